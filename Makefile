@@ -1,0 +1,39 @@
+# Works on a fresh clone with Python 3.11 or newer, make and pip. `make PYTHON=python3.12 ...` chooses the interpreter.
+PYTHON ?= python3
+RUN := .venv/bin/python
+
+.PHONY: help demo test quick check fix soak venv system
+
+help:
+	@echo "make demo    train a small model while faults are injected, and draw the curve (about a minute after set-up)"
+	@echo "make test    set up and run all that CI runs; as root also the tests that freeze disks"
+	@echo "make quick   the same without slow, root and bench tests"
+	@echo "make check   the same as test, less the Debian packages"
+	@echo "make fix     format, and mend what the linter can"
+	@echo "make soak    the tests at full length (hours)"
+	@echo "make venv    only make .venv"
+
+demo:
+	$(PYTHON) tools/environment.py demo
+	.venv/bin/logclient demo
+
+venv:
+	$(PYTHON) tools/environment.py dev
+
+system:
+	$(PYTHON) tools/environment.py system
+
+test: system venv
+	$(RUN) tools/check.py
+
+check: venv
+	$(RUN) tools/check.py
+
+quick: venv
+	$(RUN) tools/check.py --quick
+
+fix: venv
+	$(RUN) tools/check.py --fix
+
+soak: system venv
+	$(RUN) tools/check.py --only tests --pace 1

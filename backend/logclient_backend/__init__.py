@@ -1,0 +1,1 @@
+"""What runs beside a training process: the agent, the durable log and the command line."""

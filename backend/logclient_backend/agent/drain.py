@@ -1,0 +1,161 @@
+"""From the frames of one lane to columns: what was taken, what was forgotten, what did not check.
+
+Runs in the worker; touches shared memory only. Pure but for the lane it reads.
+
+Invariants:
+
+- records come out once: what a dead worker staged already is recognised by its seq;
+- every seq between two looks is in `Batch.parts`, in a gap, or still in the lane;
+- frames of one shape and rank become one `Columns`, whatever lies between them.
+"""
+
+from __future__ import annotations
+
+from logclient import layout
+from logclient.errors import Corrupt
+from logclient.record import PREFIX, Columns, Shape
+from logclient.ring import Taken, read_block
+
+from .attach import Lane, Producer
+
+
+class Harvest:
+    """What one copy of a lane brought."""
+
+    __slots__ = ("blocks", "damaged", "forgotten", "last_seq", "parts", "position", "stored")
+
+    def __init__(self, position: int, last_seq: int) -> None:
+        self.parts: list[Columns] = []
+        self.damaged: list[tuple[int, int]] = []  # seq ranges, inclusive
+        self.forgotten: list[tuple[int, int]] = []
+        self.blocks: list[bytes] = []  # references to release once this is staged
+        self.position = position  # the lane may be released up to here
+        self.last_seq = last_seq
+        self.stored = 0
+
+
+def harvest(producer: Producer, lane: Lane) -> Harvest | None:
+    """Take the next frames of a lane; None where there is nothing new."""
+    taken = lane.reader.take()
+    if taken is None:
+        return None
+    found = Harvest(taken.end, max(lane.staged_seq, taken.last_seq))
+    if not taken.frames:
+        _note_damage(found, lane, taken)
+        return found
+    _note_gaps(found, lane, taken)
+    for head, places in _by_head(taken, lane.staged_seq).items():
+        _convert(found, producer, taken, head, places)
+    found.parts.sort(key=_first_seq)
+    return found
+
+
+def _first_seq(columns: Columns) -> int:
+    return columns.seq[0]
+
+
+def _note_damage(found: Harvest, lane: Lane, taken: Taken) -> None:
+    for first, last in taken.damaged:
+        if last > lane.staged_seq:
+            found.damaged.append((max(first, lane.staged_seq + 1), last))
+
+
+def _note_gaps(found: Harvest, lane: Lane, taken: Taken) -> None:
+    """Jumps of seq: damaged where the ring said so, else forgotten."""
+    _note_damage(found, lane, taken)
+    damaged = found.damaged
+    expected = lane.staged_seq + 1
+    seq = taken.first_seq
+    for index in (0, *taken.jumps):
+        if index:
+            before = taken.jumps_before(index)
+            expected, seq = max(expected, before + 1), taken.jumps[index]
+        if seq > expected and not any(first <= expected and seq - 1 <= last for first, last in damaged):
+            found.forgotten.append((expected, seq - 1))
+        expected = max(expected, seq)
+
+
+def _by_head(taken: Taken, staged_seq: int) -> dict[int, list[tuple[int, int]]]:
+    """Places of the new frames, by shape and rank; adjacent ones joined."""
+    frames = taken.frames
+    if taken.first_seq + len(frames) - 1 == taken.last_seq and taken.first_seq > staged_seq:
+        skip = 0
+    elif not taken.jumps:
+        skip = min(len(frames), max(0, staged_seq + 1 - taken.first_seq))
+    else:
+        skip = sum(1 for at, _, _ in frames if int.from_bytes(taken.data[at + 8 : at + 16], "little") <= staged_seq)
+    groups: dict[int, list[tuple[int, int]]] = {}
+    last_head, start, stop = -1, 0, 0
+    for at, size, head in frames[skip:]:
+        if head == last_head and at == stop:
+            stop += size
+            continue
+        if last_head >= 0:
+            groups.setdefault(last_head, []).append((start, stop))
+        last_head, start, stop = head, at, at + size
+    if last_head >= 0:
+        groups.setdefault(last_head, []).append((start, stop))
+    return groups
+
+
+def _convert(found: Harvest, producer: Producer, taken: Taken, head: int, places: list[tuple[int, int]]) -> None:
+    data = taken.data
+    number = head & layout.SHAPE_MASK
+    rank = (head >> layout.RANK_SHIFT) - 1
+    if number in (layout.INLINE_SHAPE, layout.BLOCK_SHAPE):
+        for start, stop in places:
+            _convert_each(found, producer, data[start:stop])
+        return
+    shape = producer.shape(number)
+    frames = data[places[0][0] : places[0][1]] if len(places) == 1 else b"".join([data[a:b] for a, b in places])
+    if shape is None:
+        for at in _frame_starts(frames):
+            seq = int.from_bytes(frames[at + 8 : at + 16], "little")
+            found.damaged.append((seq, seq))
+        return
+    try:
+        _keep(found, Columns.from_frames(shape, rank if rank >= 0 else None, frames))
+    except (Corrupt, ValueError):
+        _convert_each(found, producer, frames, shape)
+
+
+def _convert_each(found: Harvest, producer: Producer, frames: bytes, shape: Shape | None = None) -> None:
+    """Frames that describe themselves, lie in blocks, or whose group did not decode: one by one."""
+    for at in _frame_starts(frames):
+        word, seq, order, step, time, head = PREFIX.unpack_from(frames, at)
+        payload: bytes | None = frames[at + layout.FRAME_PREFIX : at + (word & layout.LENGTH_MASK)]
+        try:
+            if head & layout.SHAPE_MASK == layout.BLOCK_SHAPE and payload is not None:
+                found.blocks.append(payload)
+                payload = read_block(producer.mem, payload)
+                if payload is not None:
+                    head, payload = int.from_bytes(payload[:8], "little"), payload[8:]
+            if payload is None:
+                raise Corrupt(producer.name, at, "a payload in its block", "another one")
+            its = shape or producer.shape(head & layout.SHAPE_MASK)
+            if head & layout.SHAPE_MASK == layout.INLINE_SHAPE:
+                size = int.from_bytes(payload[:8], "little")
+                its, payload = Shape.from_definition(payload[8 : 8 + size]), payload[8 + size :]
+            if its is None:
+                raise Corrupt(producer.name, at, "a known shape", head & layout.SHAPE_MASK)
+            length = layout.FRAME_PREFIX + len(payload)
+            frame = PREFIX.pack(length, seq, order, step, time, head) + payload
+            if its.fixed and length != its.frame_bytes:
+                frame = frame[: its.frame_bytes]
+            rank = (head >> layout.RANK_SHIFT) - 1
+            _keep(found, Columns.from_frames(its, rank if rank >= 0 else None, frame))
+        except (Corrupt, ValueError):
+            found.damaged.append((seq, seq))
+
+
+def _keep(found: Harvest, columns: Columns) -> None:
+    found.parts.append(columns)
+    found.stored += len(columns)
+
+
+def _frame_starts(frames: bytes) -> list[int]:
+    starts, at = [], 0
+    while at < len(frames):
+        starts.append(at)
+        at += int.from_bytes(frames[at : at + 4], "little") & layout.LENGTH_MASK
+    return starts

@@ -1,0 +1,39 @@
+"""The status page: words on tmpfs by which the agent tells trainers and the command line how it is.
+
+Supervisor and worker each write their own words; nobody waits for anybody. Layout: `logclient.layout.AGENT_...`.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+
+from logclient import layout
+
+
+class StatusPage:
+    """The mapped page; `words[layout.AGENT_...]`."""
+
+    def __init__(self, path: str) -> None:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            if os.fstat(fd).st_size < layout.STATUS_BYTES:
+                os.posix_fallocate(fd, 0, layout.STATUS_BYTES)
+            self._map = mmap.mmap(fd, layout.STATUS_BYTES)
+        finally:
+            os.close(fd)
+        self.words = memoryview(self._map).cast("Q")
+
+    def beat(self, which: int) -> None:
+        """Say that we are alive now."""
+        self.words[which] = time.monotonic_ns()
+
+    def age_s(self, which: int) -> float:
+        """Seconds since that beat."""
+        return (time.monotonic_ns() - self.words[which]) / 1e9
+
+    def progress(self) -> tuple[int, int, int]:
+        """Grows whenever a duty got something done."""
+        words = self.words
+        return words[layout.AGENT_DRAINED], words[layout.AGENT_WRITTEN], words[layout.AGENT_SHIPPED]

@@ -1,0 +1,284 @@
+"""Reads a folder of segments, once (`WalReader`) or as it grows (`Follower`), beside a live writer.
+
+Runs in any process and thread, one at a time per object; opens for reading only, creates nothing, locks nothing.
+
+Invariants:
+
+- each record comes once, by (stream, seq), however often it is stored: of a segment there may be an open and a
+  sealed form, and another writer may have written the same records;
+- a segment that is sealed while we look is read in its sealed form; one that was trimmed left a note;
+- in an open segment a torn tail is not reported: it is being written, or was never durable; a bad piece in the
+  middle is, once it has been seen twice by a follower (over a network file system it may fill in).
+
+Does not: order records across streams (their `order` does), nor say what a record means.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+
+from logclient.errors import Corrupt, Unsupported
+
+from .codec import Codec
+from .files import READ, REAL, Files, read_file
+from .scan import Damage, Gap, Item, Scan, StreamColumns, footer_at
+from .seal import unseen_part
+from .segment import HEADER_BYTES, TRAILER, parse_header, parse_name, parse_trailer, salt_of
+from .seqs import SeqSet
+from .spans import Footer, Spans
+
+OPEN, SEALED = ".wal", ".seg"
+
+
+@dataclass(frozen=True, slots=True)
+class Stem:
+    """A segment by what its names have in common, and which forms of it the folder shows."""
+
+    name: str
+    is_open: bool
+    is_sealed: bool
+
+
+def list_stems(files: Files, folder: str) -> list[Stem]:
+    """Segments in the folder by writer and number; empty where there is no folder."""
+    try:
+        names = files.list(folder)
+    except FileNotFoundError:
+        return []
+    forms: dict[str, set[str]] = {}
+    for name in names:
+        if parse_name(name) is not None:
+            forms.setdefault(name[: -len(OPEN)], set()).add(name[-len(OPEN) :])
+    return [Stem(stem, OPEN in found, SEALED in found) for stem, found in sorted(forms.items())]
+
+
+def read_footer(files: Files, path: str, codec: Codec) -> Footer | None:
+    """The footer of a sealed segment, by three short reads; None where it is damaged."""
+    name = os.path.basename(path)
+    parsed = parse_name(name)
+    if parsed is None:
+        raise Corrupt(path, 0, "a name <writer>-<number>.seg", name)
+    salt = salt_of(parsed.writer, parsed.number)
+    fd = files.open(path, READ)
+    try:
+        try:
+            parse_header(files.pread(fd, HEADER_BYTES, 0), name)
+        except Corrupt:
+            return None
+        size = files.size(fd)
+        length = parse_trailer(salt, files.pread(fd, TRAILER.size, max(0, size - TRAILER.size)))
+        if length is None or length > size - TRAILER.size:
+            return None
+        data = files.pread(fd, length, size - TRAILER.size - length)
+    finally:
+        files.close(fd)
+    return footer_at(memoryview(data), salt, codec)
+
+
+class Follower:
+    """Gives what is new in a folder at each `poll()`."""
+
+    def __init__(self, folder: str, *, since: Mapping[bytes, int] | None = None, files: Files = REAL) -> None:
+        """`since`: records of a stream up to that seq are not wanted."""
+        self.folder = folder
+        self.unsupported: dict[str, str] = {}  # file name: why it could not be read
+        self._files = files
+        self._codec = Codec()
+        self._seen = {stream: SeqSet([(1, seq)]) for stream, seq in (since or {}).items() if seq > 0}
+        self._gaps: dict[tuple[bytes, str], SeqSet] = {}
+        self._done: set[str] = set()  # sealed segments that were read
+        self._open: dict[str, Scan] = {}  # how far open ones were read
+        self._doubts: dict[str, list[Damage]] = {}  # seen once in an open segment
+        self._damage: set[tuple[str, int]] = set()  # reported
+
+    def poll(self) -> list[Item]:
+        """All that is new; damage as soon as it is sure."""
+        return list(self.items(patient=True))
+
+    def items(self, *, patient: bool = False) -> Iterator[Item]:
+        """The same, piece by piece. Not `patient`: damage in an open segment is reported when first seen."""
+        visited: set[str] = set()
+        # A listing may miss a segment that gets its sealed name meanwhile: only two that agree are believed.
+        again = 2
+        while again:
+            again -= 1
+            for stem in list_stems(self._files, self.folder):
+                if stem.name in visited or stem.name in self._done:
+                    continue
+                visited.add(stem.name)
+                again = 1
+                yield from self._read(stem, patient)
+
+    def _read(self, stem: Stem, patient: bool) -> Iterator[Item]:
+        if stem.is_sealed:
+            is_whole = yield from self._read_sealed(stem.name)
+            if is_whole or not stem.is_open:
+                return
+        try:
+            yield from self._read_open(stem.name, patient)
+        except FileNotFoundError:
+            # sealed since the listing; gone altogether means trimmed, and the note comes with the next listing
+            yield from self._read_sealed(stem.name)
+
+    def _read_sealed(self, stem: str) -> Generator[Item, None, bool]:
+        """Returns (by `yield from`) whether the sealed form is whole, so that an open one does not matter."""
+        name = stem + SEALED
+        path = os.path.join(self.folder, name)
+        try:
+            footer = read_footer(self._files, path, self._codec)
+            if footer is not None and self._has(footer):
+                self._close(stem)
+                return True
+            data = read_file(self._files, path)
+            scan = Scan(data, name=name, codec=self._codec)
+        except FileNotFoundError:
+            return False
+        except Unsupported as error:
+            self.unsupported[name] = str(error)
+            self._close(stem)
+            return True
+        for item in scan.items():
+            yield from self._new(item)
+        self._close(stem)
+        return scan.footer is not None
+
+    def _read_open(self, stem: str, patient: bool) -> Iterator[Item]:
+        name = stem + OPEN
+        before = self._open.get(stem)
+        start = before.end if before is not None else 0
+        fd = self._files.open(os.path.join(self.folder, name), READ)
+        try:
+            size = self._files.size(fd)
+            data = self._files.pread(fd, size - start, start) if size > start else b""
+        finally:
+            self._files.close(fd)
+        try:
+            scan = Scan(data, name=name, codec=self._codec, after=before)
+        except Unsupported as error:
+            self.unsupported[name] = str(error)
+            return
+        doubts: list[Damage] = []
+        for item in scan.items():
+            if isinstance(item, Damage) and patient:
+                doubts.append(item)
+            else:
+                yield from self._new(item)
+        scan.forget_bytes()
+        if not doubts:
+            self._open[stem] = scan
+            self._doubts.pop(stem, None)
+        elif self._doubts.get(stem) == doubts:
+            for damage in doubts:
+                yield from self._new(damage)
+            self._open[stem] = scan
+            del self._doubts[stem]
+        else:
+            self._doubts[stem] = doubts  # and read from the same place again
+
+    def _has(self, footer: Footer) -> bool:
+        nothing = SeqSet()
+        for span in footer.spans.values():
+            if not self._seen.get(span.stream, nothing).includes(span.stored):
+                return False
+            for cause, seqs in span.gaps.items():
+                if not self._gaps.get((span.stream, cause), nothing).includes(seqs):
+                    return False
+        return True
+
+    def _close(self, stem: str) -> None:
+        self._done.add(stem)
+        self._open.pop(stem, None)
+        self._doubts.pop(stem, None)
+
+    def _new(self, item: Item) -> Iterator[Item]:
+        """The part of an item that was not given before."""
+        if isinstance(item, StreamColumns):
+            seen = self._seen.setdefault(item.stream, SeqSet())
+            columns = unseen_part(item.columns, seen)
+            if columns is not None:
+                seen.add_seqs(columns.seq)
+                yield item if columns is item.columns else item._replace(columns=columns)
+        elif isinstance(item, Gap):
+            told = self._gaps.setdefault((item.stream, item.cause), SeqSet())
+            for first, last in SeqSet([(item.first, item.last)]).minus(told).ranges():
+                told.add(first, last)
+                yield item._replace(first=first, last=last)
+        elif (item.name, item.offset) not in self._damage:
+            self._damage.add((item.name, item.offset))
+            yield item
+
+
+class WalReader:
+    """The segments of one folder as they are now."""
+
+    def __init__(self, folder: str, *, files: Files = REAL) -> None:
+        self.folder = folder
+        self.unsupported: dict[str, str] = {}  # file name: why it could not be read
+        self._files = files
+        self._codec = Codec()
+        self._footers: dict[str, Spans] = {}
+
+    def items(self, since: Mapping[bytes, int] | None = None) -> Iterator[Item]:
+        """All records once, with gaps and damage; `since`: a stream's records up to that seq are left out."""
+        follower = Follower(self.folder, since=since, files=self._files)
+        follower.unsupported = self.unsupported
+        return follower.items()
+
+    def spans(self) -> Spans:
+        """What is stored of each stream and what is known to be gone: footers of sealed segments, scans of open ones.
+
+        Cheap: sealed segments are believed, their blocks are not checked.
+        """
+        spans = Spans()
+        visited: set[str] = set()
+        again = 2
+        while again:
+            again -= 1
+            for stem in list_stems(self._files, self.folder):
+                if stem.name in visited:
+                    continue
+                visited.add(stem.name)
+                again = 1
+                try:
+                    found = self._span(stem)
+                except Unsupported as error:
+                    self.unsupported[stem.name] = str(error)
+                    continue
+                if found is not None:
+                    spans.merge(found)
+        return spans
+
+    def _span(self, stem: Stem) -> Spans | None:
+        kept = self._footers.get(stem.name)
+        if kept is not None:
+            return kept
+        parts = Spans()
+        for suffix in (SEALED, OPEN, SEALED):  # the last: sealed between the first look and the second
+            path = os.path.join(self.folder, stem.name + suffix)
+            try:
+                if suffix == SEALED:
+                    footer = read_footer(self._files, path, self._codec)
+                    if footer is not None:
+                        self._footers[stem.name] = footer.spans
+                        return footer.spans
+                data = read_file(self._files, path)
+            except FileNotFoundError:
+                continue
+            scan = Scan(data, name=stem.name + suffix, codec=self._codec)
+            parts.merge(spans_of(scan))
+            if suffix == OPEN:
+                break
+        return parts
+
+
+def spans_of(scan: Scan) -> Spans:
+    """What a scan holds of each stream."""
+    spans = Spans()
+    for item in scan.items():
+        if isinstance(item, StreamColumns):
+            spans.of(item.stream, item.process, item.lane).add(item.columns)
+        elif isinstance(item, Gap):
+            spans.of(item.stream, item.process, item.lane).add_gap(item.first, item.last, item.cause)
+    return spans

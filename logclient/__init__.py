@@ -1,0 +1,112 @@
+"""Experiment logging that can never stall a training run.
+
+::
+
+    import logclient
+
+    run = logclient.init(project="digits", name="mlp", config={"lr": 1e-3})
+    for step, batch in enumerate(loader):
+        logclient.log(step, {"train/loss": train(batch)})
+    run.finish()
+
+`log` copies into shared memory and returns; a separate agent does everything else. `__all__` is the whole
+public interface.
+"""
+
+from __future__ import annotations
+
+from .errors import BadArgument, Corrupt, FolderError, LogclientError, NoRun, Unsupported
+from .null import NullRun
+from .run import Run
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+__version__ = "0.1.0"
+__all__ = [
+    "BadArgument",
+    "Corrupt",
+    "FolderError",
+    "LogclientError",
+    "NoRun",
+    "NullRun",
+    "Run",
+    "Unsupported",
+    "finish",
+    "flush",
+    "init",
+    "log",
+    "status",
+]
+
+_run: Run | NullRun | None = None
+_stray = NullRun("", {}, (), closed="no run is open: call logclient.init() first")
+
+
+def init(
+    project: str | None = None,
+    *,
+    name: str | None = None,
+    id: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    group: str | None = None,
+    tags: Iterable[str] = (),
+    notes: str = "",
+    resume: str | None = None,
+    mode: str | None = None,
+    dir: str | os.PathLike[str] | None = None,
+    server: str | None = None,
+    **settings: Any,
+) -> Run | NullRun:
+    """Start a run, or join the live one of a parent process, and make it the current one.
+
+    Every argument and any further setting can come from a `LOGCLIENT_*` variable; arguments win. `resume` tells
+    whether a run with this `id` may exist: allow, never, must. `mode` is online, offline or disabled. `dir` is the
+    run folder (default ./logclient-runs); where it cannot be written, another one is used and said so, or with
+    `folder_errors="raise"` a `FolderError` is raised. Raises `BadArgument` for arguments that make no sense.
+    """
+    global _run
+    from .start import start
+
+    given = {"name": name, "run_id": id, "group": group, "resume": resume, "mode": mode, "dir": dir, "server": server}
+    _run = start(project, config=config, tags=tags, notes=notes, given={**given, **settings})
+    return _run
+
+
+def log(step: int, metrics: Mapping[str, Any]) -> None:
+    """Log to the current run; see `Run.log`. Without one, counted and said once."""
+    if _run is not None:
+        _run.log(step, metrics)
+    else:
+        _current().log(step, metrics)
+
+
+def flush(timeout_s: float | None = None) -> bool:
+    """Wait until what was logged is on disk; see `Run.flush`."""
+    return _current().flush(timeout_s)
+
+
+def finish(timeout_s: float | None = None) -> bool:
+    """End the current run; see `Run.finish`."""
+    return _current().finish(timeout_s)
+
+
+def status() -> dict[str, Any]:
+    """Counts and agent health of the current run; see `Run.status`."""
+    return _current().status()
+
+
+def _current() -> Run | NullRun:
+    """The current run; in a process that never called `init`, the live run of its parent."""
+    global _run
+    if _run is None:
+        from .start import attach_to_parent
+
+        try:
+            _run = attach_to_parent() or _stray
+        except Exception:  # noqa: BLE001 - log() never raises
+            _run = _stray
+    return _run

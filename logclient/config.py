@@ -1,0 +1,190 @@
+"""Every setting: its default, its LOGCLIENT_* variable, its help. The only reader of the environment.
+
+`Config` is frozen; `from_env` reads the variables once, at `init`. What the agent needs travels in the meeting
+place (`meeting.py`), not in the environment.
+"""
+
+from __future__ import annotations
+
+import os
+
+from .errors import BadArgument
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+
+class Setting:
+    """Default, unit and meaning of one setting; the variable is LOGCLIENT_ + the name in capitals."""
+
+    __slots__ = ("default", "help", "kind", "name")
+
+    def __init__(self, name: str, default: Any, help: str) -> None:
+        self.name = name
+        self.default = default
+        self.kind = type(default)
+        self.help = help
+
+    @property
+    def variable(self) -> str:
+        return "LOGCLIENT_" + self.name.upper()
+
+
+SETTINGS = (
+    # what `init` takes as arguments too
+    Setting("project", "", "project of the run"),
+    Setting("name", "", "name of the run; default: made from the id"),
+    Setting("run_id", "", "id of the run; default: a new one"),
+    Setting("group", "", "group of the run"),
+    Setting("resume", "allow", "allow, never or must: may a run with this id exist already"),
+    Setting("mode", "online", "online (ship when a server is set), offline or disabled"),
+    Setting("dir", "", "run folder; default ./logclient-runs of the working directory"),
+    Setting("server", "", "address of a collector; used by a later version"),
+    # the training process
+    Setting("strict", False, "bad arguments of log() raise instead of being counted"),
+    Setting("quiet", False, "no lines on the terminal at start and finish"),
+    Setting("shm_dir", "", "folder instead of /dev/shm for lanes"),
+    Setting("lanes", 4, "rings of a process, 1 to 8: how many threads and handlers may be inside log() at once"),
+    # about 30 s at 1,000 records/s of 10 values; a restarted worker needs 1 s of it at 20,000
+    Setting("lanes_bytes", 4 << 20, "shared memory of a process, at most, in bytes"),
+    Setting("flush_timeout_s", 5.0, "seconds that flush() waits at most"),
+    Setting("finish_timeout_s", 10.0, "seconds that finish() and the exit hook wait at most"),
+    Setting("start_timeout_s", 2.0, "seconds that init() waits at most for the run folder to answer"),
+    Setting("folder_errors", "fallback", "fallback or raise: what init() does when the run folder is unusable"),
+    # the agent
+    Setting("poll_s", 0.05, "seconds between looks at the lanes while records come; twice that when idle"),
+    Setting("sync_s", 0.4, "seconds after which what was logged is written and fsynced, at most"),
+    Setting("seal_s", 60.0, "age in seconds at which an open segment is sealed"),
+    Setting("segment_bytes", 4 << 20, "size at which an open segment is sealed"),
+    Setting("spill_bytes", 64 << 20, "shared memory for segments that the disk does not take, at most, in bytes"),
+    Setting("disk_bytes", 16 << 30, "disk of a run on a node, at most; the oldest segments go first, counted"),
+    Setting("stall_s", 5.0, "seconds without progress after which a worker is restarted"),
+    Setting("restart_limit", 8, "worker deaths without progress after which the agent stops trying"),
+    Setting("linger_s", 10.0, "seconds that the agent waits for the cause of a process's end"),
+)
+_BY_NAME = {setting.name: setting for setting in SETTINGS}
+_CHOICES = {
+    "resume": ("allow", "never", "must"),
+    "mode": ("online", "offline", "disabled"),
+    "folder_errors": ("fallback", "raise"),
+}
+
+
+class Config:
+    """All settings of one run; attribute per `Setting`, never changed after it was made."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+        """Raises `BadArgument` for an unknown name, a wrong type or a value out of range."""
+        checked = {setting.name: setting.default for setting in SETTINGS}
+        for name, value in (values or {}).items():
+            checked[name] = _check(name, value)
+        object.__setattr__(self, "_values", checked)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._values[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"settings are frozen; pass {name}= to init()")
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        return iter(self._values.items())
+
+    def __reduce__(self) -> tuple[type[Config], tuple[dict[str, Any]]]:
+        return Config, (dict(self._values),)
+
+    @classmethod
+    def from_env(cls, **given: Any) -> Config:
+        """Settings from LOGCLIENT_* variables; what is `given` and not None wins."""
+        values: dict[str, Any] = {}
+        for setting in SETTINGS:
+            text = os.environ.get(setting.variable)
+            if text is not None and text != "":
+                values[setting.name] = _parse(setting, text)
+        values.update((name, value) for name, value in given.items() if value is not None)
+        return cls(values)
+
+
+def _parse(setting: Setting, text: str) -> Any:
+    try:
+        if setting.kind is bool:
+            return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[text.lower()]
+        return setting.kind(text)
+    except (ValueError, KeyError):
+        raise BadArgument(f"{setting.variable}={text!r} is no {setting.kind.__name__}") from None
+
+
+def _check(name: str, value: Any) -> Any:
+    setting = _BY_NAME.get(name)
+    if setting is None:
+        raise BadArgument(f"no setting is called {name!r}; there are: {', '.join(sorted(_BY_NAME))}")
+    if setting.kind is float and type(value) is int:
+        value = float(value)
+    if setting.kind is str and isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if type(value) is not setting.kind:
+        raise BadArgument(f"{name}={value!r}: expected {setting.kind.__name__}, got {type(value).__name__}")
+    if name in _CHOICES and value not in _CHOICES[name]:
+        raise BadArgument(f"{name}={value!r}: expected one of {', '.join(_CHOICES[name])}")
+    if setting.kind in (int, float) and not (value >= 0):
+        raise BadArgument(f"{name}={value!r} is negative or not a number")
+    if name == "lanes" and not 1 <= value <= 8:
+        raise BadArgument(f"lanes={value}: expected 1 to 8")
+    return value
+
+
+# handed to children so that they find the run of their parent; not a setting
+_PARENT = "LOGCLIENT_PARENT"
+
+
+def parent_meeting() -> str | None:
+    """Meeting place of the run that a parent process handed on, if any."""
+    return os.environ.get(_PARENT) or None
+
+
+def hand_on(meeting: str | None) -> None:
+    """Let child processes started from now on find this run (None: no longer)."""
+    if meeting is None:
+        os.environ.pop(_PARENT, None)
+    else:
+        os.environ[_PARENT] = meeting
+
+
+def fail_points() -> str:
+    """Crash points armed by a test; see logclient_backend/failpoint.py."""
+    return os.environ.get("LOGCLIENT_FAILPOINTS", "")
+
+
+def rank_from_env() -> int | None:
+    """Rank as launchers set it."""
+    for variable in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"):
+        text = os.environ.get(variable, "")
+        if text.isascii() and text.isdigit() and len(text) < 9:
+            return int(text)
+    return None
+
+
+def home_folder() -> str | None:
+    """Where data of this user may lie when the run folder cannot be used."""
+    base = os.environ.get("XDG_DATA_HOME", "")
+    if os.path.isabs(base):
+        return os.path.join(base, "logclient-runs")
+    home = os.path.expanduser("~")
+    return os.path.join(home, ".local", "share", "logclient-runs") if os.path.isabs(home) else None
+
+
+def agent_environment(paths: list[str]) -> dict[str, str]:
+    """The parent's environment less what changes an interpreter, plus where our packages lie."""
+    drop = ("PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONSAFEPATH", "PYTHONPROFILEIMPORTTIME", "PYTHONBREAKPOINT")
+    drop += ("PYTHONWARNINGS", "PYTHONDEVMODE", "PYTHONTRACEMALLOC", "PYTHONASYNCIODEBUG", "PYTHONMALLOC")
+    drop += ("LD_PRELOAD", "PYTHONVERBOSE", "PYTHONDEBUG", "PYTHONOPTIMIZE", "PYTHONDUMPREFS", "PYTHONEXECUTABLE")
+    env = {name: value for name, value in os.environ.items() if name not in drop and name != _PARENT}
+    known = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
+    env["PYTHONPATH"] = os.pathsep.join(known + [path for path in paths if path not in known])
+    return env

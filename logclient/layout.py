@@ -1,0 +1,119 @@
+"""Shared-memory layout of a lane file: offsets, magic, version. Numbers only.
+
+Owns nothing and runs nowhere: the training process and the agent both read these numbers.
+Every shared cell is one 8-byte little-endian word, aligned, read and written through one
+``memoryview(...).cast("Q")`` and by exactly one side.
+
+::
+
+    byte 0      file header: what this file is, who made it, where its areas lie     (written once)
+    byte 512    producer words: counters the training process publishes
+    byte 768    agent words: counters the agent publishes
+    byte 1024   lane headers, 256 bytes each, at most 8
+    byte 4096   key area      shapes, appended; KEYS_USED says how far it is valid
+                documents     DOCUMENT_KINDS x 2 slots
+                blocks        fixed cells for large payloads
+                lanes         lane 0 first, at least 3/4 of the file
+
+    frame (multiple of 8 bytes, never wraps; padding fills the end of a lap)
+    +0   u32 length of the frame in bytes (bit 31: padding)   u32 CRC-32 of what follows
+    +8   u64 seq        from 1, per lane
+    +16  u64 order      from 1, per process: orders records across lanes
+    +24  i64 step
+    +32  i64 time       ns since 1970
+    +40  u32 shape id   u32 rank + 1 (0: no rank)
+    +48  payload        see record.py
+"""
+
+MAGIC = int.from_bytes(b"LCLANES1", "little")
+VERSION = 1
+
+# file header, word indexes
+FILE_MAGIC = 0
+FILE_VERSION = 1
+FILE_BYTES = 2
+FILE_LANES = 3
+FILE_PID = 4
+FILE_START_TICKS = 5  # field 22 of /proc/PID/stat: tells a reused PID from the same process
+FILE_PID_NAMESPACE = 6  # inode of /proc/self/ns/pid: a PID means nothing elsewhere
+FILE_PROCESS = 8  # two words: random id of this process incarnation
+FILE_KEYS = 10  # byte offset, then capacity
+FILE_DOCUMENTS = 12  # byte offset, then bytes of one large slot, then of one small slot
+FILE_BLOCKS = 15  # byte offset, then bytes of one cell, then number of cells
+FILE_CREATED_NS = 18
+FILE_RANK = 19  # rank + 1
+
+# producer words
+KEYS_USED = 64  # bytes of the key area that are valid
+STATE = 65  # one of the STATE_ values
+REFUSED = 66  # records that got no seq
+LEFT_OUT = 67  # points left out of accepted records
+DOCUMENTS_WRITTEN = 68  # grows by 1 per written document
+FLUSH_ASKED = 69  # grows by 1 per flush
+
+# agent words
+DOCUMENTS_DURABLE = 96  # the DOCUMENTS_WRITTEN that is on disk
+FLUSH_DONE = 97  # the FLUSH_ASKED that is on disk
+
+STATE_OPEN = 0
+STATE_FINISHED = 1  # the process gave up its lanes; nothing more will come
+
+# lane header, word indexes relative to it; a cache line for each side
+LANE_HEADERS = 128
+LANE_HEADER_WORDS = 32
+MAX_LANES = 8
+TAIL = 0  # producer: position behind the last committed frame
+SEQ = 1  # producer: seq of that frame = records accepted
+FORGOT = 2  # producer: frames below this position may be overwritten at any moment
+RELEASED = 8  # agent: frames below this position are staged or stored and may be overwritten
+STAGED_SEQ = 9  # agent: records up to this seq were taken or counted as dropped
+ACKED_SEQ = 10  # agent: committed at the collector
+# agent: three counts that belong together, twice; one store to COUNTS_SLOT makes the other set the valid one
+COUNTS_SLOT = 11
+COUNTS = 12  # durable seq (past an fsync in the run folder), stored, damaged; then the same again
+COUNTS_WORDS = 3
+LANE_OFFSET = 24  # constants: byte offset of the ring, then its size
+LANE_BYTES = 25
+LANE_STREAM = 26  # two words: random id of the stream
+
+KEYS_OFFSET = 4096
+
+# document slots: two per kind; word 0 version, word 1 length | crc << 32, then bytes
+DOCUMENT_KINDS = ("config", "summary", "start", "about", "state", "notices")
+LARGE_KINDS = 2  # the first two kinds get large slots
+DOCUMENT_HEADER = 16
+
+# block cells: word 0 taken, word 1 freed, both counted up; free when equal
+BLOCK_HEADER = 16
+
+# frames
+FRAME_HEADER = 8  # length and CRC
+BODY_HEADER = 40  # seq, order, step, time, head
+FRAME_PREFIX = FRAME_HEADER + BODY_HEADER
+LENGTH_MASK = 0x7FFF_FFFF
+PADDING = 0x8000_0000
+SHAPE_MASK = 0xFFFF_FFFF
+RANK_SHIFT = 32
+INLINE_SHAPE = 0  # the frame describes itself
+BLOCK_SHAPE = SHAPE_MASK  # the payload lies in a block
+
+# the agent's status page, word indexes; one page, made by the first process of a run on a node
+STATUS_BYTES = 4096
+AGENT_SUPERVISOR = 0  # PID
+AGENT_WORKER = 1  # PID
+AGENT_SUPERVISOR_BEAT = 2  # time.monotonic_ns
+AGENT_WORKER_BEAT = 3
+AGENT_CLOSING = 4  # 1: all producers gone, about to leave
+AGENT_RESTARTS = 5  # worker restarts
+AGENT_GAVE_UP = 6  # 1: too many deaths without progress
+AGENT_DRAINED = 7  # progress per duty, only ever grow: bytes staged,
+AGENT_WRITTEN = 8  # bytes past an fsync in the run folder,
+AGENT_SHIPPED = 9  # records acked
+AGENT_WRITE_PENDING = 10  # bytes staged and not yet past an fsync
+AGENT_WRITE_STALLED_NS = 11  # since when the disk does not answer; 0: it does
+AGENT_SPILL_BYTES = 12  # tmpfs taken by staged segments
+AGENT_WRITE_ERROR = 13  # errno of the last failed write; 0: none since the last success
+# what the worker staged for good: its id, then number << 40 | end of its current segment. A successor cuts off what
+# lies beyond, so that the records of one look at a lane are staged all or not at all
+AGENT_STAGE_WRITER = 16
+AGENT_STAGE_COMMIT = 17

@@ -1,0 +1,209 @@
+"""The meeting place: one folder on tmpfs per run and node, where its processes and its agent find each other.
+
+Runs in the training process at `init`, and in the agent and the command line, which read it.
+
+::
+
+    /dev/shm/logclient-<uid>/<folder>/      0700, accepted only if lstat says: ours, a folder, no link
+        run.json                            what the agent must know: ids, run folder, settings, budget
+        agent.lock  agent.status            election; status page (layout.AGENT_ words)
+        <process>.lanes  <process>.live     one pair per process incarnation
+        <process>.<kind>.<n>.block          a document larger than its slot
+        <writer>-<number>.wal               segments that are not yet on disk
+
+Invariants: `run.json` is written once, whole, by whoever made the folder; there is no handshake.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from . import layout
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from .config import Config
+
+SHARE = 8  # a run takes at most 1/8 of what is free: data loaders need that mount
+LANES_FLOOR = 256 << 10
+
+
+class Meeting:
+    """One meeting place; `facts` is what `run.json` holds."""
+
+    __slots__ = ("facts", "path")
+
+    def __init__(self, path: str, facts: dict[str, Any]) -> None:
+        self.path = path
+        self.facts = facts
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.facts[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def file(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def folder_answer(self) -> dict[str, Any]:
+        """What the agent's launcher found about the run folder: state, dir, reason; empty while it has not answered."""
+        return _read_json(self.file("folder.json")) or {}
+
+    def taken_bytes(self) -> int:
+        """Shared memory that this run takes on this node now."""
+        total = 0
+        try:
+            with os.scandir(self.path) as entries:
+                for entry in entries:
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512
+        except OSError:
+            return total
+        return total
+
+
+def is_ours(path: str) -> bool:
+    """A folder of this user that nobody else may enter, and no link."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+
+
+def places(config: Config) -> list[str]:
+    """Folders that may hold meeting places, best first."""
+    if config.shm_dir:
+        return [config.shm_dir]
+    found = ["/dev/shm"]
+    runtime = f"/run/user/{os.getuid()}"
+    if os.path.isdir(runtime):
+        found.append(runtime)
+    found.append("/tmp")  # slower after a crash, and not ours: every folder in it is checked like the others
+    return found
+
+
+def bases(config: Config) -> Iterator[str]:
+    """Existing folders of this user in which meeting places lie."""
+    prefix = f"logclient-{os.getuid()}"
+    for place in places(config):
+        try:
+            names = sorted(os.listdir(place))
+        except OSError:
+            continue
+        for name in names:
+            if name == prefix or name.startswith(prefix + "-"):
+                path = os.path.join(place, name)
+                if is_ours(path):
+                    yield path
+
+
+def make_base(place: str) -> str:
+    """The folder of this user in `place`: made, or ours already, else a fresh name. Raises OSError."""
+    path = os.path.join(place, f"logclient-{os.getuid()}")
+    for attempt in range(8):
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            pass
+        if is_ours(path):
+            return path
+        path = os.path.join(place, f"logclient-{os.getuid()}-{os.urandom(4).hex()}")
+    raise OSError(errno.EACCES, "no folder of our own can be made", place)
+
+
+def find(config: Config, folder: str) -> Meeting | None:
+    """The meeting place of a run folder name on this node, if there is one."""
+    for base in bases(config):
+        meeting = read(os.path.join(base, folder))
+        if meeting is not None:
+            return meeting
+    return None
+
+
+def read(path: str) -> Meeting | None:
+    """The meeting place at `path`; None where it is none, or not ours."""
+    facts = _read_json(os.path.join(path, "run.json")) if is_ours(path) else None
+    return None if facts is None else Meeting(path, facts)
+
+
+def _read_json(path: str) -> dict[str, Any] | None:
+    import json
+
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        found = json.loads(os.read(fd, 1 << 20))
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(fd)
+    return found if isinstance(found, dict) else None
+
+
+def make(config: Config, folder: str, facts: dict[str, Any]) -> Meeting:
+    """Make (or join, if another process was first) the meeting place of a run. Raises OSError."""
+    import json
+
+    trouble: OSError | None = None
+    for place in places(config):
+        try:
+            path = os.path.join(make_base(place), folder)
+            try:
+                os.mkdir(path, 0o700)
+            except FileExistsError:
+                pass
+            present = read(path)
+            if present is not None:
+                return present
+            free = os.statvfs(path)
+            facts["budget_bytes"] = free.f_bavail * free.f_frsize // SHARE
+            _write_whole(os.path.join(path, "run.json"), json.dumps(facts).encode())
+            _write_whole(os.path.join(path, "agent.status"), bytes(layout.STATUS_BYTES))
+            return read(path) or Meeting(path, facts)
+        except OSError as error:
+            trouble = trouble or error
+    raise trouble or OSError(errno.ENOENT, "no place for shared memory")
+
+
+def _write_whole(path: str, data: bytes) -> None:
+    """The file appears with all its bytes, and only if it was not there."""
+    making = f"{path}.{os.urandom(4).hex()}.new"
+    fd = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, len(data))
+        os.pwrite(fd, data, 0)
+        os.link(making, path)
+    except FileExistsError:
+        pass  # another process of the run was first; its facts count
+    finally:
+        os.close(fd)
+        os.unlink(making)
+
+
+_DEVICE_NAMES = ("con", "prn", "aux", "nul", "com1", "lpt1")
+
+
+def folder_name(run_id: str) -> str:
+    """The folder of a run: its id where that is a harmless name, else an opaque one; the id is kept in documents."""
+    from .keys import blake2b
+
+    harmless = (
+        0 < len(run_id) <= 64
+        and run_id.isascii()
+        and run_id == run_id.lower()
+        and all(c.isalnum() or c in "-_" for c in run_id)
+        and run_id[0].isalnum()
+        and run_id not in _DEVICE_NAMES
+        and not run_id.startswith("id-")
+    )
+    if harmless:
+        return run_id
+    return "id-" + blake2b(run_id.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()

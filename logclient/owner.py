@@ -1,0 +1,129 @@
+"""Which process is this, was it forked, does another one still live.
+
+Runs in the training process (`ForkMark`, `LiveLock`) and in the agent (`is_alive`).
+
+Invariants:
+
+- a fork is noticed without a system call: one byte in a page that the kernel wipes in the child, also when
+  the fork was made in C; `os.getpid()` where the kernel refuses such pages;
+- a process proves that it lives by a record lock on a small file of its own, opened once and never again in
+  that process: closing any descriptor of it would free the lock. Record locks are not inherited by fork;
+- a PID alone proves nothing: it may be reused, or belong to another PID namespace.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+
+_MADV_WIPEONFORK = 18  # linux/mman.h; not in the mmap module
+
+
+class ForkMark:
+    """`mark[0]` is 1 in the process that made or set it, 0 in any child forked since."""
+
+    __slots__ = ("page",)
+
+    def __init__(self) -> None:
+        self.page: mmap.mmap | PidMark
+        page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        try:
+            page.madvise(_MADV_WIPEONFORK)
+        except (OSError, ValueError):  # kernel before 4.14, or no Linux
+            self.page = PidMark()
+        else:
+            self.page = page
+        self.page[0] = 1
+
+
+class PidMark:
+    """The same by PID: one system call a look."""
+
+    __slots__ = ("_pid",)
+
+    def __init__(self) -> None:
+        self._pid = 0
+
+    def __getitem__(self, index: int) -> int:
+        return int(os.getpid() == self._pid)
+
+    def __setitem__(self, index: int, value: int) -> None:
+        self._pid = os.getpid()
+
+
+def start_ticks(pid: int | str = "self") -> int:
+    """When the process started, in clock ticks since boot; 0 where it cannot be told or is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rsplit(b")", 1)[1].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def is_zombie(pid: int) -> bool:
+    """Ended and not yet reaped?"""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rsplit(b")", 1)[1].split()[0] in (b"Z", b"X")
+    except (OSError, IndexError):
+        return False
+
+
+def pid_namespace() -> int:
+    """Identity of this process's PID namespace; 0 where it cannot be told."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+class LiveLock:
+    """Held from creation to `release` or the process's end, whichever is first."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        making = f"{path}.new"
+        fd = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.rename(making, path)  # visible only once it is locked
+        except BaseException:
+            os.close(fd)
+            raise
+        self._fd: int | None = fd
+
+    def release(self) -> None:
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
+
+    def forget(self) -> None:
+        """In a forked child: the parent's lock is not ours; close the copy of its descriptor."""
+        self.release()
+
+
+def is_locked(path: str) -> bool:
+    """Does a process hold the record lock on this file? False where the file is gone."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def is_alive(lock_path: str, pid: int, ticks: int, namespace: int) -> bool:
+    """Dead means: lock free and, in this PID namespace, no such process any more. Else alive."""
+    if is_locked(lock_path):
+        return True
+    if namespace and namespace == pid_namespace():
+        return ticks != 0 and start_ticks(pid) == ticks and not is_zombie(pid)
+    return False

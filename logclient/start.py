@@ -1,0 +1,226 @@
+"""Starting, joining and ending runs in this process: which run, its meeting place, its agent, its exit hook.
+
+Runs in the training process, in `init` and once per forked or spawned child. May make system calls; every wait
+has a deadline. Never touches the run folder itself: its disk may be frozen, so the agent's launcher does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+
+from . import config as settings
+from . import meeting, spawn
+from .config import Config
+from .errors import BadArgument, FolderError, LogclientError
+from .null import NullRun
+from .owner import is_locked
+from .run import Run, detach_in_child
+from .stats import tell
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+_ALPHABET = "0123456789abcdefghijkmnpqrstuvwxyz"
+_TRIES = 3
+_open: dict[str, Run] = {}  # meeting place -> run, of this process
+_hooked = False
+
+
+def start(
+    project: str | None,
+    *,
+    config: Mapping[str, Any] | None,
+    tags: Iterable[str],
+    notes: str,
+    given: dict[str, Any],
+) -> Run | NullRun:
+    """What `logclient.init` does. `given` holds settings by name; None means: not given."""
+    chosen = Config.from_env(project=project, **given)
+    if chosen.mode == "disabled":
+        return NullRun(chosen.project or "default", config or {}, tags)
+    parent = None if chosen.run_id else _parent(project, given.get("name"))
+    if parent is not None:
+        return _join(parent, chosen, config or {})
+    run_id = chosen.run_id or _new_id()
+    facts = {
+        "version": 1,
+        "run_id": run_id,
+        "project": chosen.project or "default",
+        "name": chosen.name or run_id,
+        "dir": os.path.abspath(chosen.dir or "logclient-runs"),
+        "home": settings.home_folder(),
+        "node": os.urandom(8).hex(),
+        "resume": chosen.resume if chosen.run_id else "allow",
+        "server": chosen.server if chosen.mode == "online" else "",
+        "created_ns": time.time_ns(),
+        "settings": dict(chosen),
+    }
+    for _ in range(_TRIES):
+        try:
+            place = meeting.make(chosen, meeting.folder_name(run_id), facts)
+        except OSError as error:
+            return _without_memory(chosen, run_id, error)
+        run = Run(place, chosen, is_owner=True, rank=settings.rank_from_env())
+        if os.path.isdir(place.path):
+            break  # else the agent of an earlier attempt took the meeting place away in this moment
+    start_facts = {"created_ns": facts["created_ns"], "host": os.uname().nodename, "python": sys.version.split()[0]}
+    run._introduce(
+        start_facts | {"program": _program(), "parent_run": _inherited_id()},
+        name=place.name,
+        tags=[str(tag) for tag in tags],
+        notes=notes,
+        group=chosen.group,
+    )
+    if config:
+        run.config.update(config)
+    _start_agent(run, place, chosen)
+    _keep(run)
+    settings.hand_on(f"{os.getpid()}:{place.path}")
+    return run
+
+
+def attach(path: str) -> Run | NullRun:
+    """The run of a meeting place in this process: the open one, or a handle with lanes of its own."""
+    run = _open.get(path)
+    if run is not None and run._pid == os.getpid():
+        return run
+    place = meeting.read(path)
+    if place is None:
+        return NullRun("", {}, (), closed="the run that this handle belongs to is over")
+    return _join(place, Config.from_env(**_inherited_settings(place)), {})
+
+
+def attach_to_parent() -> Run | NullRun | None:
+    """The run that a parent process handed on, if it is live."""
+    place = _parent(None, None)
+    return None if place is None else attach(place.path)
+
+
+def _join(place: meeting.Meeting, chosen: Config, config: Mapping[str, Any]) -> Run:
+    known = _open.get(place.path)
+    if known is not None and known._pid == os.getpid():
+        run = known
+    else:
+        run = Run(place, chosen, is_owner=False, rank=settings.rank_from_env())
+        run._introduce({"created_ns": time.time_ns()})
+        if not spawn.agent_lives(place):
+            _start_agent(run, place, chosen)
+        _keep(run)
+    if config:
+        run.config.update(config)
+    return run
+
+
+def _keep(run: Run) -> None:
+    global _hooked
+    if not _hooked:
+        atexit.register(_at_exit)
+        os.register_at_fork(after_in_child=_in_child)
+        _hooked = True
+    _open[run._place.path] = run
+
+
+def forget(run: Run) -> None:
+    """The run is closed in this process."""
+    path = run._place.path
+    if _open.get(path) is run:
+        del _open[path]
+    if (settings.parent_meeting() or "") == f"{os.getpid()}:{path}":
+        others = [other for other in _open.values() if other._is_owner]
+        settings.hand_on(f"{os.getpid()}:{others[-1]._place.path}" if others else None)
+
+
+def _in_child() -> None:
+    detach_in_child(list(_open.values()))
+
+
+def _at_exit() -> None:
+    from .ending import at_exit
+
+    for run in list(_open.values()):
+        if run._is_owner and run._pid == os.getpid():
+            run._end(at_exit(), None)
+
+
+def _start_agent(run: Run, place: meeting.Meeting, chosen: Config) -> None:
+    """Bring an agent to the meeting place and hear from it what the run folder is like."""
+    if not spawn.agent_lives(place):
+        trouble = spawn.start_agent(place, chosen.start_timeout_s, check_folder=True)
+        if trouble:
+            run._notices.once("agent", trouble)
+    answer = place.folder_answer()
+    state, reason = answer.get("state", ""), answer.get("reason", "")
+    if state in ("exists", "missing"):
+        _abandon(run)
+        wish = "never" if state == "exists" else "must"
+        raise BadArgument(f"resume={wish!r}, but run {place.run_id!r} {reason}")
+    if state in ("fallback", "none"):
+        if chosen.folder_errors == "raise":
+            _abandon(run)
+            raise FolderError(f"run folder {place.dir} cannot be used: {reason}")
+        where = answer.get("dir") or "shared memory only: run `logclient recover --dir FOLDER` before a reboot"
+        run._notices.once("folder", f"run folder {place.dir} cannot be used ({reason}); this run goes to {where}")
+        run._write_notices()
+    elif not chosen.quiet:
+        tell(f"run {run.name} ({run.id}) goes to {answer.get('dir') or place.dir}", files_too=True)
+
+
+def _abandon(run: Run) -> None:
+    run._closed = "the run was not started"
+    run._write("state", {"state": "abandoned", "by": "init"})
+    run._let_go()
+
+
+def _without_memory(chosen: Config, run_id: str, error: OSError) -> NullRun:
+    where = ", ".join(meeting.places(chosen))
+    line = f"no shared memory for run {run_id} in {where} ({error.strerror or error}); nothing is logged"
+    if chosen.folder_errors == "raise":
+        raise LogclientError(line) from error
+    if not chosen.quiet:
+        tell(line, files_too=True)
+    return NullRun(chosen.project or "default", {}, (), closed=line)
+
+
+def _parent(project: str | None, name: str | None) -> meeting.Meeting | None:
+    """The live run of an ancestor, unless `init` names another project or name."""
+    pid, _, path = (settings.parent_meeting() or "").partition(":")
+    if not path or pid == str(os.getpid()):
+        return None
+    place = meeting.read(path)
+    if place is None or project not in (None, "", place.project) or name not in (None, "", place.name):
+        return None
+    try:
+        live = [file for file in os.listdir(place.path) if file.endswith(".live")]
+    except OSError:
+        return None
+    return place if any(is_locked(place.file(file)) for file in live) else None
+
+
+def _inherited_id() -> str | None:
+    place = meeting.read((settings.parent_meeting() or "").partition(":")[2] or "/nonexistent")
+    return None if place is None else str(place.run_id)
+
+
+def _inherited_settings(place: meeting.Meeting) -> dict[str, Any]:
+    names = ("lanes", "lanes_bytes", "strict", "quiet", "shm_dir", "flush_timeout_s", "finish_timeout_s", "stall_s")
+    return {name: place.settings[name] for name in names if name in place.settings}
+
+
+def _new_id() -> str:
+    """Sorts by time, and never repeats."""
+    noise = int.from_bytes(os.urandom(8), "little")
+    tail = ""
+    for _ in range(8):
+        noise, digit = divmod(noise, len(_ALPHABET))
+        tail += _ALPHABET[digit]
+    return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + tail
+
+
+def _program() -> str:
+    main = sys.modules.get("__main__")
+    return str(getattr(main, "__file__", "") or "")

@@ -1,0 +1,156 @@
+"""What every test shares: the pace, what root tests need, and a run folder with a meeting place of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+DEFAULT_PACE = 20.0  # `make test`; 1 is full length, `make soak`
+CAP_SYS_ADMIN = 21  # bit in /proc/PID/status; root in a plain container lacks it
+
+
+class Pace(float):
+    """By how much long waits and repetition counts are scaled down: 1.0 in a soak, more elsewhere."""
+
+    def seconds(self, full: float) -> float:
+        return full / self
+
+    def count(self, full: int, least: int = 1) -> int:
+        return max(least, round(full / self))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--pace",
+        type=float,
+        default=DEFAULT_PACE,
+        metavar="FACTOR",
+        help=f"divide long waits and repetition counts by FACTOR (default {DEFAULT_PACE:g}, full length 1)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    pace = Pace(config.getoption("--pace"))
+    if not pace > 0:
+        raise pytest.UsageError(f"--pace takes a factor above 0, not {pace:g}.")
+    hypothesis.settings.register_profile(
+        "logclient",
+        max_examples=pace.count(2_000, least=20),
+        # Time is asserted by benches, never here: it says more about a loaded machine than about a test.
+        deadline=None,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+        print_blob=True,
+    )
+    hypothesis.settings.load_profile("logclient")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Time limits are given for the default pace, and grow where tests run longer."""
+    factor = DEFAULT_PACE / config.getoption("--pace")
+    if factor <= 1 or config.getoption("timeout", None) is not None:
+        return
+    default_s = float(config.getini("timeout"))
+    for item in items:
+        given = item.get_closest_marker("timeout")
+        if given is None:
+            item.add_marker(pytest.mark.timeout(default_s * factor))
+        elif given.args:
+            limit = pytest.mark.timeout(given.args[0] * factor, **given.kwargs)
+            item.add_marker(limit, append=False)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("root") is not None:
+        _skip_without_root()
+
+
+def _skip_without_root() -> None:
+    if os.getuid() != 0:
+        pytest.skip("needs root")
+    status = Path("/proc/self/status").read_text()
+    effective = int(status.split("CapEff:")[1].split()[0], 16)
+    if not effective >> CAP_SYS_ADMIN & 1:
+        pytest.skip("needs root with the right to mount (CAP_SYS_ADMIN)")
+
+
+@pytest.fixture
+def needs_root() -> None:
+    """For fixtures that need root: a test that uses them skips like one marked `root`."""
+    _skip_without_root()
+
+
+@pytest.fixture
+def pace(request: pytest.FixtureRequest) -> Pace:
+    """Divide by it, or ask it: `pace.seconds(60)`, `pace.count(1_000, least=50)`."""
+    return Pace(request.config.getoption("--pace"))
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings in the developer's shell reach no test."""
+    for name in list(os.environ):
+        if name.startswith("LOGCLIENT_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def run_dir(
+    _no_settings_from_outside: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
+    """A run folder and a meeting place on tmpfs that only this test uses, set in the environment.
+
+    Afterwards no process that was started with this meeting place is left, nor the meeting place.
+    """
+    meeting_place = tempfile.mkdtemp(prefix="logclient-test-", dir="/dev/shm")
+    run_dir = tmp_path / "runs"
+    monkeypatch.setenv("LOGCLIENT_DIR", str(run_dir))
+    monkeypatch.setenv("LOGCLIENT_SHM_DIR", meeting_place)
+    try:
+        yield run_dir
+    finally:
+        try:
+            kill_all_with(f"LOGCLIENT_SHM_DIR={meeting_place}")
+        finally:
+            shutil.rmtree(meeting_place, ignore_errors=True)
+
+
+def kill_all_with(setting: str, timeout_s: float = 10.0) -> None:
+    """SIGKILL every process that was started with `setting` in its environment, until none is left.
+
+    More than once, because a supervisor may fork between our look and our signal.
+    """
+    deadline = time.monotonic() + timeout_s
+    while left := _kill_once(setting.encode()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"Processes {left} with {setting} outlived SIGKILL for {timeout_s:g} s.")
+        time.sleep(0.01)
+
+
+def _kill_once(setting: bytes) -> list[int]:
+    found = []
+    for pid in (int(entry) for entry in os.listdir("/proc") if entry.isdecimal()):
+        if pid == os.getpid():
+            continue
+        try:
+            # Opened before the look, so that the signal cannot reach a newcomer with the same PID.
+            handle = os.pidfd_open(pid)
+        except OSError:
+            continue
+        try:
+            # A zombie's environment reads empty.
+            if setting in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.append(pid)
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        except OSError:
+            continue  # gone meanwhile, or another user's
+        finally:
+            os.close(handle)
+    return found

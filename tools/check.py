@@ -1,0 +1,95 @@
+"""Run all that CI runs; exit with 1 if any of it fails.
+
+    python tools/check.py                  everything
+    python tools/check.py --quick          without the tests marked slow, root or bench
+    python tools/check.py --only types     one step
+    python tools/check.py --fix            the twin: mend and format instead of complaining
+
+A failing step does not stop the ones after it. The tests come last, so that the last summary is pytest's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+
+Command = list[str]
+
+STEPS: dict[str, Command] = {
+    "format": ["-m", "ruff", "format", "--check", "--quiet", "."],
+    "lint": ["-m", "ruff", "check", "--quiet", "."],
+    "types": ["-m", "mypy"],
+    "imports": ["-c", "from importlinter.cli import lint_imports_command as main; main()", "--no-logo"],
+    "sizes": ["tools/sizes.py"],
+    "tests": ["-m", "pytest"],
+}
+# Mend first: what it changes may need formatting.
+FIXES: dict[str, Command] = {
+    "lint": ["-m", "ruff", "check", "--fix", "."],
+    "format": ["-m", "ruff", "format", "."],
+}
+QUICK = ["-m", "not slow and not root and not bench"]
+
+
+def run(name: str, command: Command) -> bool:
+    """Run one step, its output passing through; tell how it went."""
+    print(f"== {name}", flush=True)
+    return subprocess.run([sys.executable, *command], cwd=ROOT).returncode == 0
+
+
+def run_all(steps: dict[str, Command]) -> list[str]:
+    """Run the steps in order, print the table before the last one, and return the names of those that failed."""
+    failed: list[str] = []
+    rows: list[tuple[str, float, bool]] = []
+    for name, command in steps.items():
+        if name == "tests" and rows:
+            print_table(rows)
+        begin = time.monotonic()
+        passed = run(name, command)
+        rows.append((name, time.monotonic() - begin, passed))
+        if not passed:
+            failed.append(name)
+    if "tests" not in steps:
+        print_table(rows)
+    return failed
+
+
+def print_table(rows: list[tuple[str, float, bool]]) -> None:
+    print("\nstep       seconds  result")
+    for name, seconds, passed in rows:
+        print(f"{name:<10} {seconds:7.1f}  {'passed' if passed else 'FAILED'}")
+    print(flush=True)
+
+
+def main() -> int:
+    if PYTHON.exists() and Path(sys.prefix) != VENV:
+        os.execv(PYTHON, [str(PYTHON), *sys.argv])  # `python tools/check.py` means the tools of .venv
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="leave out tests marked slow, root or bench")
+    parser.add_argument("--only", metavar="STEP", choices=STEPS, help=f"one step: {', '.join(STEPS)}")
+    parser.add_argument("--fix", action="store_true", help="format, and mend what the linter can")
+    parser.add_argument("--pace", help="scale long tests: 1 is full length (see tests/conftest.py)")
+    options = parser.parse_args()
+
+    if options.fix:
+        return 1 if run_all(FIXES) else 0
+    steps = STEPS if options.only is None else {options.only: STEPS[options.only]}
+    if "tests" in steps:
+        pace = ["--pace", options.pace] if options.pace else []
+        steps = {**steps, "tests": [*steps["tests"], *(QUICK if options.quick else []), *pace]}
+    failed = run_all(steps)
+    if earlier := [name for name in failed if name != "tests"] if "tests" in steps else []:
+        print(f"The tests are not all: {', '.join(earlier)} failed too, see above them.", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""Fail where a file or class has outgrown what one reads in a sitting, or has a name that says nothing.
+
+    python tools/sizes.py
+
+Tests are free to have long classes (a Hypothesis machine has many rules), not long files. Generated code is free.
+"""
+
+from __future__ import annotations
+
+import ast
+import statistics
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("logclient", "backend", "tests", "tools")
+GENERATED = "logclient_proto"
+
+MOST_LINES = 600
+MOST_METHODS = 12
+MOST_PARAMETERS = 8
+EMPTY_NAMES = {"utils", "common", "manager"}
+
+
+def source_files() -> list[Path]:
+    found = (path.relative_to(ROOT) for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+    return sorted(path for path in found if GENERATED not in path.parts)
+
+
+def faults(path: Path, text: str) -> Iterator[str]:
+    """What is wrong with one file, a sentence each."""
+    lines = text.count("\n")
+    if lines > MOST_LINES:
+        yield f"{path}: {lines} lines, at most {MOST_LINES}."
+    for part in path.with_suffix("").parts:
+        if part in EMPTY_NAMES:
+            yield f"{path}: the name {part!r} does not say what is in it."
+    if path.parts[0] == "tests":
+        return
+    for node in ast.walk(ast.parse(text, str(path))):
+        if isinstance(node, ast.ClassDef):
+            yield from class_faults(path, node)
+
+
+def class_faults(path: Path, node: ast.ClassDef) -> Iterator[str]:
+    functions = [n for n in node.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    # By name, so that overloads count once; a property is an attribute to its user.
+    methods = {f.name for f in functions if not f.name.startswith("_") and not is_property(f)}
+    if len(methods) > MOST_METHODS:
+        yield f"{path}:{node.lineno}: {node.name} has {len(methods)} public methods, at most {MOST_METHODS}."
+    for function in functions:
+        if function.name == "__init__" and (count := parameters(function.args)) > MOST_PARAMETERS:
+            yield f"{path}:{function.lineno}: {node.name}() takes {count} parameters, at most {MOST_PARAMETERS}."
+
+
+def is_property(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    names = (ast.unparse(decorator) for decorator in function.decorator_list)
+    return any(name.endswith(("property", ".setter", ".deleter")) for name in names)
+
+
+def parameters(args: ast.arguments) -> int:
+    every = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]
+    return sum(arg is not None for arg in every) - 1  # self
+
+
+def main() -> int:
+    texts = {path: (ROOT / path).read_text() for path in source_files()}
+    found = [fault for path, text in texts.items() for fault in faults(path, text)]
+    for fault in found:
+        print(fault)
+    lines = sorted((text.count("\n"), path) for path, text in texts.items())
+    median = statistics.median(count for count, _ in lines)
+    print(f"{len(lines)} files, median {median:.0f} lines, longest {lines[-1][1]} with {lines[-1][0]}.")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
