@@ -73,7 +73,7 @@ class Stage:
         self._spill_bytes = max(spill_bytes, 4 * _LEAST_BYTES)
         self._segment_bytes = max(_LEAST_BYTES, min(segment_bytes, self._spill_bytes // 4))
         self._seal_s = seal_s
-        self._writer = os.urandom(8)
+        self._writer = new_writer()
         self._number = 0
         self._current: Staged | None = None
         self.is_short = False  # the last record found no room
@@ -240,6 +240,11 @@ class Stage:
     def is_settled(self) -> bool:
         """Everything staged is past an fsync in the run folder."""
         return all(staged.synced >= staged.end for staged in self.segments)
+
+
+def new_writer() -> bytes:
+    """Id of a worker incarnation: names of later segments sort behind those of earlier ones."""
+    return (time.time_ns() >> 16).to_bytes(6, "big") + os.urandom(2)
 
 
 def _cut_uncommitted(path: str, number: int, commit: int) -> bool:

@@ -6,7 +6,7 @@ One writer at a time; readers read whenever they like.
 
     two files, <name>.0 and <name>.1, written in turn
     +0   8  b"LCDOC\\r\\n\\0"
-    +8   u32 format    u32 CRC-32 of bytes 16 to the end of the data
+    +8   u32 format    u32 CRC-32 of all other bytes up to the end of the data
     +16  u64 version, grows by 1     u64 bytes of the data
     +32  data
 
@@ -32,7 +32,7 @@ from .files import CREATE, REAL, Files, read_file
 MAGIC = b"LCDOC\r\n\0"
 FORMAT = 1
 HEAD = Struct("<8sIIQQ")
-_CHECKED_FROM = 16
+_CHECK = slice(12, 16)
 
 
 class DocumentFile:
@@ -83,9 +83,12 @@ class DocumentFile:
 
 def pack_slot(version: int, data: bytes) -> bytes:
     """The bytes of one file."""
-    head = HEAD.pack(MAGIC, FORMAT, 0, version, len(data))
-    check = zlib.crc32(data, zlib.crc32(head[_CHECKED_FROM:]))
-    return HEAD.pack(MAGIC, FORMAT, check, version, len(data)) + data
+    whole = HEAD.pack(MAGIC, FORMAT, 0, version, len(data)) + data
+    return whole[: _CHECK.start] + _check(whole).to_bytes(4, "little") + whole[_CHECK.stop :]
+
+
+def _check(whole: bytes) -> int:
+    return zlib.crc32(whole[_CHECK.stop :], zlib.crc32(whole[: _CHECK.start]))
 
 
 def read_slot(files: Files, path: str) -> tuple[int, bytes] | None:
@@ -107,12 +110,12 @@ def parse_slot(raw: bytes, path: str) -> tuple[int, bytes]:
     magic, form, check, version, length = HEAD.unpack_from(raw)
     if magic != MAGIC:
         raise Corrupt(path, 0, MAGIC, magic)
-    if form > FORMAT:
-        raise Unsupported(f"{path}: written in format {form}, this logclient reads up to {FORMAT}")
     end = HEAD.size + length
     if end > len(raw):
         raise Corrupt(path, HEAD.size, f"{length} bytes", len(raw) - HEAD.size)
-    found = zlib.crc32(raw[_CHECKED_FROM:end])
+    found = _check(raw[:end])
     if found != check:
-        raise Corrupt(path, 12, f"check {check:#010x}", f"{found:#010x}")
+        raise Corrupt(path, _CHECK.start, f"check {check:#010x}", f"{found:#010x}")
+    if form > FORMAT:
+        raise Unsupported(f"{path}: written in format {form}, this logclient reads up to {FORMAT}")
     return version, raw[HEAD.size : end]

@@ -91,7 +91,7 @@ class Follower:
         self._done: set[str] = set()  # sealed segments that were read
         self._open: dict[str, Scan] = {}  # how far open ones were read
         self._doubts: dict[str, list[Damage]] = {}  # seen once in an open segment
-        self._damage: set[tuple[str, int]] = set()  # reported
+        self._damage: set[Damage] = set()  # reported
 
     def poll(self) -> list[Item]:
         """All that is new; damage as soon as it is sure."""
@@ -205,8 +205,8 @@ class Follower:
             for first, last in SeqSet([(item.first, item.last)]).minus(told).ranges():
                 told.add(first, last)
                 yield item._replace(first=first, last=last)
-        elif (item.name, item.offset) not in self._damage:
-            self._damage.add((item.name, item.offset))
+        elif item not in self._damage:
+            self._damage.add(item)
             yield item
 
 

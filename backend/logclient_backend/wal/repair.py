@@ -212,7 +212,8 @@ def _repair(files: Files, folder: str, stem: Stem, codec: Codec) -> Iterator[Rep
     held = sum(len(item.columns) for item in whole if isinstance(item, StreamColumns))
     if held or any(isinstance(item, Gap) for item in whole):
         created_ns = max(scan.created_ns for _, scan, _ in scans)
-        pieces = sealed_pieces(whole, parsed.writer, parsed.number, created_ns)
+        streams = chain.from_iterable(scan.streams.values() for _, scan, _ in scans)
+        pieces = sealed_pieces(whole, parsed.writer, parsed.number, created_ns, streams)
         path = write_sealed(files, folder, parsed.writer, parsed.number, pieces)
         yield Repair(
             scans[0][0], "rewritten", f"{held} records kept in {os.path.basename(path)}; {damage[0]}"

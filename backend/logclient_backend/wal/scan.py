@@ -32,6 +32,8 @@ from .segment import (
     STREAM,
     TRAILER,
     Header,
+    Name,
+    StreamEntry,
     parse_header,
     parse_name,
     parse_trailer,
@@ -115,7 +117,7 @@ class Scan:
         self.salt = salt_of(parsed.writer, parsed.number)
         self.header: Header | None = None
         self.footer: Footer | None = None
-        self.streams: dict[int, tuple[bytes, bytes, int, int]] = {}
+        self.streams: dict[int, StreamEntry] = {}
         self.shapes: dict[int, Shape] = {}
         self.torn: list[Damage] = []
         self._codec = codec or Codec()
@@ -131,7 +133,7 @@ class Scan:
             self.header, self.streams, self.shapes = after.header, after.streams, after.shapes
             self._base = self.end = after.end
         else:
-            self._start()
+            self._start(parsed)
         self._first = self.end - self._base
 
     @property
@@ -144,14 +146,17 @@ class Scan:
         if self.header is not None:
             return self.header.created_ns
         self._look_ahead()
-        return min((entry[3] for entry in self.streams.values()), default=0)
+        return min((entry.base_ns for entry in self.streams.values()), default=0)
 
-    def _start(self) -> None:
+    def _start(self, parsed: Name) -> None:
         if not self.is_sealed and not self._data.strip(b"\0"):
             return  # made a moment ago: nothing was promised yet
         self.end = min(HEADER_BYTES, len(self._data))
         try:
-            self.header = parse_header(self._view, self.name)
+            header = parse_header(self._view, self.name)
+            if (header.writer, header.number) != (parsed.writer, parsed.number):
+                raise Corrupt(self.name, 16, "the header of this file", "that of another segment")
+            self.header = header
         except Corrupt as error:
             reason = f"a header expected ({error.expected}), found {error.found}"
             self._early.append(self._piece(0, self.end, reason))
@@ -272,7 +277,7 @@ class Scan:
         )
         return StreamColumns(stream, process, lane, columns)
 
-    def _stream(self, place: int) -> tuple[bytes, bytes, int, int]:
+    def _stream(self, place: int) -> StreamEntry:
         if place not in self.streams:
             self._look_ahead()
         if place not in self.streams:
@@ -300,7 +305,7 @@ class Scan:
         entry = self.streams.get(place)
         first_step = zigzag(step)
         return damage._replace(
-            stream=entry[0] if entry else None,
+            stream=entry.stream if entry else None,
             first_seq=first,
             last_seq=first + span,
             first_step=first_step,

@@ -23,7 +23,7 @@ from logclient.record import Columns, Shape
 from .codec import Codec
 from .files import NEW, Files
 from .scan import Damage, Gap, Item, Scan, StreamColumns
-from .segment import FOOTER, SegmentEncoder, pack_block, pack_trailer, parse_name, segment_name
+from .segment import FOOTER, SegmentEncoder, StreamEntry, pack_block, pack_trailer, parse_name, segment_name
 from .seqs import SeqSet
 from .spans import Spans, pack_footer
 
@@ -148,8 +148,13 @@ def _block_records(columns: Columns) -> int:
     return max(1, min(BLOCK_RECORDS, BLOCK_BYTES * len(columns) // _size(columns)))
 
 
-def sealed_pieces(items: Iterable[Item], writer: bytes, number: int, created_ns: int) -> Iterator[bytes]:
-    """The bytes of a sealed segment with what these items hold; what they lost is noted in it."""
+def sealed_pieces(
+    items: Iterable[Item], writer: bytes, number: int, created_ns: int, streams: Iterable[StreamEntry] = ()
+) -> Iterator[bytes]:
+    """The bytes of a sealed segment with what these items hold; what they lost is noted in it.
+
+    `streams` are entries that the items come from (`Scan.streams`): one may have lost all its records.
+    """
     sealer = Sealer(writer, number, created_ns)
     lost: list[Damage] = []
     yield sealer.header()
@@ -159,6 +164,8 @@ def sealed_pieces(items: Iterable[Item], writer: bytes, number: int, created_ns:
         else:
             yield from sealer.add(item)
     if lost:
+        for stream, process, lane, _ in streams:
+            sealer.spans.of(stream, process, lane)
         for gap in _notes(sealer.spans, lost):
             yield from sealer.add(gap)
     yield from sealer.finish()
@@ -218,7 +225,8 @@ def seal(files: Files, data: bytes, name: str, folder: str) -> str:
     if parsed is None or parsed.is_sealed:
         raise Corrupt(name, 0, "a name <writer>-<number>.wal", name)
     scan = Scan(data, name=name)
-    pieces = sealed_pieces(scan.items(), parsed.writer, parsed.number, scan.created_ns)
+    streams = scan.streams.values()
+    pieces = sealed_pieces(scan.items(), parsed.writer, parsed.number, scan.created_ns, streams)
     path = write_sealed(files, folder, parsed.writer, parsed.number, pieces)
     try:
         files.unlink(os.path.join(folder, segment_name(parsed.writer, parsed.number)))

@@ -95,6 +95,15 @@ class Header(NamedTuple):
     is_sealed: bool
 
 
+class StreamEntry(NamedTuple):
+    """What a STREAM block says: whose records these are, and from when their times are counted."""
+
+    stream: bytes
+    process: bytes
+    lane: int
+    base_ns: int
+
+
 class Packed(NamedTuple):
     """One encoded block of records behind the entries it needs, its body alone, and what it holds."""
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from logclient.record import Columns, Shape
 
-from .segment import CAUSES, STREAM_BODY, pack_stream
+from .segment import CAUSES, STREAM_BODY, StreamEntry, pack_stream
 from .seqs import SeqSet
 from .varint import Reader, put_varint, put_zigzag
 
@@ -139,7 +139,7 @@ class Footer:
     """A footer, decoded: all that the segment holds, and the entries by index."""
 
     spans: Spans
-    streams: list[tuple[bytes, bytes, int, int]]  # id, process, lane, time base
+    streams: list[StreamEntry]
     shapes: list[Shape]
 
 
@@ -213,11 +213,11 @@ def parse_footer(body: bytes | memoryview) -> Footer:
     return footer
 
 
-def parse_stream(body: bytes | memoryview) -> tuple[bytes, bytes, int, int]:
-    """(id, process, lane, time base) of a STREAM block's body."""
+def parse_stream(body: bytes | memoryview) -> StreamEntry:
+    """The body of a STREAM block."""
     reader = Reader(body)
     stream, process, base_ns = STREAM_BODY.unpack(reader.take(STREAM_BODY.size))
-    return stream, process, reader.varint(), base_ns
+    return StreamEntry(stream, process, reader.varint(), base_ns)
 
 
 def cause_of(number: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,7 +33,7 @@ def test_set_of_ranges_equals_a_set(start, changes):
     assert list(seqs) == sorted(plain)
     assert len(seqs) == len(plain)
     ranges = seqs.ranges()
-    assert all(after[0] > before[1] + 1 for before, after in zip(ranges, ranges[1:], strict=False))
+    assert all(after[0] > before[1] + 1 for before, after in pairwise(ranges))
 
 
 @given(sets, sets)

@@ -1,0 +1,111 @@
+"""The disk budget: what goes is accounted for to the last seq."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from logclient_backend.wal.files import REAL
+from logclient_backend.wal.reader import WalReader
+from logclient_backend.wal.repair import verify
+from logclient_backend.wal.seal import seal
+from logclient_backend.wal.trim import trim
+from logclient_backend.wal.writer import OpenSegment
+from tests.fakes import Crash, FaultyFiles
+
+from .samples import CAPACITY, NOW_NS, PROCESS, WRITER, read_all, records, stream
+
+
+def fill(folder, numbers, *, with_gaps: bool = True) -> None:
+    """Sealed segments: 40 records, 9 forgotten, 1 damaged each."""
+    for number in numbers:
+        segment = OpenSegment.create(REAL, str(folder), WRITER, number, NOW_NS + number, CAPACITY)
+        first = 50 * number + 1
+        segment.append(stream(1), PROCESS, 0, records(range(first, first + 40)))
+        if with_gaps:
+            segment.append_gap(stream(1), PROCESS, 0, first + 40, first + 48, "forgotten")
+            segment.append_gap(stream(1), PROCESS, 0, first + 49, first + 49, "damaged")
+        data = segment.bytes()
+        segment.close()
+        seal(REAL, data, segment.name, str(folder))
+
+
+def counts(folder) -> list[int]:
+    """stored, trimmed, forgotten, damaged, missing"""
+    span = WalReader(str(folder)).spans()[stream(1)]
+    return [len(seqs) for seqs in (span.stored, span.trimmed, span.forgotten, span.damaged, span.missing())]
+
+
+def size(folder) -> int:
+    return sum(entry.stat().st_size for entry in os.scandir(folder))
+
+
+def test_within_the_budget_nothing_happens(tmp_path):
+    """A folder that fits is left as it is."""
+    fill(tmp_path, range(3))
+    before = sorted(os.listdir(tmp_path))
+    assert trim(str(tmp_path), size(tmp_path)).removed == []
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_the_oldest_go_and_every_seq_stays_accounted_for(tmp_path):
+    """Stored, trimmed, forgotten and damaged add up to what was accepted, before and after any number of trims."""
+    fill(tmp_path, range(8))
+    assert counts(tmp_path) == [320, 0, 72, 8, 0]
+    budget = size(tmp_path) * 3 // 4
+    done = trim(str(tmp_path), budget)
+    assert size(tmp_path) <= budget
+    assert done.records == 40 * len(done.removed) > 0
+    assert counts(tmp_path) == [320 - done.records, done.records, 72, 8, 0]
+    assert read_all(tmp_path).seqs(stream(1))[0] == 50 * len(done.removed) + 1
+    fill(tmp_path, range(8, 12))
+    again = trim(str(tmp_path), budget)
+    assert size(tmp_path) <= budget
+    assert done.note in again.removed
+    trimmed = done.records + again.records
+    assert counts(tmp_path) == [480 - trimmed, trimmed, 108, 12, 0]
+    assert verify(str(tmp_path)).is_sound
+
+
+def test_open_segments_are_never_deleted(tmp_path):
+    """Even with no budget at all the open segment stays, and a lone note is not written again and again."""
+    fill(tmp_path, range(3))
+    segment = OpenSegment.create(REAL, str(tmp_path), WRITER, 9, NOW_NS + 9, CAPACITY)
+    segment.append(stream(1), PROCESS, 0, records(range(151, 161)))
+    assert len(trim(str(tmp_path), 0).removed) == 3
+    assert counts(tmp_path) == [10, 120, 27, 3, 0]
+    assert trim(str(tmp_path), 0).removed == []
+    assert len(os.listdir(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("at", range(1, 14))
+def test_crash_in_the_middle_of_trimming_counts_nothing_twice(tmp_path, at):
+    """Wherever a trim dies, the sums are right: a note counts only where its record is gone."""
+    fill(tmp_path, range(4))
+    try:
+        trim(str(tmp_path), 0, files=FaultyFiles(crash_at=at))
+    except Crash:
+        pass
+    stored, trimmed, forgotten, damaged, missing = counts(tmp_path)
+    assert (stored + trimmed, forgotten, damaged, missing) == (160, 36, 4, 0)
+    trim(str(tmp_path), 0)
+    assert counts(tmp_path) == [0, 160, 36, 4, 0]
+
+
+def test_full_disk_does_not_delete_without_a_note(tmp_path):
+    """Where there is no room for the note, nothing is deleted."""
+    fill(tmp_path, range(3))
+    before = sorted(os.listdir(tmp_path))
+    with pytest.raises(OSError, match="No space"):
+        trim(str(tmp_path), 0, files=FaultyFiles(room=10))
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_damaged_segments_are_trimmed_with_what_they_still_hold(tmp_path):
+    """A segment without a footer is read block by block to be accounted for."""
+    fill(tmp_path, range(2), with_gaps=False)
+    oldest = min(tmp_path.iterdir())
+    oldest.write_bytes(oldest.read_bytes()[:-20])
+    trim(str(tmp_path), 0)
+    assert counts(tmp_path)[:2] == [0, 80]

@@ -1,0 +1,146 @@
+"""Drives `trainer.py` and checks what became of its records: the shared harness of the process tests."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from logclient import layout
+from logclient_backend.agent.status import StatusPage
+from logclient_backend.wal.reader import WalReader
+from logclient_backend.wal.scan import StreamColumns
+
+from . import trainer
+
+ROOT = Path(__file__).parents[2]
+
+
+def wait_until(condition: Callable[[], Any], deadline_s: float, what: str) -> Any:
+    """Ask until the answer is true; fails with `what` at the deadline."""
+    deadline = time.monotonic() + deadline_s
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"not within {deadline_s:g} s: {what}"
+        time.sleep(0.005)
+
+
+class Trainer:
+    """The process, its truth file, and the agent that serves it."""
+
+    def __init__(self, folder: Path, env: dict[str, str] | None = None, **plan: Any) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.truth = folder / f"truth-{os.urandom(4).hex()}"
+        plan["truth"] = str(self.truth)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.process.trainer", json.dumps(plan)],
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            env={**os.environ, **(env or {})},
+        )
+        wait_until(lambda: self._words()[3] or self.process.poll() is not None, 30, "the trainer starts")
+        assert self._words()[3], "the trainer ended before its first record"
+        head = self.truth.read_bytes()[trainer.RUN_AT :].rstrip(b"\0").decode().split("\n")
+        self.run_id, self.meeting = head[0], head[1]
+
+    def _words(self) -> memoryview:
+        if not self.truth.exists() or self.truth.stat().st_size < trainer.BYTES:
+            return memoryview(bytes(trainer.RUN_AT)).cast("Q")
+        with open(self.truth, "rb") as file:
+            return memoryview(mmap.mmap(file.fileno(), trainer.RUN_AT, prot=mmap.PROT_READ)).cast("Q")
+
+    @property
+    def logged(self) -> int:
+        """Records whose log() returned."""
+        return int(self._words()[0])
+
+    @property
+    def begun(self) -> int:
+        return int(self._words()[1])
+
+    @property
+    def longest_ms(self) -> float:
+        return self._words()[2] / 1e6
+
+    def status_page(self) -> StatusPage:
+        return StatusPage(os.path.join(self.meeting, "agent.status"))
+
+    def agent_pid(self, which: int = layout.AGENT_WORKER) -> int:
+        """PID of worker or supervisor, as soon as there is one."""
+        page = self.status_page()
+        return int(wait_until(lambda: page.words[which], 10, "the agent starts"))
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        self.process.send_signal(number)
+
+    def end(self, timeout_s: float = 120) -> dict[str, Any]:
+        """Wait for it; its final status."""
+        out, _ = self.process.communicate(timeout=timeout_s)
+        assert self.process.returncode == 0, f"the trainer ended with {self.process.returncode}"
+        status = json.loads(out)
+        assert isinstance(status, dict)
+        return status
+
+    def wait_gone(self, timeout_s: float = 30) -> None:
+        """Until the agent has stored everything and removed the meeting place."""
+        wait_until(lambda: not os.path.exists(self.meeting), timeout_s, "the agent leaves")
+
+
+@dataclass
+class Stored:
+    """What the run folder holds, per stream."""
+
+    seqs: dict[bytes, list[int]] = field(default_factory=dict)
+    steps: dict[bytes, list[int]] = field(default_factory=dict)
+    forgotten: int = 0
+    damaged: int = 0
+    wrong: int = 0  # values that are not what the trainer logged for that step
+
+    @property
+    def records(self) -> int:
+        return sum(map(len, self.seqs.values()))
+
+
+def node_folders(run_dir: Path) -> list[Path]:
+    return [path.parent for path in sorted(run_dir.glob("*/*/documents.[01]"))] if run_dir.exists() else []
+
+
+def stored(run_dir: Path) -> Stored:
+    """Read everything; repeats are not dropped by hand: the reader must do that."""
+    found = Stored()
+    for folder in dict.fromkeys(node_folders(run_dir)):
+        reader = WalReader(str(folder))
+        for item in reader.items():
+            if not isinstance(item, StreamColumns):
+                continue
+            columns = item.columns
+            found.seqs.setdefault(item.stream, []).extend(columns.seq)
+            found.steps.setdefault(item.stream, []).extend(columns.step)
+            first = array("d", columns.cells[0].tobytes())
+            last = array("d", columns.cells[-1].tobytes())
+            width = len(columns.cells) - 1
+            found.wrong += sum(
+                1 for step, a, z in zip(columns.step, first, last) if a != step or z != step + width / 16
+            )
+        for span in reader.spans().values():
+            found.forgotten += len(span.forgotten) + len(span.trimmed) + len(span.missing())
+            found.damaged += len(span.damaged)
+    return found
+
+
+def documents(run_dir: Path) -> list[dict[str, Any]]:
+    from logclient_backend.wal.documents import DocumentFile
+
+    loaded = [DocumentFile(str(folder)).load() for folder in dict.fromkeys(node_folders(run_dir))]
+    return [json.loads(content) for content in loaded if content]

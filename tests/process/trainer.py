@@ -1,0 +1,65 @@
+"""A training loop to be disturbed: logs records at a rate and keeps the truth in a file of its own.
+
+Run by tests and benches as ``python -m tests.process.trainer '{"records": ...}'``. The truth file is mapped: what was
+written into it survives SIGKILL of this process. Words: 0 records whose log() returned, 1 records begun, 2 longest
+call in ns, 3 the agent's meeting place is known (run id behind the words), 4 finished.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import sys
+import time
+
+WORDS = 8
+RUN_AT = 8 * WORDS
+BYTES = 4096
+
+
+def main(plan: dict) -> None:
+    import logclient
+
+    fd = os.open(plan["truth"], os.O_RDWR | os.O_CREAT, 0o600)
+    os.ftruncate(fd, BYTES)
+    truth = mmap.mmap(fd, BYTES)
+    words = memoryview(truth)[:RUN_AT].cast("Q")
+    run = logclient.init("disturbed", quiet=plan.get("quiet", True), **plan.get("init", {}))
+    place = f"{run.id}\n{run._place.path}".encode() if run.id else b"\n"
+    truth[RUN_AT : RUN_AT + len(place)] = place
+    words[3] = 1
+    keys = [f"m{i}" for i in range(plan.get("values", 10))]
+    log, clock = run.log, time.perf_counter_ns
+    pause = 1e9 / plan["rate"] if plan.get("rate") else 0
+    start, longest = clock(), 0
+    seconds = plan.get("seconds")
+    step = 0
+    records = plan.get("records", 1 << 62)
+    while step < records:
+        metrics = {key: step + index / 16 for index, key in enumerate(keys)}
+        words[1] = step + 1
+        before = clock()
+        log(step, metrics)
+        took = clock() - before
+        step += 1
+        words[0] = step
+        if took > longest:
+            longest = words[2] = took
+        if pause:
+            behind = start + step * pause - clock()
+            if behind > 1e6:
+                time.sleep(behind / 1e9)
+        if seconds and clock() - start > seconds * 1e9:
+            break
+    if plan.get("hold"):
+        time.sleep(plan["hold"])
+    if plan.get("finish", True):
+        run.finish(plan.get("finish_timeout_s", 30.0))
+    status = run.status()
+    words[4] = 1
+    print(json.dumps(status), flush=True)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
