@@ -65,19 +65,32 @@ def test_noexec_tmpfs_executes_nothing() -> None:
                 subprocess.run([program], check=True)
 
 
-def test_command_line_fills_while_the_command_runs(tmp_path: Path) -> None:
+SCRIPT = """
+import errno, os, sys, time
+
+def is_full():
+    return os.statvfs(sys.argv[1]).f_bavail == 0
+
+assert sys.argv[1] == os.environ["FAULT_DIR"]
+while not is_full():
+    time.sleep(0.01)
+try:
+    open(sys.argv[1] + "/file", "wb", 0).write(b"x")
+except OSError as error:
+    assert error.errno == errno.ENOSPC
+else:
+    sys.exit("not full")
+while is_full():
+    time.sleep(0.01)
+sys.exit(7)
+"""
+
+
+def test_command_line_fills_while_the_command_runs() -> None:
     """From a shell: the command sees it full, then free again, and its exit code is passed on."""
-    script = tmp_path / "command.sh"
-    script.write_text(
-        "cd $1 && [ $1 = $FAULT_DIR ] || exit 9\n"
-        "until ! dd if=/dev/zero of=f bs=4096 count=1; do rm f; done\n"
-        "until dd if=/dev/zero of=f bs=4096 count=1; do :; done\n"
-        "exit 7\n"
-    )
-    command = [sys.executable, "-m", "tools.faults.tmpfs", "--size", "1", "--seconds", "0.3", "--"]
-    done = subprocess.run(
-        [*command, "sh", str(script), "{}"], cwd=ROOT, capture_output=True, text=True, timeout=30, check=False
-    )
+    tool = [sys.executable, "-m", "tools.faults.tmpfs", "--size", "1", "--seconds", "2", "--"]
+    command = [*tool, sys.executable, "-c", SCRIPT, "{}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 7, done.stderr
     base = Path(done.stderr.splitlines()[0]).parent
     assert traces_of(base.name, Path(tempfile.gettempdir())) == []

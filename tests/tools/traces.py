@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tools.faults import kernel, processes
 
@@ -46,7 +47,7 @@ def line_of(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().rstrip("\n")
 
 
-def wait_until_state(process: subprocess.Popen[str], state: str) -> None:
+def wait_until_state(process: subprocess.Popen[Any], state: str) -> None:
     processes.wait_until(
         lambda: processes.state_of(process.pid) == state, 10.0, what=f"{process.args!r} in state {state}"
     )

@@ -37,7 +37,7 @@ NEVER = (
 )  # not hung with `everything`: nobody waits for it, but it would use up the server's threads
 
 AT_MOST_S = 600.0  # of a hang, unless it says otherwise
-POLL_S = 0.01  # how soon a hanging call sees that it may go on
+POLL_S = 0.02  # how soon a hanging call sees that it may go on
 
 CAME, HANGS = 0, 1  # words of an op in the counts file
 COUNTS_BYTES = 16 * len(OPS)

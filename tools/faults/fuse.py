@@ -5,8 +5,9 @@
     python -m tools.faults.fuse --delay fsync=0.08 --fail write=EIO:3 --limit 4096 --counts -- command {}
 
 Needs root, /dev/fuse, libfuse2 and fusepy. What a hanging call does to its caller: it sleeps (S) until the first
-signal of any kind, then it is in D and SIGKILL has no effect until the release; a read that goes through the page
-cache is in D at once. A name is looked up by getattr, so a hanging getattr hangs open and everything else by path.
+signal of any kind, then it is in D and SIGKILL has no effect until the release. A read, which waits for a page of the
+cache, is in D at once, but can be killed. A name is looked up by getattr, so a hanging getattr hangs open and all else
+that takes a path. Who starts a program from a hanging mount hangs with it: subprocess waits for the exec.
 See control.py for the flag files, passthrough.py for what the mount can do.
 """
 

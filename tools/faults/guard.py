@@ -28,7 +28,7 @@ from typing import Any
 
 from tools.faults import cleaning, processes
 
-TICK_S = 0.1  # how late a hard time limit may be, and how soon a doomed owner is seen
+TICK_S = 0.2  # how late a hard time limit may be, and how soon a doomed owner is seen
 
 
 class Holder:

@@ -58,32 +58,24 @@ def is_hidden(path: str) -> bool:
     return path.rpartition("/")[2].startswith(HIDDEN)
 
 
-class Passthrough:
-    """The operations, as fusepy calls them: by name, through `__call__`."""
-
-    use_ns = True
-    flag_nullpath_ok = True  # a call on an open file that has no name any more comes with path None
+class Folder:
+    """The folder behind, held by a descriptor."""
 
     def __init__(self, folder: int, gate: control.Gate) -> None:
         self._root = f"/proc/self/fd/{folder}/."
         self._gate = gate
 
-    def __call__(self, op: str, path: str | None, *arguments: Any) -> Any:
-        if op == "rename" and is_hidden(arguments[0]):
-            self._gate.enter("unlink", path or "")
-        elif not (op == "unlink" and path is not None and is_hidden(path)):
-            self._gate.enter(op, path or "")
-        return getattr(self, op)(path, *arguments)
-
     def _real(self, path: str) -> str:
         return self._root + path
 
-    def getattr(self, path: str, handle: object = None) -> dict[str, int]:
-        found = os.fstat(handle) if isinstance(handle, int) else os.lstat(self._real(path))
-        return {
-            **{name: getattr(found, name) for name in NUMBERS},
-            **{name: getattr(found, f"{name}_ns") for name in TIMES},
-        }
+    def _give_to_caller(self, path: str) -> None:
+        user, group, _ = fuse.fuse_get_context()
+        if (user, group) != (os.geteuid(), os.getegid()):
+            os.lchown(self._real(path), user, group)
+
+
+class Files(Folder):
+    """Calls on what is in files."""
 
     def open(self, path: str, flags: int) -> int:
         return os.open(self._real(path), flags & ~NOT_OURS | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -99,6 +91,12 @@ class Passthrough:
     def write(self, path: str | None, data: bytes, offset: int, handle: int) -> int:
         return os.pwrite(handle, data[: self._gate.allowed(len(data))], offset)
 
+    def truncate(self, path: str | None, length: int, handle: int | None = None) -> None:
+        if handle is not None:
+            os.ftruncate(handle, length)
+        elif path is not None:
+            os.truncate(self._real(path), length)
+
     def fsync(self, path: str | None, datasync: int, handle: int) -> None:
         (os.fdatasync if datasync else os.fsync)(handle)
 
@@ -108,11 +106,9 @@ class Passthrough:
     def release(self, path: str | None, handle: int) -> None:
         os.close(handle)
 
-    def truncate(self, path: str | None, length: int, handle: int | None = None) -> None:
-        if handle is not None:
-            os.ftruncate(handle, length)
-        elif path is not None:
-            os.truncate(self._real(path), length)
+
+class Names(Folder):
+    """Calls on names."""
 
     def readdir(self, path: str | None, handle: int) -> Iterator[tuple[str, dict[str, int] | None, int]]:
         yield from ((".", None, 0), ("..", None, 0))
@@ -146,11 +142,6 @@ class Passthrough:
         os.symlink(target, self._real(path))
         self._give_to_caller(path)
 
-    def _give_to_caller(self, path: str) -> None:
-        user, group, _ = fuse.fuse_get_context()
-        if (user, group) != (os.geteuid(), os.getegid()):
-            os.lchown(self._real(path), user, group)
-
     def readlink(self, path: str) -> str:
         return os.readlink(self._real(path))
 
@@ -170,6 +161,17 @@ class Passthrough:
                 os.unlink(f"{self._real(path)}/{name}")  # their users go on with what they have open
         os.rmdir(self._real(path))
 
+
+class Attributes(Folder):
+    """Calls on what is known of a file, and of all of them."""
+
+    def getattr(self, path: str, handle: object = None) -> dict[str, int]:
+        found = os.fstat(handle) if isinstance(handle, int) else os.lstat(self._real(path))
+        return {
+            **{name: getattr(found, name) for name in NUMBERS},
+            **{name: getattr(found, f"{name}_ns") for name in TIMES},
+        }
+
     def chmod(self, path: str, mode: int) -> None:
         os.chmod(self._real(path), mode)
 
@@ -182,6 +184,20 @@ class Passthrough:
     def statfs(self, path: str) -> dict[str, int]:
         found = os.statvfs(self._real(path))
         return {name: getattr(found, name) for name in dir(found) if name.startswith("f_")}
+
+
+class Passthrough(Files, Names, Attributes):
+    """All operations, as fusepy calls them: by name, through `__call__`."""
+
+    use_ns = True
+    flag_nullpath_ok = True  # a call on an open file that has no name any more comes with path None
+
+    def __call__(self, op: str, path: str | None, *arguments: Any) -> Any:
+        if op == "rename" and is_hidden(arguments[0]):
+            self._gate.enter("unlink", path or "")
+        elif not (op == "unlink" and path is not None and is_hidden(path)):
+            self._gate.enter(op, path or "")
+        return getattr(self, op)(path, *arguments)
 
 
 def serve(name: str, base: Path, behind: str, point: str, cache_s: float) -> None:
