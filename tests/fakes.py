@@ -18,7 +18,7 @@ class FaultyFiles(RealFiles):
 
     - `room`: bytes that may still be written; a write beyond writes what fits and raises ENOSPC;
     - `fail`: {call: (number, errno)}: that call, counted from 1, raises (a `pwrite` after writing half);
-    - `crash_at`: the call with that number, of those that change something, writes half (if it writes) and raises `Crash`;
+    - `crash_at`: the call with that number, of those that change something, raises `Crash` (a `pwrite` after half);
     - `fsync_s`: how long each fsync takes.
     """
 
@@ -36,6 +36,7 @@ class FaultyFiles(RealFiles):
         self.fsync_s = fsync_s
         self.calls: dict[str, int] = {}
         self.changes = 0
+        self.log: list[str] = []  # the calls that change something, in order
 
     def _step(self, call: str) -> OSError | Crash | None:
         """Count the call and say how it is to fail."""
@@ -45,6 +46,7 @@ class FaultyFiles(RealFiles):
             return OSError(code, os.strerror(code))
         if call not in ("open", "pread", "list", "size"):
             self.changes += 1
+            self.log.append(call)
             if self.changes == self.crash_at:
                 return Crash(f"in {call}")
         return None

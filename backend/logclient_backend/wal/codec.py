@@ -53,6 +53,7 @@ MAX_BLOB = 1 << 28  # bytes of one variable column, when read: a hand-made file 
 LEVEL = 1  # measured on planes: level 3 is 1 % smaller at best and twice as slow
 WORTH_BYTES = 48  # below this a zstd frame is no gain
 RAMP = 1 << 11
+MOST_STRIDES = 8
 
 if sys.byteorder != "little":  # pragma: no cover
     raise ImportError("the WAL's words are little-endian and this machine is not")
@@ -66,11 +67,13 @@ def _ramp_part(number: int) -> array[int]:
 def ramp(first: int, stride: int, count: int) -> array[int]:
     """first, first + stride, ...; `OverflowError` beyond 64 bits.
 
-    Stride 1 is cut from parts that are kept: seq, order and step of a run are near each other and each is
+    Short strides are cut from parts that are kept: seq, order and step of a run are near each other and each is
     asked for at writing, sealing and reading.
     """
     if stride == 0:
         return array("q", [first]) * count
+    if 1 < stride <= MOST_STRIDES:
+        return ramp(first, 1, stride * (count - 1) + 1)[::stride]
     if stride != 1:
         return array("q", range(first, first + stride * count, stride))
     number, offset = divmod(first, RAMP)

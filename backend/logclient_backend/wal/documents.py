@@ -1,27 +1,29 @@
 """`DocumentFile`: bytes that are kept whole (config, summary, state), where the newest version counts.
 
-One writer at a time; readers read whenever they like.
+One writer at a time under one writer's name; readers read whenever they like.
 
 ::
 
-    two files, <name>.0 and <name>.1, written in turn
+    two files, written in turn: <name>.0 and <name>.1, or <name>.<writer, hex>.0 and .1
     +0   8  b"LCDOC\\r\\n\\0"
     +8   u32 format    u32 CRC-32 of all other bytes up to the end of the data
-    +16  u64 version, grows by 1     u64 bytes of the data
+    +16  u64 version, grows          u64 bytes of the data
     +32  data
 
 Invariants:
 
 - the file that holds the newest version is not touched by a `save`, so one of the two is always whole;
-- `save` returns when its data is past an fsync.
+- `save` returns when its data is past an fsync;
+- a writer that hung and comes to itself later touches only files of its own name, with a version that is no longer
+  the newest: it changes nothing, if each incarnation gives its own `writer`.
 
-Does not: protect against two writers. A writer that hung and comes to itself later may overwrite one slot with what
-it had then: give each incarnation a name of its own where that can happen, and load the newest of all.
+Does not: protect against two that save under the same writer's name at once.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import zlib
 from struct import Struct
 
@@ -36,39 +38,50 @@ _CHECK = slice(12, 16)
 
 
 class DocumentFile:
-    """One document of a folder, in two files."""
+    """One document of a folder, in two files a writer."""
 
-    def __init__(self, folder: str, *, name: str = "documents", files: Files = REAL) -> None:
+    def __init__(
+        self, folder: str, *, name: str = "documents", writer: bytes = b"", files: Files = REAL
+    ) -> None:
+        """`writer` is only of interest to `save`: `load` finds the newest of all writers."""
         self.folder = folder
         self.version = 0  # that `load` or `save` met last; 0: none
-        self._paths = [os.path.join(folder, f"{name}.{slot}") for slot in (0, 1)]
+        stem = f"{name}.{writer.hex()}" if writer else name
+        self._mine = (f"{stem}.0", f"{stem}.1")
+        self._pattern = re.compile(re.escape(name) + r"(\.[0-9a-f]+)?\.[01]")
         self._files = files
-        self._next: int | None = None  # the slot to write next; None: not looked yet
+        self._has_writer = bool(writer)
+        self._is_first = True  # this writer has saved nothing yet
+        self._next = -1  # which of mine to write next; -1: not looked yet
 
     def load(self) -> bytes | None:
         """The newest version that checks; None where there is none. `Unsupported` where a newer logclient wrote it."""
         newest: tuple[int, bytes] = (0, b"")
-        self._next = 0
-        for slot, path in enumerate(self._paths):
-            found = read_slot(self._files, path)
+        holder = ""
+        for name in self._names():
+            found = read_slot(self._files, os.path.join(self.folder, name))
             if found is not None and found[0] > newest[0]:
                 newest = found
-                self._next = 1 - slot
+                holder = name
+        self._next = 1 if holder == self._mine[0] else 0
+        self._is_first = holder not in self._mine
         self.version = newest[0]
         return newest[1] if newest[0] else None
 
     def save(self, data: bytes) -> int:
-        """Write a new version past an fsync and return its number; on `OSError` the version before is still there."""
-        if self._next is None:
+        """Write a new version past an fsync and return its number; on `OSError` the version before is still there.
+
+        What other writers left is removed once both files of this one are newer.
+        """
+        if self._next < 0:
             self.load()
-        assert self._next is not None
         files = self._files
-        version = self.version + 1
-        path = self._paths[self._next]
-        whole = pack_slot(version, data)
-        fd = files.open(path, CREATE)
+        # a save of another writer that hangs now has at most the next number: jump over it
+        version = self.version + (2 if self._is_first and self._has_writer else 1)
+        fd = files.open(os.path.join(self.folder, self._mine[self._next]), CREATE)
         try:
             is_new = files.size(fd) == 0
+            whole = pack_slot(version, data)
             files.pwrite(fd, whole, 0)
             files.truncate(fd, len(whole))
             files.fsync(fd)
@@ -78,7 +91,25 @@ class DocumentFile:
             files.fsync_folder(self.folder)
         self.version = version
         self._next = 1 - self._next
+        self._is_first = False
+        if is_new:
+            self._remove_others()
         return version
+
+    def _names(self) -> list[str]:
+        try:
+            names = self._files.list(self.folder)
+        except FileNotFoundError:
+            return []
+        return sorted(name for name in names if self._pattern.fullmatch(name))
+
+    def _remove_others(self) -> None:
+        names = self._names()
+        if not set(self._mine) <= set(names):
+            return  # until then an older writer's is the version before
+        for name in names:
+            if name not in self._mine:
+                self._files.unlink(os.path.join(self.folder, name))
 
 
 def pack_slot(version: int, data: bytes) -> bytes:

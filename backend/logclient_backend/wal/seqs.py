@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress, pairwise
 
-_ASIDE = 1 << 16  # seqs kept aside at most: half a mebibyte, sorted in a few ms
+_ASIDE = 1 << 14  # seqs kept aside at most: a mebibyte, sorted in a few ms
 
 
 class SeqSet:
@@ -23,7 +23,7 @@ class SeqSet:
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
         self._firsts: list[int] = []
         self._lasts: list[int] = []
-        self._aside: list[int] = []
+        self._aside: set[int] = set()
         for first, last in ranges:
             self.add(first, last)
 
@@ -97,7 +97,7 @@ class SeqSet:
         if seqs[-1] - seqs[0] == len(seqs) - 1:
             self.add(seqs[0], seqs[-1])
             return
-        self._aside.extend(seqs)
+        self._aside.update(seqs)
         if len(self._aside) > _ASIDE:
             self._settle()
 
@@ -136,16 +136,15 @@ class SeqSet:
         """Positions in `seqs` (increasing) that are not in the set; None where that is all of them."""
         if not self or not seqs:
             return None
-        self._settle()
         first, last = seqs[0], seqs[-1]
-        if first > self._lasts[-1] or last < self._firsts[0]:
-            return None
+        low = bisect_left(self._lasts, first)
+        high = bisect_right(self._firsts, last)
+        if low == high and self._aside.isdisjoint(seqs):
+            return None  # without settling: it is asked for each block of streams that log several shapes
         if self.covers(first, last):
             return []
         low = bisect_left(self._lasts, first)
         high = bisect_right(self._firsts, last)
-        if low == high:
-            return None
         seen: set[int] = set()
         for a, b in zip(self._firsts[low:high], self._lasts[low:high], strict=True):
             seen.update(seqs[bisect_left(seqs, a) : bisect_right(seqs, b)])
@@ -156,8 +155,8 @@ class SeqSet:
     def _settle(self) -> None:
         if not self._aside:
             return
-        seqs = sorted(set(self._aside))
-        self._aside = []
+        seqs = sorted(self._aside)
+        self._aside = set()
         if seqs[-1] - seqs[0] == len(seqs) - 1:
             self.add(seqs[0], seqs[-1])
             return

@@ -115,6 +115,16 @@ def test_float32_takes_five_bytes_and_less_when_dense(count):
     assert rows(back(columns, True)) == rows(columns)
 
 
+def test_columns_that_only_look_regular_are_kept():
+    """First, second and last value of a range do not make a range."""
+    columns = records(range(1, 5))
+    for numbers in ([0, 1, 7, 3], [5, 5, 4, 5], [0, -2, 9, -6]):
+        columns.step = array("q", numbers)
+        columns.order = array("Q", [number + 100 for number in numbers])
+        for dense in (False, True):
+            assert is_same(back(columns, dense), columns)
+
+
 def test_regular_columns_cost_nothing():
     """Consecutive seqs, orders and steps take a few bytes, however many they are."""
     few, many = (records(range(1, count + 1), shape=Shape((), "")) for count in (10, 4000))

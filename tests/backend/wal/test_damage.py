@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +81,7 @@ def damage(data: bytes, how: str) -> bytes:
     if word == "newer":
         other = bytearray(data)
         other[8:10] = (segment.VERSION + 1).to_bytes(2, "little")
-        other[40:44] = segment.zlib.crc32(other[:40]).to_bytes(4, "little")
+        other[40:44] = zlib.crc32(other[:40]).to_bytes(4, "little")
         return bytes(other)
     assert how == "whole"
     return data

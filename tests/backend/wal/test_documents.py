@@ -81,6 +81,30 @@ def test_newer_format_is_unsupported_and_not_overwritten(tmp_path, monkeypatch):
     assert (tmp_path / "documents.0").read_bytes() == newer
 
 
+def test_writer_that_wakes_up_late_changes_nothing(tmp_path):
+    """A hung save of an older incarnation lands in its own file, with a version that is no longer the newest."""
+    old = DocumentFile(str(tmp_path), writer=b"1")
+    hung = pack_slot(old.save(b"first") + 1, b"hung")  # slot, bytes and version are chosen: the write hangs
+    new = DocumentFile(str(tmp_path), writer=b"2")
+    for data in (b"second", b"third", b"fourth"):
+        new.save(data)
+        for slot in (0, 1):
+            (tmp_path / f"documents.{b'1'.hex()}.{slot}").write_bytes(hung)
+            assert load(tmp_path) == data
+
+
+def test_files_of_older_writers_are_removed(tmp_path):
+    """Restarts do not pile up files; while a writer has one file, the version before is another's."""
+    for number in range(1, 6):
+        document = DocumentFile(str(tmp_path), writer=bytes([number]))
+        for _ in range(2):
+            document.save(bytes([number]))
+            assert load(tmp_path) == bytes([number])
+    assert sorted(os.listdir(tmp_path)) == ["documents.05.0", "documents.05.1"]
+    DocumentFile(str(tmp_path)).save(b"again")
+    assert load(tmp_path) == b"again"
+
+
 def test_documents_have_names(tmp_path):
     """Several documents live in one folder."""
     DocumentFile(str(tmp_path), name="summary").save(b"s")

@@ -97,6 +97,21 @@ def test_block_of_another_segment_does_not_check():
     assert scan.torn_bytes == len(stale)
 
 
+def test_only_a_whole_block_ends_a_damaged_piece():
+    """Bytes in a damaged block that look like a block's head are not taken for one."""
+    made = encoder()
+    start = made.header() + made.columns(stream(1), PROCESS, 0, records([1]))
+    inner = made.columns(stream(1), PROCESS, 0, records(range(10, 40)))
+    inner = inner[:-9] + bytes([inner[-9] ^ 1]) + inner[-8:]
+    outer = segment.pack_block(made.salt, 99, b"", inner)
+    rest = made.columns(stream(1), PROCESS, 0, records([3, 4]))
+    data = start + b"\0" + outer[1:] + rest
+    found = Found(Scan(data, name=NAME).items())
+    assert found.seqs(stream(1)) == [1, 3, 4]
+    (piece,) = found.damage
+    assert (piece.offset, piece.length) == (len(start), len(outer))
+
+
 def test_entries_come_again(monkeypatch):
     """Entries are repeated, so that the loss of the first ones does not make a whole segment unreadable."""
     monkeypatch.setattr(segment, "ENTRIES_EVERY", 500)

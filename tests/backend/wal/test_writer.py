@@ -8,7 +8,7 @@ import os
 import pytest
 
 from logclient.errors import Corrupt
-from logclient_backend.wal.files import READ, REAL
+from logclient_backend.wal.files import READ, REAL, read_file
 from logclient_backend.wal.scan import Scan
 from logclient_backend.wal.seal import seal
 from logclient_backend.wal.writer import OpenSegment, Replica, replicate
@@ -93,10 +93,14 @@ def test_failed_append_leaves_nothing_and_the_next_one_works(stage, call):
         add(segment, 1, 50)
     assert segment.end == 44
     assert not read_all(stage).records
-    add(segment, 1, 2)
-    add(segment, 3, 4)
+    segment.append_gap(stream(1), PROCESS, 0, 1, 1, "forgotten")  # shorter than what the failed write left
+    scan = Scan(read_file(REAL, segment.path), name=segment.name)
+    assert len(list(scan.items())) == 1
+    assert not scan.torn
+    add(segment, 2, 3)
+    add(segment, 4, 5)
     found = read_all(stage)
-    assert found.seqs(stream(1)) == [1, 2, 3, 4]
+    assert found.seqs(stream(1)) == [2, 3, 4, 5]
     assert not found.damage
 
 
@@ -113,6 +117,7 @@ def test_torn_tail_is_cut_at_adoption(stage):
     assert taken.end == segment.end
     assert taken.torn and not taken.damage
     assert taken.summary[stream(1)].stored.ranges() == [(1, 10)]
+    assert not REAL.pread(taken.fd, CAPACITY, taken.end).strip(b"\0")
     add(taken, 11, 12)
     taken.append(stream(2), PROCESS, 1, records([1]))
     found = read_all(stage)
