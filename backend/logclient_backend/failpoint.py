@@ -2,7 +2,8 @@
 
 ``LOGCLIENT_FAILPOINTS="stage.appended=kill:3,copy.write=eio"``: at the third time the agent gets there it SIGKILLs
 itself; every write to the run folder fails once. Actions: ``kill`` (SIGKILL of this process), ``stop`` (SIGSTOP),
-``eio`` and ``enospc`` (that OSError, once), ``die`` (RuntimeError: ends a thread). ``:N`` is the visit that acts
+``eio`` and ``enospc`` (that OSError, once), ``die`` (SystemExit: ends a thread
+without a word). ``:N`` is the visit that acts
 (default 1); ``:N+`` is that visit and every later one.
 
 Every point is named in ARCHITECTURE.md; a test compares.
@@ -55,7 +56,7 @@ def hit(name: str) -> None:
     elif action == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
     elif action == "die":
-        raise RuntimeError(f"fail point {name}")
+        raise SystemExit(f"fail point {name}")
     else:
         number = errno.EIO if action == "eio" else errno.ENOSPC
         raise OSError(number, os.strerror(number), name)

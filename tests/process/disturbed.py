@@ -113,13 +113,14 @@ class Stored:
 
 
 def node_folders(run_dir: Path) -> list[Path]:
-    return [path.parent for path in sorted(run_dir.glob("*/*/documents.[01]"))] if run_dir.exists() else []
+    folders = {path.parent for path in run_dir.glob("*/*/*") if path.name.startswith("documents")}
+    return sorted(folders | {path.parent for path in run_dir.glob("*/*/*.[ws][ae][lg]")})
 
 
 def stored(run_dir: Path) -> Stored:
     """Read everything; repeats are not dropped by hand: the reader must do that."""
     found = Stored()
-    for folder in dict.fromkeys(node_folders(run_dir)):
+    for folder in node_folders(run_dir):
         reader = WalReader(str(folder))
         for item in reader.items():
             if not isinstance(item, StreamColumns):
@@ -142,5 +143,5 @@ def stored(run_dir: Path) -> Stored:
 def documents(run_dir: Path) -> list[dict[str, Any]]:
     from logclient_backend.wal.documents import DocumentFile
 
-    loaded = [DocumentFile(str(folder)).load() for folder in dict.fromkeys(node_folders(run_dir))]
+    loaded = [DocumentFile(str(folder)).load() for folder in node_folders(run_dir)]
     return [json.loads(content) for content in loaded if content]

@@ -20,8 +20,10 @@ from collections import deque
 
 from .. import failpoint
 from ..wal.documents import DocumentFile
-from ..wal.files import REAL
+from ..wal.files import REAL, read_file
+from ..wal.repair import sweep
 from ..wal.seal import seal
+from ..wal.segment import parse_name
 from ..wal.trim import trim
 from ..wal.writer import Replica
 from .stage import Staged
@@ -35,7 +37,7 @@ _TRIM_EVERY_S = 5.0
 class Copier:
     """Work goes in through `segments`, `document` and `log`; results come out of them, `error` and `busy_since`."""
 
-    def __init__(self, segments: list[Staged], disk_bytes: int) -> None:
+    def __init__(self, segments: list[Staged], writer: bytes, disk_bytes: int) -> None:
         self.segments = segments  # the stage's own list: read by snapshot
         self.folder = ""  # of this node; empty: there is none (yet)
         self.document: tuple[int, bytes] = (0, b"")  # version and content wanted on disk
@@ -44,6 +46,7 @@ class Copier:
         self.error = 0  # errno of the last try; 0: it worked
         self.busy_since = 0  # monotonic ns; 0: idle
         self.written = 0  # bytes past an fsync
+        self._writer = writer
         self._disk_bytes = disk_bytes
         self._replicas: dict[str, Replica] = {}
         self._wake = threading.Event()
@@ -59,6 +62,8 @@ class Copier:
             return True
         died = self._thread is not None
         self.busy_since = 0
+        for replica in self._replicas.values():
+            replica.close()
         self._replicas.clear()  # half-done copies of a dead thread are made anew
         self._thread = threading.Thread(target=self._run, name="copier", daemon=True)
         self._thread.start()
@@ -86,10 +91,10 @@ class Copier:
             self.busy_since = self.busy_since or time.monotonic_ns()
             try:
                 self._work()
-            except OSError as error:
-                self.error = error.errno or errno.EIO
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is told and tried again
+                self.error = getattr(error, "errno", None) or errno.EIO
                 self._pause_s = min(_MOST_PAUSE_S, 2 * self._pause_s or _FIRST_PAUSE_S)
-                self.log.append(f"the run folder refused: {error.strerror} ({error.filename or self.folder})")
+                self.log.append(f"the run folder refused: {type(error).__name__}: {error}")
                 continue  # busy_since stays: to a waiter, an error and a hang are the same
             self.error = 0
             self._pause_s = 0.0
@@ -118,8 +123,19 @@ class Copier:
                 os.mkdir(folder, 0o700)
             except FileExistsError:
                 pass
-        self._documents = DocumentFile(self.folder)
+        self._documents = DocumentFile(self.folder, writer=self._writer)
+        self._seal_orphans()
         self._made = self.folder
+
+    def _seal_orphans(self) -> None:
+        """Open segments whose staged copy is gone (a reboot): nobody will ever add to them."""
+        staged = {each.segment.name for each in self.segments}
+        sweep(self.folder, is_live=staged.__contains__)
+        for name in REAL.list(self.folder):
+            parsed = parse_name(name)
+            if parsed is None or parsed.is_sealed or name in staged or parsed.writer == self._writer:
+                continue
+            seal(REAL, read_file(REAL, os.path.join(self.folder, name)), name, self.folder)
 
     def _copy(self, staged: Staged) -> None:
         end = staged.end

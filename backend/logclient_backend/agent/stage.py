@@ -73,7 +73,7 @@ class Stage:
         self._spill_bytes = max(spill_bytes, 4 * _LEAST_BYTES)
         self._segment_bytes = max(_LEAST_BYTES, min(segment_bytes, self._spill_bytes // 4))
         self._seal_s = seal_s
-        self._writer = new_writer()
+        self.writer = new_writer()
         self._number = 0
         self._current: Staged | None = None
         self.is_short = False  # the last record found no room
@@ -98,7 +98,7 @@ class Stage:
                 continue
             self.segments.append(Staged(segment, is_complete=True))
         self.segments.sort(key=lambda staged: staged.segment.created_ns)
-        self._status[layout.AGENT_STAGE_WRITER] = int.from_bytes(self._writer, "little")  # this order: see layout
+        self._status[layout.AGENT_STAGE_WRITER] = int.from_bytes(self.writer, "little")  # this order: see layout
         self._status[layout.AGENT_STAGE_COMMIT] = 0
 
     def resume(self, lane: Lane) -> None:
@@ -183,7 +183,7 @@ class Stage:
             return None
         try:
             segment = OpenSegment.create(
-                REAL, self.folder, self._writer, self._number + 1, time.time_ns(), self._segment_bytes
+                REAL, self.folder, self.writer, self._number + 1, time.time_ns(), self._segment_bytes
             )
         except OSError:
             return None

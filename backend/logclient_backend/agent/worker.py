@@ -54,7 +54,7 @@ class Worker:
             spill_bytes=min(settings.spill_bytes, meeting.facts.get("budget_bytes", 1 << 40) // 2),
             seal_s=settings.seal_s,
         )
-        self.copier = Copier(self.stage.segments, settings.disk_bytes)
+        self.copier = Copier(self.stage.segments, self.stage.writer, settings.disk_bytes)
         self.ledger = Ledger(meeting)
         self._kept = kept
         self._bad: set[str] = set()

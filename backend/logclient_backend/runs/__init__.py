@@ -1,0 +1,19 @@
+"""Runs as readers see them: found in a folder, merged over their nodes, in one order, drawn, taken out and in again.
+
+Between the durable log (`wal/`) and whoever shows runs (`cli/`; later the collector). Only reads, but for `importer.py`.
+
+=============  =========================================================================
+node.py        one node's folder: its documents, parsed and checked
+live.py        meeting places on this host: which processes live, what is not yet on disk
+folder.py      which runs a folder holds, and which of them somebody means
+state.py       how a run is: running, finished, failed, killed, terminated or lost
+view.py        one run over all its nodes and attempts, from documents alone
+points.py      its records in the canonical order, in bounded memory
+contents.py    what is stored: exact counts, gaps, last values, curves
+curve.py       a curve as text
+strict.py      any document as strict JSON, and back
+formats.py     points as lines or tables: csv, jsonl, parquet
+export.py      a run out: points and `run.json`
+importer.py    and in again
+=============  =========================================================================
+"""

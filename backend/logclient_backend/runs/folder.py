@@ -1,0 +1,214 @@
+"""Which runs a folder holds, and which of them somebody means.
+
+Runs in any reader; creates nothing. A run lies in `<dir>/<folder>/<node>/`; when `dir` could not be used it lies in
+the home folder, where `wanted.json` names the `dir`; when that did not work either, in shared memory alone.
+
+Invariant: a folder that is damaged, foreign, empty or of a newer version is listed with the reason and hides no other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+
+from logclient import config as settings
+from logclient import meeting
+from logclient.errors import NoRun, Unsupported
+
+from . import live, node
+from .live import LivePlace
+from .node import Node
+
+_MOST_LISTED = 20
+
+
+@dataclass(slots=True)
+class Found:
+    """All that belongs to one run, or to one folder that turned out to be none."""
+
+    name: str  # of the folder
+    path: str
+    nodes: list[Node] = field(default_factory=list)
+    live: dict[str, LivePlace] = field(default_factory=dict)  # by node, for those that are live on this host
+    problem: str = ""  # why this is no run
+
+    @property
+    def id(self) -> str:
+        """The run's id; the folder's name where the documents do not tell, or the folder is a renamed copy."""
+        for found in self.nodes:
+            run_id = node.text(found.run.get("run_id"))
+            if run_id and meeting.folder_name(run_id) == self.name:
+                return run_id
+        return self.name
+
+    @property
+    def run_name(self) -> str:
+        """The name that was given last; the id where none was."""
+        named = [(node.whole(found.run.get("created_ns")), node.text(found.run.get("name"))) for found in self.nodes]
+        names = [name for _, name in sorted(named) if name and name != self.id]
+        return names[-1] if names else self.id
+
+    @property
+    def created_ns(self) -> int:
+        """When the first attempt started; 0 where nothing tells."""
+        return min((time for found in self.nodes if (time := node.whole(found.run.get("created_ns")))), default=0)
+
+    @property
+    def newest_ns(self) -> int:
+        """When the last attempt started."""
+        return max((node.whole(found.run.get("created_ns")) for found in self.nodes), default=0)
+
+
+def find(folder: str, *, places: list[LivePlace] | None = None, home: str | None = None) -> list[Found]:
+    """Runs of a folder, oldest first, then what is no run. `home` (default: this user's) holds runs that had to go there.
+
+    `NoRun` where there is no such folder and nothing lies elsewhere that was meant for it.
+    """
+    folder = os.path.abspath(folder)
+    places = live.scan() if places is None else places
+    home = settings.home_folder() if home is None else home
+    found: dict[str, Found] = {}
+    problem = _take_all(found, folder, wanted=None)
+    if home and os.path.isdir(home) and not _is_same(home, folder):
+        _take_all(found, home, wanted=folder)
+    _take_live(found, folder, places)
+    if problem and not found:
+        raise NoRun(problem)
+    return sorted(found.values(), key=lambda run: (bool(run.problem), run.created_ns, run.name))
+
+
+def resolve(runs: list[Found], wanted: str | None, folder: str) -> Found:
+    """The run with that id, else the newest with that name, else the only one whose id has it as a part.
+
+    Nothing wanted: the newest run. `NoRun` says what there is instead.
+    """
+    good = [run for run in runs if not run.problem]
+    if wanted is None:
+        if not good:
+            raise NoRun(f"there is no run in {folder}")
+        return max(good, key=lambda run: (run.newest_ns, run.name))
+    for run in runs:
+        if wanted == run.id or wanted == run.name and run.problem:
+            if run.problem:
+                raise NoRun(f"{run.path} is no run that can be read: {run.problem}")
+            return run
+    named = [run for run in good if run.run_name == wanted]
+    if named:
+        return max(named, key=lambda run: (run.newest_ns, run.name))
+    parts = [run for run in good if wanted and wanted in run.id]
+    if len(parts) == 1:
+        return parts[0]
+    if parts:
+        raise NoRun(f"{wanted!r} is part of {len(parts)} ids; say more of it:\n{_listed(parts)}")
+    if not good:
+        raise NoRun(f"there is no run in {folder}")
+    raise NoRun(f"no run in {folder} has {wanted!r} as its id, in its id, or as its name; there are:\n{_listed(good)}")
+
+
+def _listed(runs: list[Found]) -> str:
+    newest = sorted(runs, key=lambda run: run.newest_ns, reverse=True)
+    lines = [f"  {run.id}" + (f"  {run.run_name}" if run.run_name != run.id else "") for run in newest[:_MOST_LISTED]]
+    if len(newest) > _MOST_LISTED:
+        lines.append(f"  and {len(newest) - _MOST_LISTED:,} older ones")
+    return "\n".join(lines)
+
+
+def load(name: str, path: str) -> Found:
+    """What lies in one run's folder."""
+    run = Found(name, path)
+    try:
+        names = sorted(os.listdir(path))
+    except OSError as error:
+        run.problem = f"not readable: {error.strerror}"
+        return run
+    for entry in names:
+        where = os.path.join(path, entry)
+        if not entry.startswith(".") and os.path.isdir(where) and not os.path.islink(where):
+            run.nodes.append(node.load_node(where))
+    run.problem = _why_none(run, names)
+    return run
+
+
+def _why_none(run: Found, names: list[str]) -> str:
+    """Why a folder is no run; empty where it is one: a node has documents, or segments at least."""
+    if any(found.raw is not None or found.problem.startswith("its documents") for found in run.nodes):
+        run.nodes = [found for found in run.nodes if found.problem != "empty"]
+        return ""
+    if not names or names == ["wanted.json"]:
+        return "empty"
+    if not run.nodes:
+        return "not a run: holds no node's folder"
+    problems = sorted({found.problem for found in run.nodes})
+    return problems[0] if problems != ["empty"] else "empty"
+
+
+def _take_all(found: dict[str, Found], base: str, wanted: str | None) -> str:
+    """Add the runs of `base` (of the home folder: only those meant for `wanted`); why that is not possible, or empty."""
+    try:
+        with os.scandir(base) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    except FileNotFoundError:
+        return f"there is no folder {base}"
+    except OSError as error:
+        return f"{base} cannot be read: {error.strerror}"
+    for name in names:
+        path = os.path.join(base, name)
+        if name.startswith(".") or wanted is not None and not _is_meant(path, wanted):
+            continue
+        run = load(name, path)
+        if name not in found or found[name].problem:
+            found[name] = run
+        elif not run.problem:
+            found[name].nodes += run.nodes
+    return ""
+
+
+def _is_meant(path: str, wanted: str) -> bool:
+    """Is this run of the home folder there because `wanted` could not be used?"""
+    try:
+        fd = os.open(os.path.join(path, "wanted.json"), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        content = json.loads(os.read(fd, 1 << 16))
+    except (OSError, ValueError):
+        return False
+    finally:
+        os.close(fd)
+    return isinstance(content, dict) and _is_same(node.text(content.get("dir")) or "/nonexistent", wanted)
+
+
+def _take_live(found: dict[str, Found], folder: str, places: list[LivePlace]) -> None:
+    """Note which nodes are live here, and add runs that are in shared memory alone (yet)."""
+    paths = {os.path.realpath(each.path): (run, each) for run in found.values() for each in run.nodes}
+    for place in places:
+        where = place.node_folder
+        known = paths.get(os.path.realpath(where)) if where else None
+        if known is not None and known[1].raw is not None:
+            known[0].live[known[1].id] = place
+        elif known is not None or _is_same(str(place.meeting.facts.get("dir") or "/nonexistent"), folder):
+            _take_memory(found, place, known[1].path if known is not None else place.meeting.path)
+
+
+def _take_memory(found: dict[str, Found], place: LivePlace, segments: str) -> None:
+    """A node whose documents are not on disk: what the agent keeps of them beside the lanes, else the bare facts."""
+    here = Node(segments, place.node)
+    facts = place.meeting.facts
+    try:
+        with open(place.meeting.file("ledger.json"), "rb") as file:
+            node.take(here, json.loads(file.read()))
+    except (OSError, ValueError, RecursionError, Unsupported):
+        here.raw = {}
+        here.run = {name: facts.get(name) for name in ("run_id", "project", "name", "created_ns")}
+    name = meeting.folder_name(place.run_id)
+    run = found.get(name)
+    if run is None or run.problem:
+        run = found[name] = Found(name, place.node_folder or place.meeting.path)
+    run.nodes = [other for other in run.nodes if other.id != here.id]
+    run.nodes.append(here)
+    run.live[here.id] = place
+
+
+def _is_same(a: str, b: str) -> bool:
+    return os.path.realpath(a) == os.path.realpath(b)

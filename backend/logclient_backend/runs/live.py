@@ -1,0 +1,245 @@
+"""Meeting places on this host: which processes live, how the agent is, what is not yet on disk.
+
+Runs in any process of the same user. Only looks: a lock is asked about (F_GETLK) and never taken, not even for a
+moment, or an agent that starts just then would think another one is there; lane files are mapped read-only.
+
+Does not: read the run folder, or start anything.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from logclient import layout, meeting
+from logclient.config import Config
+from logclient.owner import is_zombie, pid_namespace, start_ticks
+from logclient.ring import RingReader, read_counts
+from logclient.spawn import map_status
+from logclient.stats import describe_agent, lane_counts
+
+_FLOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
+_SUFFIX = ".lanes"
+_MOST_BYTES = 1 << 30
+
+
+def lock_holder(path: str) -> int | None:
+    """PID of who holds the record lock on this file; None: nobody, or no file. 0 or less: of another PID namespace."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        answer = fcntl.fcntl(fd, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        kind, _, _, _, pid = _FLOCK.unpack(answer)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return None if kind == fcntl.F_UNLCK else int(pid)
+
+
+class LiveLanes:
+    """The lane file of one process incarnation, mapped for reading; stays readable after it was removed."""
+
+    def __init__(self, folder: str, name: str) -> None:
+        """`ValueError` or `OSError` where it is none of ours."""
+        path = os.path.join(folder, name)
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            size = os.fstat(fd).st_size
+            if not layout.KEYS_OFFSET < size <= _MOST_BYTES:
+                raise ValueError(f"{name}: {size} bytes is no size of a lane file")
+            self.mem = memoryview(mmap.mmap(fd, size, prot=mmap.PROT_READ))
+        finally:
+            os.close(fd)
+        self.words = words = self.mem.cast("Q")
+        if words[layout.FILE_MAGIC] != layout.MAGIC or words[layout.FILE_VERSION] != layout.VERSION:
+            raise ValueError(f"{name} is no lane file of version {layout.VERSION}")
+        if words[layout.FILE_BYTES] != size or not 1 <= words[layout.FILE_LANES] <= layout.MAX_LANES:
+            raise ValueError(f"{name}: the header contradicts the file")
+        self.id = name[: -len(_SUFFIX)]
+        self.pid: int = words[layout.FILE_PID]
+        self.rank: int | None = words[layout.FILE_RANK] - 1 if words[layout.FILE_RANK] else None
+        self.created_ns: int = words[layout.FILE_CREATED_NS]
+        self._live = path[: -len(_SUFFIX)] + ".live"
+
+    @property
+    def is_open(self) -> bool:
+        """Does its process have the run open? (Closing a descriptor of our own lock file would free that lock.)"""
+        if self.pid == os.getpid():
+            return not self.has_finished
+        return lock_holder(self._live) is not None
+
+    @property
+    def is_alive(self) -> bool:
+        """The same, or the process lives on after it gave up its lanes."""
+        if self.is_open:
+            return True
+        here = self.words[layout.FILE_PID_NAMESPACE]
+        if not here or here != pid_namespace():
+            return False
+        ticks = self.words[layout.FILE_START_TICKS]
+        return bool(ticks and start_ticks(self.pid) == ticks and not is_zombie(self.pid))
+
+    @property
+    def has_finished(self) -> bool:
+        """It gave up its lanes by itself."""
+        return bool(self.words[layout.STATE] == layout.STATE_FINISHED)
+
+    def counts(self) -> dict[str, int]:
+        """Over all lanes; `waiting` is what is accepted and not yet durable."""
+        counts = lane_counts(self.words)
+        counts["waiting"] = max(0, counts["accepted"] - counts["durable"])
+        counts["refused"] = self.words[layout.REFUSED]
+        counts["left_out"] = self.words[layout.LEFT_OUT]
+        return counts
+
+    def streams(self) -> dict[str, int]:
+        """Records accepted by stream id, of lanes that were used."""
+        found = {}
+        for header in self._headers():
+            lane = self.words[header : header + layout.LANE_HEADER_WORDS]
+            if lane[layout.SEQ]:
+                stream = struct.pack("<QQ", lane[layout.LANE_STREAM], lane[layout.LANE_STREAM + 1])
+                found[stream.hex()] = lane[layout.SEQ]
+        return found
+
+    def fill(self) -> float:
+        """How full the fullest lane is with what the agent has not taken, 0 to 1."""
+        fullest = 0.0
+        for header in self._headers():
+            lane = self.words[header : header + layout.LANE_HEADER_WORDS]
+            held = lane[layout.TAIL] - max(lane[layout.RELEASED], lane[layout.FORGOT])
+            fullest = max(fullest, held / max(1, lane[layout.LANE_BYTES]))
+        return min(1.0, fullest)
+
+    def oldest_waiting_ns(self) -> int | None:
+        """Time of the oldest record that is not yet durable, or of the oldest later one that memory still holds."""
+        times = [time_ns for header in self._headers() if (time_ns := self._oldest(header)) is not None]
+        return min(times, default=None)
+
+    def _headers(self) -> range:
+        count = self.words[layout.FILE_LANES]
+        return range(layout.LANE_HEADERS, layout.LANE_HEADERS + count * layout.LANE_HEADER_WORDS, layout.LANE_HEADER_WORDS)
+
+    def _oldest(self, header: int) -> int | None:
+        lane = self.words[header : header + layout.LANE_HEADER_WORDS]
+        durable = read_counts(lane)[0]
+        if lane[layout.SEQ] <= durable:
+            return None
+        try:
+            reader = RingReader(self.mem, header)
+        except ValueError:
+            return None
+        reader.position = lane[layout.FORGOT]  # what was released is still there until it is overwritten
+        for _ in range(64):
+            taken = reader.take()
+            if taken is None:
+                return None
+            if taken.frames and taken.last_seq > durable:
+                for at, _, _ in taken.frames:
+                    if int.from_bytes(taken.data[at + 8 : at + 16], "little") > durable:
+                        return int.from_bytes(taken.data[at + 32 : at + 40], "little", signed=True)
+        return None
+
+
+@dataclass(slots=True)
+class LivePlace:
+    """One run on this host that has processes, an agent, or something left to store."""
+
+    meeting: meeting.Meeting
+    processes: list[LiveLanes] = field(default_factory=list)
+    bad: list[str] = field(default_factory=list)  # lane files that cannot be read, and why
+
+    @property
+    def node(self) -> str:
+        return str(self.meeting.facts.get("node") or "")
+
+    @property
+    def run_id(self) -> str:
+        return str(self.meeting.facts.get("run_id") or "")
+
+    @property
+    def name(self) -> str:
+        return str(self.meeting.facts.get("name") or self.run_id)
+
+    @property
+    def dir(self) -> str:
+        """Where the run's data goes on disk; empty: nowhere yet."""
+        answer = self.meeting.folder_answer()
+        if answer.get("state") == "none":
+            return ""
+        return str(answer.get("dir") or self.meeting.facts.get("dir") or "")
+
+    @property
+    def node_folder(self) -> str:
+        """The folder of this node in the run folder; empty: nowhere yet."""
+        base = self.dir
+        return os.path.join(base, meeting.folder_name(self.run_id), self.node) if base else ""
+
+    @property
+    def agent_pid(self) -> int | None:
+        """PID of the supervisor that serves this place; None: none does."""
+        return lock_holder(self.meeting.file("agent.lock"))
+
+    def agent(self) -> dict[str, Any]:
+        """Health of the agent, as `Run.status()` has it; state `gone` where nobody holds its lock."""
+        settings = self.meeting.facts.get("settings")
+        stall_s = settings.get("stall_s") if isinstance(settings, dict) else None
+        limit_s = float(stall_s) if isinstance(stall_s, (int, float)) else 5.0
+        found = describe_agent(map_status(self.meeting), time.monotonic_ns(), limit_s)
+        if self.agent_pid is None and found["state"] not in ("gave up", "starting"):
+            found["state"] = "gone"
+        return found
+
+    def process(self, id: str) -> LiveLanes | None:
+        return next((process for process in self.processes if process.id == id), None)
+
+
+def scan(config: Config | None = None) -> list[LivePlace]:
+    """All meeting places of this user on this host, the oldest run first."""
+    found = []
+    for base in meeting.bases(config or Config.from_env()):
+        try:
+            names = sorted(os.listdir(base))
+        except OSError:
+            continue
+        for name in names:
+            place = None if name.startswith(".") else look(os.path.join(base, name))
+            if place is not None:
+                found.append(place)
+    return sorted(found, key=lambda place: (_created(place), place.run_id))
+
+
+def look(path: str) -> LivePlace | None:
+    """The meeting place at `path`; None where there is none."""
+    there = meeting.read(path)
+    if there is None or not isinstance(there.facts.get("run_id"), str):
+        return None
+    place = LivePlace(there)
+    try:
+        names = sorted(os.listdir(path))
+    except OSError:
+        return None
+    for name in names:
+        stem = name[: -len(_SUFFIX)]
+        if not name.endswith(_SUFFIX) or len(stem) != 32 or set(stem) - set("0123456789abcdef"):
+            continue
+        try:
+            place.processes.append(LiveLanes(path, name))
+        except FileNotFoundError:
+            continue  # swept since the listing
+        except (OSError, ValueError) as error:
+            place.bad.append(str(error))
+    return place
+
+
+def _created(place: LivePlace) -> int:
+    created = place.meeting.facts.get("created_ns")
+    return created if type(created) is int else 0

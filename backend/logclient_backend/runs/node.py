@@ -1,0 +1,199 @@
+"""One node's folder of a run: its documents, parsed and checked, and where its segments lie.
+
+A run has a node folder per meeting place: one per host, and one more each time it is resumed. Runs in any reader.
+
+Invariants: nothing in the documents is believed to have the type it should; what has not counts as absent. A folder
+whose documents cannot be read is still a node, with the reason in `problem`: its segments may be whole.
+
+Does not: read segments, or say what the documents of several nodes mean together (`view.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from logclient.errors import Unsupported
+
+from ..wal.documents import DocumentFile
+from ..wal.files import REAL
+from ..wal.reader import list_stems
+
+VERSION = 1  # of the documents' JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a process wrote about the run, and when (ns since 1970)."""
+
+    time: int
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How the agent saw a process end; `alive`: it only gave up its lanes. Neither code nor signal: nobody could tell."""
+
+    time: int
+    alive: bool
+    exit_code: int | None
+    signal: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process incarnation that logged to the run."""
+
+    id: str
+    node: str
+    host: str
+    pid: int
+    rank: int | None
+    created_ns: int
+    documents: dict[str, Document]
+    refused: int
+    left_out: int
+    end: End | None
+
+    def data(self, kind: str) -> dict[str, Any]:
+        """The newest document of that kind; empty where there is none."""
+        found = self.documents.get(kind)
+        return found.data if found else {}
+
+    @property
+    def is_owner(self) -> bool:
+        return self.data("start").get("role") == "owner"
+
+    @property
+    def is_abandoned(self) -> bool:
+        """`init` raised: this process was never part of the run."""
+        return self.data("state").get("state") == "abandoned"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the agent told of one stream when it last wrote the documents."""
+
+    process: str
+    lane: int
+    accepted: int
+    stored: int
+    damaged: int
+
+
+@dataclass(slots=True)
+class Node:
+    """One node of a run."""
+
+    path: str
+    id: str
+    problem: str = ""
+    raw: dict[str, Any] | None = None  # the documents as they are stored
+    run: dict[str, Any] = field(default_factory=dict)
+    host: str = ""
+    heard_ns: int = 0
+    closed: bool = False
+    processes: dict[str, Process] = field(default_factory=dict)
+    streams: dict[str, Told] = field(default_factory=dict)
+
+
+def load_node(path: str) -> Node:
+    """The node in that folder; never raises for what is in it."""
+    node = Node(path, os.path.basename(path))
+    try:
+        data = DocumentFile(path).load()
+        if data is None:
+            names = list_stems(REAL, path)
+            node.problem = "its documents are missing or damaged" if names else "empty"
+            return node
+        take(node, json.loads(data))
+    except Unsupported:
+        node.problem = "written by a newer logclient: update to read it"
+    except OSError as error:
+        node.problem = f"not readable: {error.strerror}"
+    except (ValueError, RecursionError) as error:
+        node.problem = f"its documents are no JSON: {error}"
+    return node
+
+
+def take(node: Node, raw: Any) -> None:
+    """Fill a node from its documents' JSON. `Unsupported` where a newer version wrote it, `ValueError` where it is none."""
+    if not isinstance(raw, dict):
+        raise ValueError("no object")
+    if whole(raw.get("version")) > VERSION:
+        raise Unsupported(f"documents of version {raw['version']}, this logclient reads up to {VERSION}")
+    node.raw = raw
+    node.run = table(raw.get("run"))
+    node.host = text(raw.get("host"))
+    node.heard_ns = whole(raw.get("heard_ns"))
+    node.closed = raw.get("closed") is True
+    node.processes = {
+        key: _process(key, node, value)
+        for key, value in table(raw.get("processes")).items()
+        if is_id(key) and isinstance(value, dict)
+    }
+    node.streams = {
+        key: Told(
+            value["process"] if is_id(value.get("process")) else "",
+            whole(value.get("lane")),
+            whole(value.get("accepted")),
+            whole(value.get("stored")),
+            whole(value.get("damaged")),
+        )
+        for key, value in table(raw.get("streams")).items()
+        if is_id(key) and isinstance(value, dict)
+    }
+
+
+def _process(key: str, node: Node, value: dict[str, Any]) -> Process:
+    rank = value.get("rank")
+    return Process(
+        key,
+        node.id,
+        node.host,
+        whole(value.get("pid")),
+        rank if type(rank) is int else None,
+        whole(value.get("created_ns")),
+        {
+            kind: Document(whole(document.get("time")), document["data"])
+            for kind, document in table(value.get("documents")).items()
+            if isinstance(document, dict) and isinstance(document.get("data"), dict)
+        },
+        whole(value.get("refused")),
+        whole(value.get("left_out")),
+        _end(value.get("end")),
+    )
+
+
+def _end(value: Any) -> End | None:
+    if not isinstance(value, dict):
+        return None
+    code, signal = value.get("exit_code"), value.get("signal")
+    return End(
+        whole(value.get("time")),
+        value.get("alive") is True,
+        code if type(code) is int else None,
+        signal if type(signal) is int else None,
+    )
+
+
+def is_id(value: Any) -> bool:
+    """An id of a stream or process: 16 bytes as hex."""
+    return isinstance(value, str) and len(value) == 32 and not set(value) - set("0123456789abcdef")
+
+
+def whole(value: Any) -> int:
+    """An int; 0 for what is none."""
+    return value if type(value) is int else 0
+
+
+def text(value: Any) -> str:
+    """A str; empty for what is none."""
+    return value if isinstance(value, str) else ""
+
+
+def table(value: Any) -> dict[str, Any]:
+    """A dict; empty for what is none."""
+    return value if isinstance(value, dict) else {}

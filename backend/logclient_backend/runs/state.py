@@ -1,0 +1,116 @@
+"""How a run is: running, finished, failed, killed, terminated or lost, and why we think so.
+
+Pure functions of documents, of what the agent saw, and of what lives on this host.
+
+============  ==========================================================================================
+running       its process has the run open (told by its lock on this host, by the agent's heartbeat elsewhere)
+finished      it said so, or ended with exit code 0
+failed        an exception, or another exit code
+killed        SIGKILL
+terminated    another signal, Ctrl-C among them
+lost          nothing is heard and no cause is known
+============  ==========================================================================================
+
+Invariants: nothing here is remembered, so a state is right again as soon as data comes; what a process said of
+itself counts before what was seen from outside, except that a program which only reached its exit hook and then
+ended with an exit code or signal failed after all.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, field
+from typing import Any
+
+from .node import Process, table, text, whole
+
+SILENT_S = 45.0  # the agent's heartbeat is 10 s; network file systems show it up to 30 s later
+
+# of several owners of one attempt, the state that is told
+_WORST_FIRST = ("running", "failed", "killed", "terminated", "lost", "finished")
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a run or process is, why, and since when (ns since 1970; 0: unknown)."""
+
+    name: str
+    cause: str = ""
+    since_ns: int = 0
+    exit_code: int | None = None
+    signal: int | None = None
+    exception: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_over(self) -> bool:
+        return self.name != "running"
+
+
+def of_process(process: Process, *, is_open: bool | None, heard_ns: int, now_ns: int) -> State:
+    """`is_open`: has the process the run open; None where this host cannot know. `heard_ns`: its agent's heartbeat."""
+    said = process.data("state")
+    if said.get("state") in ("finished", "failed", "terminated"):
+        return _said(process, said)
+    if is_open:
+        return State("running", since_ns=process.created_ns)
+    if process.end is not None:
+        return _seen(process)
+    if is_open is False:
+        return State("lost", "its process is gone, and nobody has told why", heard_ns)
+    if now_ns - heard_ns <= SILENT_S * 1e9:
+        return State("running", since_ns=process.created_ns)
+    return State("lost", "nothing is heard from it", heard_ns)
+
+
+def of_run(states: list[State]) -> State:
+    """The state of a run from those of the owners of its newest attempt."""
+    if not states:
+        return State("lost", "nothing tells how it ended")
+    return min(states, key=lambda state: (_WORST_FIRST.index(state.name), -state.since_ns))
+
+
+def _said(process: Process, said: dict[str, Any]) -> State:
+    name, when = str(said["state"]), process.documents["state"].time
+    end = process.end
+    if name == "finished" and said.get("by") == "exit" and end is not None and not end.alive:
+        if end.signal is not None or end.exit_code:
+            return _seen(process)
+    exception = table(said.get("exception"))
+    code = said.get("exit_code")
+    if type(code) is not int:
+        code = end.exit_code if end is not None and name != "finished" else None
+    number = said.get("signal") if type(said.get("signal")) is int else None
+    if name == "failed":
+        kind, message = text(exception.get("type")), text(exception.get("text"))
+        if kind == "SystemExit":
+            return State(name, f"exit code {whole(code)}", when, exit_code=whole(code), exception=exception)
+        first = message.strip().splitlines()[:1]
+        cause = f"{kind or 'an exception'}{': ' if first else ''}{''.join(first)}"
+        return State(name, cause, when, exit_code=code, exception=exception)
+    if name == "terminated":
+        return State(name, signal_name(whole(number)), when, exit_code=code, signal=number)
+    return State(name, "", when, exit_code=code)
+
+
+def _seen(process: Process) -> State:
+    """From the end that the agent saw alone."""
+    end = process.end
+    assert end is not None
+    if end.signal is not None:
+        name = "killed" if end.signal == signal.SIGKILL else "terminated"
+        return State(name, signal_name(end.signal), end.time, signal=end.signal)
+    if end.exit_code is not None:
+        if end.exit_code == 0:
+            return State("finished", "ended with exit code 0, without finish()", end.time, exit_code=0)
+        return State("failed", f"exit code {end.exit_code}", end.time, exit_code=end.exit_code)
+    if end.alive:
+        return State("finished", "gave up its lanes", end.time)
+    return State("lost", "its process ended, and nobody saw how", end.time)
+
+
+def signal_name(number: int) -> str:
+    """SIGTERM for 15."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

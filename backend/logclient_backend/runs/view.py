@@ -1,0 +1,248 @@
+"""One run over all its nodes, processes and attempts, from documents alone: cheap enough for a list of thousands.
+
+Pure but for the lane files of live processes, which are mapped already (`live.py`).
+
+Invariants:
+
+- documents of several processes are merged in time order, the newest wins, key by key for config and summary;
+- an attempt starts with an owner that came when all owners before it had ended: a resumed run has several, and what
+  two processes do at the same time is one;
+- a process whose `init` raised was never part of the run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import state as states
+from .folder import Found
+from .node import Node, Process, table, text, whole
+from .state import State
+
+COUNTS = ("accepted", "stored", "forgotten", "damaged", "refused", "left_out")
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One stretch of a run's life: from the start of its owner to the end of the last process that is part of it."""
+
+    number: int  # from 1
+    start_ns: int
+    end_ns: int  # as far as is known; of a running one: when it was last heard
+    processes: list[str] = field(default_factory=list)
+    is_running: bool = False
+
+
+@dataclass(slots=True)
+class RunView:
+    """What the documents of a run say, merged."""
+
+    found: Found
+    id: str
+    name: str
+    project: str = ""
+    group: str = ""
+    tags: list[str] = field(default_factory=list)
+    notes: str = ""
+    config: dict[str, Any] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
+    alerts: list[dict[str, Any]] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    processes: dict[str, Process] = field(default_factory=dict)
+    states: dict[str, State] = field(default_factory=dict)  # by process
+    attempts: list[Attempt] = field(default_factory=list)
+    state: State = field(default_factory=lambda: State("lost"))
+
+    @property
+    def nodes(self) -> list[Node]:
+        return self.found.nodes
+
+    @property
+    def created_ns(self) -> int:
+        return self.attempts[0].start_ns if self.attempts else self.found.created_ns
+
+    @property
+    def last_ns(self) -> int:
+        """When anything was heard of it last."""
+        return max((attempt.end_ns for attempt in self.attempts), default=self.found.created_ns)
+
+    @property
+    def active_ns(self) -> int:
+        """Time in which it ran: gaps between attempts are not counted."""
+        return sum(attempt.end_ns - attempt.start_ns for attempt in self.attempts)
+
+    @property
+    def ranks(self) -> list[int]:
+        return sorted({process.rank for process in self.processes.values() if process.rank is not None})
+
+    def attempt_of(self, process: str) -> int:
+        """Number of the attempt that a process is part of; 1 where nothing tells."""
+        return next((each.number for each in self.attempts if process in each.processes), 1)
+
+    def counts(self) -> dict[str, int]:
+        """Records as the agents told them last, and as live processes count them now; exact once the run is over."""
+        total = dict.fromkeys((*COUNTS, "waiting"), 0)
+        live = {each.id: each for place in self.found.live.values() for each in place.processes}
+        for node in self.nodes:
+            for told in node.streams.values():
+                if told.process not in live:
+                    total["accepted"] += told.accepted
+                    total["stored"] += told.stored
+                    total["damaged"] += told.damaged
+                    total["forgotten"] += max(0, told.accepted - told.stored - told.damaged)
+        for id, process in self.processes.items():
+            if id not in live:
+                total["refused"] += process.refused
+                total["left_out"] += process.left_out
+        for lanes in live.values():
+            for name, number in lanes.counts().items():
+                if name in total:
+                    total[name] += number
+        return total
+
+    def troubles(self) -> Iterator[str]:
+        """What somebody should do something about, in sentences."""
+        for node in self.nodes:
+            if node.problem:
+                yield f"node {node.id}: {node.problem}"
+        for place in self.found.live.values():
+            agent = place.agent()
+            if agent["state"] in ("gone", "gave up"):
+                yield f"its agent is {agent['state']}: `logclient recover` stores what is in shared memory"
+            elif agent["state"] == "stalled":
+                yield "its agent does not answer and will be restarted"
+            if not place.dir:
+                yield "it is in shared memory only: `logclient recover --dir FOLDER` before a reboot"
+            elif agent.get("disk", "answers") != "answers":
+                yield f"its disk is {agent['disk']}"
+            if agent.get("disk_error"):
+                yield f"writing to {place.dir} fails: {agent['disk_error']}"
+
+
+def view(found: Found, now_ns: int | None = None) -> RunView:
+    """Merge what the nodes of a run say."""
+    now_ns = time.time_ns() if now_ns is None else now_ns
+    run = RunView(found, found.id, found.run_name)
+    heard: dict[str, int] = {}
+    for node in sorted(found.nodes, key=lambda node: (whole(node.run.get("created_ns")), node.id)):
+        run.project = text(node.run.get("project")) or run.project
+        for process in node.processes.values():
+            if not process.is_abandoned:
+                run.processes[process.id] = process
+                heard[process.id] = node.heard_ns
+    for process in run.processes.values():
+        run.states[process.id] = states.of_process(
+            process, is_open=_is_open(found, process), heard_ns=heard[process.id], now_ns=now_ns
+        )
+    _merge(run)
+    run.attempts = _attempts(run, heard)
+    newest = run.attempts[-1].processes if run.attempts else []
+    owners = [run.processes[id] for id in newest if run.processes[id].is_owner]
+    run.state = states.of_run([run.states[each.id] for each in owners or [run.processes[id] for id in newest]])
+    _note_unwritten(run)
+    return run
+
+
+def _is_open(found: Found, process: Process) -> bool | None:
+    """Has the process the run open? None where only another host knows."""
+    place = found.live.get(process.node)
+    if place is None:
+        return None
+    lanes = place.process(process.id)
+    return lanes is not None and lanes.is_open
+
+
+def _note_unwritten(run: RunView) -> None:
+    """Processes that live here and whose documents have not come to disk yet make the run running."""
+    for place in run.found.live.values():
+        for lanes in place.processes:
+            if lanes.id not in run.processes and lanes.is_open:
+                if not run.attempts:
+                    run.attempts.append(Attempt(1, lanes.created_ns, time.time_ns(), [], is_running=True))
+                if run.state.name != "running":
+                    run.state = State("running", since_ns=lanes.created_ns)
+
+
+def _merge(run: RunView) -> None:
+    written = [
+        (document.time, process.id, kind, document.data)
+        for process in run.processes.values()
+        for kind, document in process.documents.items()
+    ]
+    for when, id, kind, data in sorted(written, key=lambda item: item[:3]):
+        if kind == "config":
+            run.config.update(data)
+        elif kind == "summary":
+            run.summary.update(data)
+        elif kind == "about":
+            _take_about(run, data)
+        elif kind == "notices":
+            _take_notices(run, id, data, when)
+    run.alerts.sort(key=lambda alert: (alert["time"], alert["process"]))
+
+
+def _take_about(run: RunView, data: dict[str, Any]) -> None:
+    """What a later attempt did not name again stays."""
+    name = text(data.get("name"))
+    if name and name != run.id:
+        run.name = name
+    tags = data.get("tags")
+    if isinstance(tags, list) and tags:
+        run.tags = [str(tag) for tag in tags]
+    run.notes = text(data.get("notes")) or run.notes
+    run.group = text(data.get("group")) or run.group
+
+
+def _take_notices(run: RunView, process: str, data: dict[str, Any], when: int) -> None:
+    for alert in data.get("alerts") if isinstance(data.get("alerts"), list) else ():
+        alert = table(alert)
+        run.alerts.append(
+            {
+                "time": whole(alert.get("time")) or when,
+                "level": text(alert.get("level")) or "info",
+                "title": text(alert.get("title")),
+                "text": text(alert.get("text")),
+                "process": process,
+            }
+        )
+    for line in data.get("notices") if isinstance(data.get("notices"), list) else ():
+        if isinstance(line, str) and line not in run.notices:
+            run.notices.append(line)
+
+
+def _end_of(run: RunView, process: Process, heard_ns: int) -> int:
+    """When a process ended, or was last heard."""
+    state = run.states[process.id]
+    if state.is_over and state.name != "lost" and state.since_ns:
+        return state.since_ns
+    written = max((document.time for document in process.documents.values()), default=0)
+    end = process.end.time if process.end is not None else 0
+    return max(process.created_ns, written, end or heard_ns)
+
+
+def _attempts(run: RunView, heard: dict[str, int]) -> list[Attempt]:
+    ordered = sorted(run.processes.values(), key=lambda process: (process.created_ns, process.id))
+    owners = [process for process in ordered if process.is_owner] or ordered[:1]
+    attempts: list[Attempt] = []
+    for process in owners:
+        end = _end_of(run, process, heard[process.id])
+        is_running = not run.states[process.id].is_over
+        last = attempts[-1] if attempts else None
+        if last is None or (process.created_ns >= last.end_ns and not last.is_running):
+            attempts.append(Attempt(len(attempts) + 1, process.created_ns, end, [process.id], is_running))
+        else:
+            last.end_ns = max(last.end_ns, end)
+            last.processes.append(process.id)
+            last.is_running |= is_running
+    starts = [attempt.start_ns for attempt in attempts]
+    taken = {id for attempt in attempts for id in attempt.processes}
+    for process in ordered:
+        if process.id not in taken:
+            place = max((at for at, start in enumerate(starts) if start <= process.created_ns), default=0)
+            attempts[place].processes.append(process.id)
+    for attempt, after in zip(attempts, attempts[1:], strict=False):
+        attempt.end_ns = min(attempt.end_ns, after.start_ns)
+    return attempts
