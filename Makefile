@@ -10,7 +10,7 @@ help:
 	@echo "make quick   the same without slow, root and bench tests"
 	@echo "make check   the same as test, less the Debian packages"
 	@echo "make fix     format, and mend what the linter can"
-	@echo "make soak    the tests at full length (hours)"
+	@echo "make soak    tests, benches and crashes at full length (hours); writes docs/soak.md"
 	@echo "make venv    only make .venv"
 
 demo:
@@ -36,4 +36,4 @@ fix: venv
 	$(RUN) tools/check.py --fix
 
 soak: system venv
-	$(RUN) tools/check.py --only tests --pace 1
+	$(RUN) tools/soak.py

@@ -46,25 +46,34 @@ SETTINGS = (
     Setting("strict", False, "bad arguments of log() raise instead of being counted"),
     Setting("quiet", False, "no lines on the terminal at start and finish"),
     Setting("shm_dir", "", "folder instead of /dev/shm for lanes"),
-    Setting("lanes", 4, "rings of a process, 1 to 8: how many threads and handlers may be inside log() at once"),
+    Setting(
+        "lanes", 4, "rings of a process, 1 to 8: how many threads and handlers may be inside log() at once"
+    ),
     # about 30 s at 1,000 records/s of 10 values; a restarted worker needs 1 s of it at 20,000
     Setting("lanes_bytes", 4 << 20, "shared memory of a process, at most, in bytes"),
     Setting("flush_timeout_s", 5.0, "seconds that flush() waits at most"),
     Setting("finish_timeout_s", 10.0, "seconds that finish() and the exit hook wait at most"),
     Setting("start_timeout_s", 2.0, "seconds that init() waits at most for the run folder to answer"),
-    Setting("folder_errors", "fallback", "fallback or raise: what init() does when the run folder is unusable"),
+    Setting(
+        "folder_errors", "fallback", "fallback or raise: what init() does when the run folder is unusable"
+    ),
     # the agent
     Setting("poll_s", 0.05, "seconds between looks at the lanes while records come; twice that when idle"),
     Setting("sync_s", 0.4, "seconds after which what was logged is written and fsynced, at most"),
     Setting("seal_s", 60.0, "age in seconds at which an open segment is sealed"),
     Setting("segment_bytes", 4 << 20, "size at which an open segment is sealed"),
-    Setting("spill_bytes", 64 << 20, "shared memory for segments that the disk does not take, at most, in bytes"),
-    Setting("disk_bytes", 16 << 30, "disk of a run on a node, at most; the oldest segments go first, counted"),
+    Setting(
+        "spill_bytes", 64 << 20, "shared memory for segments that the disk does not take, at most, in bytes"
+    ),
+    Setting(
+        "disk_bytes", 16 << 30, "disk of a run on a node, at most; the oldest segments go first, counted"
+    ),
     Setting("stall_s", 5.0, "seconds without progress after which a worker is restarted"),
     Setting("restart_limit", 8, "worker deaths without progress after which the agent stops trying"),
     Setting("linger_s", 10.0, "seconds that the agent waits for the cause of a process's end"),
 )
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
+_KINDS = {str: "a text", bool: "1, true, yes, 0, false or no", int: "a whole number", float: "a number"}
 _CHOICES = {
     "resume": ("allow", "never", "must"),
     "mode": ("online", "offline", "disabled"),
@@ -114,10 +123,12 @@ class Config:
 def _parse(setting: Setting, text: str) -> Any:
     try:
         if setting.kind is bool:
-            return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[text.lower()]
+            return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[
+                text.lower()
+            ]
         return setting.kind(text)
     except (ValueError, KeyError):
-        raise BadArgument(f"{setting.variable}={text!r} is no {setting.kind.__name__}") from None
+        raise BadArgument(f"{setting.variable}={text!r}: expected {_KINDS[setting.kind]}") from None
 
 
 def _check(name: str, value: Any) -> Any:
@@ -129,11 +140,11 @@ def _check(name: str, value: Any) -> Any:
     if setting.kind is str and isinstance(value, os.PathLike):
         value = os.fspath(value)
     if type(value) is not setting.kind:
-        raise BadArgument(f"{name}={value!r}: expected {setting.kind.__name__}, got {type(value).__name__}")
+        raise BadArgument(f"{name}={value!r}: expected {_KINDS[setting.kind]}, got {type(value).__name__}")
     if name in _CHOICES and value not in _CHOICES[name]:
         raise BadArgument(f"{name}={value!r}: expected one of {', '.join(_CHOICES[name])}")
-    if setting.kind in (int, float) and not (value >= 0):
-        raise BadArgument(f"{name}={value!r} is negative or not a number")
+    if setting.kind in (int, float) and not 0 <= value < 1 << 60:
+        raise BadArgument(f"{name}={value!r}: expected a number from 0 on that is not infinite")
     if name == "lanes" and not 1 <= value <= 8:
         raise BadArgument(f"lanes={value}: expected 1 to 8")
     return value
@@ -175,16 +186,38 @@ def home_folder() -> str | None:
     base = os.environ.get("XDG_DATA_HOME", "")
     if os.path.isabs(base):
         return os.path.join(base, "logclient-runs")
-    home = os.path.expanduser("~")
+    home = os.path.expanduser("~") if os.environ.get("HOME") != "" else ""  # set to nothing it would mean "/"
     return os.path.join(home, ".local", "share", "logclient-runs") if os.path.isabs(home) else None
 
 
-def agent_environment(paths: list[str]) -> dict[str, str]:
-    """The parent's environment less what changes an interpreter, plus where our packages lie."""
-    drop = ("PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONSAFEPATH", "PYTHONPROFILEIMPORTTIME", "PYTHONBREAKPOINT")
-    drop += ("PYTHONWARNINGS", "PYTHONDEVMODE", "PYTHONTRACEMALLOC", "PYTHONASYNCIODEBUG", "PYTHONMALLOC")
-    drop += ("LD_PRELOAD", "PYTHONVERBOSE", "PYTHONDEBUG", "PYTHONOPTIMIZE", "PYTHONDUMPREFS", "PYTHONEXECUTABLE")
-    env = {name: value for name, value in os.environ.items() if name not in drop and name != _PARENT}
-    known = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
-    env["PYTHONPATH"] = os.pathsep.join(known + [path for path in paths if path not in known])
-    return env
+# where the agent looks for modules after its own interpreter's folders; not a setting
+_AGENT_PATH = "LOGCLIENT_AGENT_PATH"
+
+
+# what changes an interpreter, or is the trainer's alone
+_NOT_FOR_AGENT = (
+    *("LD_AUDIT", "LD_PRELOAD", "PYTHONASYNCIODEBUG", "PYTHONBREAKPOINT", "PYTHONDEBUG", "PYTHONDEVMODE"),
+    *("PYTHONDUMPREFS", "PYTHONEXECUTABLE", "PYTHONINSPECT", "PYTHONMALLOC", "PYTHONOPTIMIZE", "PYTHONPATH"),
+    *("PYTHONPROFILEIMPORTTIME", "PYTHONSAFEPATH", "PYTHONSTARTUP", "PYTHONTRACEMALLOC", "PYTHONVERBOSE"),
+    *("PYTHONWARNINGS", _PARENT),
+)
+
+
+def agent_changes(ours: list[str], others: list[str]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """What the agent's environment lacks of ours, and what it has besides: where modules lie.
+
+    `ours` come before the standard library and installed packages, `others` behind: a module of the user's that has
+    the name of one that we need is not picked up.
+    """
+    path = {"PYTHONPATH": os.pathsep.join(ours)} if ours else {}
+    return _NOT_FOR_AGENT, {**path, _AGENT_PATH: os.pathsep.join(others)}
+
+
+def agent_environment(dropped: tuple[str, ...], added: dict[str, str]) -> dict[str, str]:
+    """The whole of it."""
+    return {name: value for name, value in os.environ.items() if name not in dropped} | added
+
+
+def agent_path() -> list[str]:
+    """In the agent: the folders behind its own."""
+    return [path for path in os.environ.get(_AGENT_PATH, "").split(os.pathsep) if path]

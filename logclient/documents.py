@@ -6,7 +6,10 @@ than a slot goes to a file of its own beside the lane file, and the slot holds i
 
 A document is a JSON object: ``{"time": ns since 1970, "data": ...}``.
 
-Invariant: whatever is killed at whatever moment, the older version or the newer one can be read.
+Invariants:
+
+- whatever is killed at whatever moment, the older version or the newer one can be read;
+- the fork mark is looked at right before the stores: a forked child never writes to its parent's documents.
 """
 
 from __future__ import annotations
@@ -15,11 +18,14 @@ import os
 from time import time_ns
 from zlib import crc32
 
-from . import layout
+from . import layout, stdlib
+from .ring import Forked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from .ring import Mark
 
 
 def _slots(words: memoryview, kind: int) -> tuple[int, int]:
@@ -31,48 +37,91 @@ def _slots(words: memoryview, kind: int) -> tuple[int, int]:
 
 
 class DocumentWriter:
-    """Writes documents of one process; the caller sees to it that only one thread does so at a time."""
+    """Writes documents of one process, from any thread and handler at once; nobody waits for anybody."""
 
-    __slots__ = ("_mem", "_path", "_versions", "_words")
+    __slots__ = ("_files", "_mark", "_mem", "_path", "_versions", "_words")
 
-    def __init__(self, mem: memoryview, lane_path: str) -> None:
+    def __init__(self, mem: memoryview, lane_path: str, mark: Mark = b"\1") -> None:
+        """`mark[0]` reads 0 in a process that was forked since (`owner.ForkMark`)."""
+        self._mark = mark
         self._mem = mem
         self._words = mem.cast("Q")
         self._path = lane_path
         self._versions = [0] * len(layout.DOCUMENT_KINDS)
+        self._files: dict[tuple[int, int], str] = {}
 
     def write(self, kind_name: str, data: Any) -> None:
-        """Store `data` (anything JSON can hold; NaN too) as the newest version."""
-        import json  # loaded by `init`; not at import: 4 ms
+        """Store `data` (anything JSON can hold; NaN too) as the newest version.
 
-        text = json.dumps({"time": time_ns(), "data": data}, separators=(",", ":"), default=str)
-        payload = text.encode("utf-8", "backslashreplace")
+        Whoever finds that somebody else wrote meanwhile turns its `data` into text again: so `data` must be the
+        live object, and then the last version holds the changes of all.
+        """
         kind = layout.DOCUMENT_KINDS.index(kind_name)
-        version = self._versions[kind] + 1
-        start, size = _slots(self._words, kind)
-        if len(payload) > size - layout.DOCUMENT_HEADER:
-            payload = json.dumps({"file": self._spill(kind_name, version, payload)}).encode()
-        at = start + version % 2 * size
-        word = at >> 3
-        self._words[word] = 0  # the slot is void while it is written
-        self._mem[at + layout.DOCUMENT_HEADER : at + layout.DOCUMENT_HEADER + len(payload)] = payload
-        self._words[word + 1] = crc32(payload) << 32 | len(payload)
-        self._words[word] = version
-        self._versions[kind] = version
-        self._words[layout.DOCUMENTS_WRITTEN] += 1
+        while not self._try(kind, data):
+            pass
 
-    def _spill(self, kind: str, version: int, payload: bytes) -> str:
+    def _try(self, kind: int, data: Any) -> bool:
+        json = stdlib.load("json")  # `init` did; not at import: 4 ms
+
+        version = self._versions[kind] + 1
+        payload = json.dumps({"time": time_ns(), "data": data}, separators=(",", ":"), default=str).encode()
+        start, size = _slots(self._words, kind)
+        path = ""
+        if len(payload) > size - layout.DOCUMENT_HEADER:
+            path = self._spill(kind, payload)
+            payload = json.dumps({"file": os.path.basename(path)}).encode()
+        at = start + version % 2 * size
+        word, begin = at >> 3, at + layout.DOCUMENT_HEADER
+        stop, check = begin + len(payload), crc32(payload) << 32 | len(payload)
+        if not self._mark[0]:
+            raise Forked
+        # no call from here to the last store: no fork, handler or thread comes between
+        if self._versions[kind] == version - 1:
+            words = self._words
+            words[word] = 0  # the slot is void while it is written
+            self._mem[begin:stop] = payload
+            words[word + 1] = check
+            words[word] = version
+            self._versions[kind] = version
+            words[layout.DOCUMENTS_WRITTEN] += 1
+            is_done = True
+        else:
+            is_done = False
+        useless = self._files.pop((kind, version % 2), "") if is_done else path
+        if is_done and path:
+            self._files[kind, version % 2] = path
+        if useless:
+            _remove(useless)
+        return is_done
+
+    def _spill(self, kind: int, payload: bytes) -> str:
         """A document larger than its slot: a file in the meeting place, whole or not there."""
-        path = f"{self._path[: -len('.lanes')]}.{kind}.{version % 2}.block"
+        stem = self._path[: -len(".lanes")]
+        path = f"{stem}.{layout.DOCUMENT_KINDS[kind]}.{os.urandom(4).hex()}.block"
         making = f"{path}.new"
-        fd = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(fd, 0, len(payload))
             os.pwrite(fd, payload, 0)
+            os.rename(making, path)
+        except BaseException:
+            _remove(making)
+            _remove(path)
+            raise
         finally:
             os.close(fd)
-        os.rename(making, path)
-        return os.path.basename(path)
+        return path
+
+    def detach(self) -> None:
+        """In a forked child, for good: whoever still holds this writer gets `Forked`."""
+        self._mark = b"\0"
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass  # it is gone already, perhaps with the whole folder
 
 
 def read_document(mem: memoryview, kind_name: str, seen_version: int = 0) -> tuple[int, bytes] | None:
@@ -90,7 +139,7 @@ def read_document(mem: memoryview, kind_name: str, seen_version: int = 0) -> tup
         if version <= seen_version or length > size - layout.DOCUMENT_HEADER:
             continue
         payload = bytes(mem[at + layout.DOCUMENT_HEADER : at + layout.DOCUMENT_HEADER + length])
-        if words[at >> 3] == version and crc32(payload) == check >> 32:
-            if best is None or version > best[0]:
-                best = (version, payload)
+        is_whole = words[at >> 3] == version and crc32(payload) == check >> 32
+        if is_whole and (best is None or version > best[0]):
+            best = (version, payload)
     return best

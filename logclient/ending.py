@@ -15,6 +15,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .run import Run
+
+INTERRUPTED_S = 1.0  # after Ctrl-C the prompt is back in 2 s, whatever the disk does
 _MOST_FRAMES = 20
 _MOST_TEXT = 2000
 
@@ -57,3 +60,27 @@ def at_exit() -> dict[str, Any]:
     if error is None or interactive:  # a prompt keeps its last error long after it mattered
         return {"state": "finished", "by": "exit"}
     return {**state_of(error), "by": "exit"}
+
+
+def patience_s(state: dict[str, Any], full_s: float) -> float:
+    """How long the end of a run may wait: a user at the keyboard wants the prompt back."""
+    return min(full_s, INTERRUPTED_S) if state.get("state") == "terminated" else full_s
+
+
+def goodbye(run: Run, answer: dict[str, Any], done: bool, timeout_s: float) -> str:
+    """The line at finish: where the run is, or what is not yet there and which command sees to it; what was lost."""
+    status = run.status()
+    if done and answer.get("state") != "fallback":
+        line = f"run {run.name} ({run.id}) is in {run.dir}"
+    elif done or answer.get("state") == "none":
+        line = run._place.where_it_goes(answer)
+    else:
+        waiting = status["accepted"] - status["durable"] - status["forgotten"] - status["damaged"]
+        line = (
+            f"{waiting:,} records are not on disk in {run.dir} after {timeout_s:g} s; the agent goes on with it, and "
+            f"`logclient recover` finishes the job if it cannot"
+        )
+    lost = {kind: status[kind] for kind in ("forgotten", "refused", "damaged", "left_out") if status[kind]}
+    if lost:
+        line += "; " + ", ".join(f"{kind.replace('_', ' ')}: {number:,}" for kind, number in lost.items())
+    return line

@@ -6,6 +6,8 @@ atomic, so threads, signal handlers, finalizers and re-entry need no lock, and a
 Invariants:
 
 - a lane is in at most one list, and in none while somebody writes to it;
+- a lane is lost when nothing but this object refers to it: not a list, not a variable of any frame, not a value
+  that a frame has not yet stored. Its reference count says so in one indivisible look;
 - the file is complete before it is visible: reserved with posix_fallocate, so that a full mount is an error here
   and never a SIGBUS later, mapped and populated, then renamed into place (`show`);
 - lane 0 has at least 3/4 of the file and serves the single-threaded case alone.
@@ -16,27 +18,51 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import sys
+from sys import getrefcount
 from time import time_ns
 
 from . import layout, meeting
+from .descriptors import Mapped
 from .owner import pid_namespace, start_ticks
 from .ring import Blocks, RingWriter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import CodeType, FrameType
+
+    from .ring import Mark
 
 _FULL = 4 << 20  # the proportions below are for this size and shrink with it
+_NEVER_FORKED = b"\1"
+
+
+def is_empty(error: IndexError) -> bool:
+    """Raised by `pop` in the frame that caught it; else it comes from a signal handler, or was injected."""
+    step = error.__traceback__
+    return error.args == ("pop from empty list",) and step is not None and step.tb_next is None
 
 
 class Lanes:
     """The lane file of this process incarnation."""
 
-    __slots__ = ("_all", "_map", "_misses", "first", "mem", "others", "path", "process", "words")
+    __slots__ = (
+        "_all",
+        "_closed",
+        "_lost_references",
+        "_map",
+        "_misses",
+        "blocks",
+        "first",
+        "mem",
+        "others",
+        "path",
+        "process",
+        "words",
+    )
 
-    def __init__(self, folder: str, total_bytes: int, count: int, rank: int | None) -> None:
+    def __init__(
+        self, folder: str, total_bytes: int, count: int, rank: int | None, mark: Mark = _NEVER_FORKED
+    ) -> None:
         """Make the file, not yet visible. Raises OSError where the memory cannot be reserved."""
         self.process = os.urandom(16)
         self.path = os.path.join(folder, f"{self.process.hex()}.lanes")
@@ -44,7 +70,7 @@ class Lanes:
         fd = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(fd, 0, total_bytes)
-            self._map = mmap.mmap(fd, total_bytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+            self._map = Mapped(fd, total_bytes, mmap.MAP_SHARED | mmap.MAP_POPULATE)
             self.mem = memoryview(self._map)
             self.words = self.mem.cast("Q")
             _lay_out(self.words, total_bytes, count, self.process, rank)
@@ -54,75 +80,77 @@ class Lanes:
         finally:
             os.close(fd)
         self._misses = 0
-        blocks = Blocks(self.mem)
+        self.blocks = Blocks(self.mem, mark)
         self.first: list[RingWriter] = []
         self.others: list[RingWriter] = []
+        self._closed: list[RingWriter] = []
+        self._all: list[RingWriter] = []
         for index in range(count):
             header = layout.LANE_HEADERS + index * layout.LANE_HEADER_WORDS
             home = self.others if index else self.first
-            home.append(RingWriter(self.mem, header, home, blocks))
-        self._all = self.first + self.others
-        self.others.reverse()
+            self._all.append(RingWriter(self.mem, header, home, self.blocks, mark))
+        for lane in self._all:
+            self._lost_references = getrefcount(lane)  # as `find_lost` will see it: now they are in no list
+        for lane in reversed(self._all):
+            lane.home.append(lane)
 
     def show(self) -> None:
         """Let the agent see the file; by now the process holds its live lock."""
         os.rename(f"{self.path}.new", self.path)
 
+    def withdraw(self) -> None:
+        """Remove the file, which nobody has seen yet."""
+        try:
+            os.unlink(f"{self.path}.new")
+        except OSError:
+            pass
+
     def __iter__(self) -> Iterator[RingWriter]:
         return iter(self._all)
 
-    def take_other(self, code: CodeType) -> RingWriter | None:
-        """A lane beside lane 0, or None; `code` is the function that holds lanes in a local named `lane`."""
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def take_other(self) -> RingWriter | None:
+        """A lane for a caller who found `first` empty, or None."""
         self._misses += 1
         if not self._misses & 0xFF:
-            self.find_lost(code, sys._getframe(1))  # lane 0 itself may be the lost one
+            self.find_lost()  # lane 0 itself may be the lost one
         for attempt in (0, 1):
-            for home in (self.others, self.first):
+            for home in (self.first, self.others):
                 try:
                     return home.pop()
-                except IndexError:
-                    continue
+                except IndexError as error:
+                    if not is_empty(error):
+                        raise
             if attempt == 0:
-                self.find_lost(code, sys._getframe(1))
+                self.find_lost()
         return None
 
-    def find_lost(self, code: CodeType, asking: FrameType | None = None) -> None:
-        """Take back lanes that an exception hit between pop and try, or in the moment of giving back.
-
-        A lane is lost when it is in no list and no frame of `code` on any thread's stack could hold it. A frame
-        that may have popped a lane and not yet stored it makes all of them unsure: then nothing is taken back.
-        `asking` is the frame that called in order to get a lane, and so has none.
-        """
-        held: set[int] = set()
-        for frame in sys._current_frames().values():
-            step: FrameType | None = frame
-            while step is not None:
-                if step.f_code is code and step is not asking:
-                    lane = step.f_locals.get("lane")
-                    if lane is None:
-                        return
-                    held.add(id(lane))
-                step = step.f_back
+    def find_lost(self) -> None:
+        """Take back lanes that an exception hit between pop and try; see `foreign.forget_frames`, too."""
         for lane in self._all:
-            if id(lane) not in held and lane not in self.first and lane not in self.others:
+            if getrefcount(lane) == self._lost_references:
                 lane.resync()
                 lane.home.append(lane)
 
-    def close(self) -> list[RingWriter]:
-        """Take all free lanes out of circulation; those still in use are not in the answer."""
-        taken = []
+    def close(self) -> bool:
+        """Take the free lanes out of circulation for good; False while others are in use or lost."""
         for home in (self.first, self.others):
             while home:
                 try:
-                    taken.append(home.pop())
-                except IndexError:
+                    self._closed.append(home.pop())
+                except IndexError as error:
+                    if not is_empty(error):
+                        raise
                     break
-        return taken
+        return len(self._closed) >= len(self._all)
 
     def detach(self) -> None:
-        """In a forked child: never write to the parent's memory again, not even from an interrupted call."""
+        """Nothing more is written, not even by a call that is under way: of a forked child, of a finished run."""
         for lane in self._all:
             lane.detach()
+        self.blocks.detach()
 
 
 def _lay_out(words: memoryview, total: int, count: int, process: bytes, rank: int | None) -> None:
@@ -149,9 +177,11 @@ def _lay_out(words: memoryview, total: int, count: int, process: bytes, rank: in
         words[header + layout.LANE_OFFSET], words[header + layout.LANE_BYTES] = at, size
         stream = os.urandom(16)
         for word in (0, 1):
-            words[header + layout.LANE_STREAM + word] = int.from_bytes(stream[8 * word : 8 * word + 8], "little")
+            words[header + layout.LANE_STREAM + word] = int.from_bytes(
+                stream[8 * word : 8 * word + 8], "little"
+            )
         at += size
-    if at > total or rest < 4096 and count > 1:
+    if at > total or (rest < 4096 and count > 1):
         raise OSError(errno.ENOMEM, f"{total} bytes are too few for {count} lanes")
     words[layout.FILE_VERSION] = layout.VERSION
     words[layout.FILE_BYTES] = total
@@ -170,17 +200,27 @@ def _page(size: float, least: int, step: int = 4096) -> int:
     return max(least, int(size) // step * step)
 
 
-def make(place: meeting.Meeting, total_bytes: int, count: int, rank: int | None, *, forked: bool = False) -> Lanes:
+def make(
+    place: meeting.Meeting,
+    total_bytes: int,
+    count: int,
+    rank: int | None,
+    mark: Mark = _NEVER_FORKED,
+    *,
+    forked: bool = False,
+) -> Lanes:
     """Lanes within the run's budget on this node: smaller where it is short. Raises OSError."""
     floor = meeting.LANES_FLOOR
     left = place.budget_bytes - place.taken_bytes()
     # other processes and the spill of the agent want a share too; the last ones still get the floor
     wanted = floor if forked else max(floor, min(total_bytes, left // 4)) // mmap.PAGESIZE * mmap.PAGESIZE
     if left < floor:
-        raise OSError(errno.ENOSPC, f"the run's share of shared memory ({place.budget_bytes:,} bytes) is used up")
+        raise OSError(
+            errno.ENOSPC, f"the run's share of shared memory ({place.budget_bytes:,} bytes) is used up"
+        )
     while True:
         try:
-            return Lanes(place.path, wanted, count, rank)
+            return Lanes(place.path, wanted, count, rank, mark)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT) or wanted == floor:
                 raise

@@ -20,27 +20,30 @@ import errno
 import os
 import stat
 
-from . import layout
+from . import layout, stdlib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from .config import Config
 
 SHARE = 8  # a run takes at most 1/8 of what is free: data loaders need that mount
 LANES_FLOOR = 256 << 10
+_LEAST_FREE = SHARE * (LANES_FLOOR + (32 << 10))  # one process with the floor, and our small files
+_ATTEMPTS = 8
 
 
 class Meeting:
     """One meeting place; `facts` is what `run.json` holds."""
 
-    __slots__ = ("facts", "path")
+    __slots__ = ("facts", "path", "trouble")
 
     def __init__(self, path: str, facts: dict[str, Any]) -> None:
         self.path = path
         self.facts = facts
+        self.trouble = ""  # why it lies in no better folder
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -55,15 +58,58 @@ class Meeting:
         """What the agent's launcher found about the run folder: state, dir, reason; empty while it has not answered."""
         return _read_json(self.file("folder.json")) or {}
 
+    def take_answer(self, name: str) -> dict[str, Any]:
+        """The same for one who asked by this name, the reasons not to start included; empty: none came in time."""
+        path = self.file(name)
+        found = _read_json(path)
+        try:
+            os.unlink(path)
+        except OSError:
+            pass
+        return found or {}
+
+    def where_it_goes(self, answer: dict[str, Any]) -> str:
+        """What there is to tell of that answer, in one line."""
+        run = f"run {self.name}" if self.name == self.run_id else f"run {self.name} ({self.run_id})"
+        wanted = self.dir or "./logclient-runs"
+        state, where = answer.get("state"), answer.get("dir")
+        if state == "ok":
+            made = f" (made: {answer['made']} was not there)" if answer.get("made") else ""
+            return f"{run} goes to {where}{made}"
+        if not state:
+            return f"run folder {wanted} does not answer: {run} is in shared memory until it does"
+        cannot = f"run folder {wanted} cannot be used ({answer.get('reason')})"
+        if state == "fallback":
+            return f"{cannot}: {run} goes to {where}"
+        return f"{cannot}: {run} is in shared memory only; `logclient recover --dir FOLDER` stores it, before a reboot"
+
+    def withdraw(self, stem: str) -> None:
+        """The run did not start: remove this process's files, and the place unless another process is in it."""
+        aside = os.path.join(os.path.dirname(self.path), f".gone-{os.urandom(6).hex()}")
+        try:
+            _remove(self.path, lambda name: name.startswith(stem))
+            os.rename(self.path, aside)  # from here on nobody can come in by this path
+            if any(name.removesuffix(".new").endswith(".lanes") for name in os.listdir(aside)):
+                os.rename(aside, self.path)
+                return
+            _remove(aside, lambda name: True)
+            os.rmdir(aside)
+            os.rmdir(os.path.dirname(self.path))
+        except OSError:
+            pass  # an agent was faster, or other runs are there
+
     def taken_bytes(self) -> int:
         """Shared memory that this run takes on this node now."""
         total = 0
         try:
             with os.scandir(self.path) as entries:
                 for entry in entries:
-                    total += entry.stat(follow_symlinks=False).st_blocks * 512
+                    try:
+                        total += entry.stat(follow_symlinks=False).st_blocks * 512
+                    except OSError:
+                        continue  # gone or renamed meanwhile
         except OSError:
-            return total
+            pass
         return total
 
 
@@ -78,9 +124,8 @@ def is_ours(path: str) -> bool:
 
 def places(config: Config) -> list[str]:
     """Folders that may hold meeting places, best first."""
-    if config.shm_dir:
-        return [config.shm_dir]
-    found = ["/dev/shm"]
+    found = [os.path.abspath(config.shm_dir)] if config.shm_dir else []
+    found += [path for path in ("/dev/shm",) if path not in found]
     runtime = f"/run/user/{os.getuid()}"
     if os.path.isdir(runtime):
         found.append(runtime)
@@ -105,15 +150,18 @@ def bases(config: Config) -> Iterator[str]:
 
 def make_base(place: str) -> str:
     """The folder of this user in `place`: made, or ours already, else a fresh name. Raises OSError."""
-    path = os.path.join(place, f"logclient-{os.getuid()}")
-    for attempt in range(8):
+    name = f"logclient-{os.getuid()}"
+    path = os.path.join(place, name)
+    for _ in range(8):
         try:
             os.mkdir(path, 0o700)
         except FileExistsError:
             pass
         if is_ours(path):
             return path
-        path = os.path.join(place, f"logclient-{os.getuid()}-{os.urandom(4).hex()}")
+        others = sorted(other for other in os.listdir(place) if other.startswith(f"{name}-"))
+        ours = (os.path.join(place, other) for other in others)
+        path = next(filter(is_ours, ours), os.path.join(place, f"{name}-{os.urandom(4).hex()}"))
     raise OSError(errno.EACCES, "no folder of our own can be made", place)
 
 
@@ -133,7 +181,7 @@ def read(path: str) -> Meeting | None:
 
 
 def _read_json(path: str) -> dict[str, Any] | None:
-    import json
+    json = stdlib.load("json")
 
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -150,27 +198,59 @@ def _read_json(path: str) -> dict[str, Any] | None:
 
 def make(config: Config, folder: str, facts: dict[str, Any]) -> Meeting:
     """Make (or join, if another process was first) the meeting place of a run. Raises OSError."""
-    import json
-
-    trouble: OSError | None = None
+    trouble: list[OSError] = []
     for place in places(config):
-        try:
-            path = os.path.join(make_base(place), folder)
+        for _ in range(_ATTEMPTS):
             try:
-                os.mkdir(path, 0o700)
-            except FileExistsError:
-                pass
-            present = read(path)
-            if present is not None:
-                return present
-            free = os.statvfs(path)
-            facts["budget_bytes"] = free.f_bavail * free.f_frsize // SHARE
-            _write_whole(os.path.join(path, "run.json"), json.dumps(facts).encode())
-            _write_whole(os.path.join(path, "agent.status"), bytes(layout.STATUS_BYTES))
-            return read(path) or Meeting(path, facts)
-        except OSError as error:
-            trouble = trouble or error
-    raise trouble or OSError(errno.ENOENT, "no place for shared memory")
+                found = _make_in(place, folder, facts)
+            except FileNotFoundError as error:
+                if os.path.isdir(place):  # an agent that left removed our folder just now
+                    continue
+                trouble.append(error)
+            except OSError as error:
+                trouble.append(error)
+            else:
+                found.trouble = "; ".join(f"{error.filename}: {error.strerror}" for error in trouble)
+                return found
+            break
+    raise trouble[0] if trouble else OSError(errno.ENOENT, "no place for shared memory", folder)
+
+
+def _make_in(place: str, folder: str, facts: dict[str, Any]) -> Meeting:
+    json = stdlib.load("json")
+
+    path = os.path.join(make_base(place), folder)
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        pass
+    present = read(path)
+    if present is not None:
+        return present
+    free = os.statvfs(path)
+    free_bytes = free.f_bavail * free.f_frsize
+    if free_bytes < _LEAST_FREE:
+        _remove_if_empty(path)
+        raise OSError(errno.ENOSPC, f"{free_bytes:,} bytes are free, {_LEAST_FREE:,} are needed", place)
+    facts["budget_bytes"] = free_bytes // SHARE
+    _write_whole(os.path.join(path, "agent.status"), bytes(layout.STATUS_BYTES))
+    _write_whole(
+        os.path.join(path, "run.json"), json.dumps(facts).encode()
+    )  # last: it shows the place to others
+    return read(path) or Meeting(path, facts)
+
+
+def _remove(folder: str, wanted: Callable[[str], bool]) -> None:
+    for name in os.listdir(folder):
+        if wanted(name):
+            os.unlink(os.path.join(folder, name))
+
+
+def _remove_if_empty(path: str) -> None:
+    try:
+        os.rmdir(path)
+    except OSError:
+        pass
 
 
 def _write_whole(path: str, data: bytes) -> None:
@@ -193,7 +273,7 @@ _DEVICE_NAMES = ("con", "prn", "aux", "nul", "com1", "lpt1")
 
 def folder_name(run_id: str) -> str:
     """The folder of a run: its id where that is a harmless name, else an opaque one; the id is kept in documents."""
-    from .keys import blake2b
+    from .keys import blake2b  # type: ignore[attr-defined]
 
     harmless = (
         0 < len(run_id) <= 64

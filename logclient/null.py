@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 class NullRun:
     """Accepts every call and keeps nothing; where `closed` says why, records are counted as refused."""
 
-    def __init__(self, project: str, config: Mapping[str, Any], tags: Iterable[str], closed: str = "") -> None:
+    def __init__(
+        self, project: str, config: Mapping[str, Any], tags: Iterable[str], closed: str = ""
+    ) -> None:
         self.id = ""
         self.project = project
         self.name = ""
@@ -23,7 +25,10 @@ class NullRun:
         self.config = Facts(_nothing, _nothing, config)
         self.summary = Facts(_nothing, _nothing, {})
         self._closed = closed
-        self._refused = Counter(None, 0)
+        self._refused = Counter(0)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NullRun, (self.project, dict(self.config), self.tags, self._closed)
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
         if self._closed:

@@ -13,11 +13,17 @@ Invariants:
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
+from struct import calcsize, pack, unpack
+
+from .descriptors import close_own, identity
 
 _MADV_WIPEONFORK = 18  # linux/mman.h; not in the mmap module
+_FLOCK = "hhlli"  # struct flock: type, whence, start, length, pid
+_held: dict[str, int] = {}  # live files that a process (PID) holds: it must never open them again
 
 
 class ForkMark:
@@ -81,7 +87,7 @@ def pid_namespace() -> int:
 class LiveLock:
     """Held from creation to `release` or the process's end, whichever is first."""
 
-    __slots__ = ("_fd", "path")
+    __slots__ = ("_fd", "_identity", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -89,16 +95,21 @@ class LiveLock:
         fd = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _held[path] = os.getpid()
             os.rename(making, path)  # visible only once it is locked
         except BaseException:
+            _held.pop(path, None)
             os.close(fd)
+            _unlink(making)
             raise
+        self._identity = identity(fd)
         self._fd: int | None = fd
 
     def release(self) -> None:
         fd, self._fd = self._fd, None
         if fd is not None:
-            os.close(fd)
+            _held.pop(self.path, None)
+            close_own(fd, self._identity)
 
     def forget(self) -> None:
         """In a forked child: the parent's lock is not ours; close the copy of its descriptor."""
@@ -106,18 +117,30 @@ class LiveLock:
 
 
 def is_locked(path: str) -> bool:
-    """Does a process hold the record lock on this file? False where the file is gone."""
+    """Does a process hold the record lock on this file? False where the file is gone.
+
+    Only asks, and never takes the lock for a moment: somebody who tries to get it just then would give up.
+    """
+    if _held.get(path) == os.getpid():
+        return True
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
+    except OSError as error:
+        return error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # else it cannot be told: alive
     try:
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        answer = fcntl.fcntl(fd, fcntl.F_GETLK, pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
     except OSError:
         return True
     finally:
         os.close(fd)
-    return False
+    return bool(unpack(_FLOCK, answer[: calcsize(_FLOCK)])[0] != fcntl.F_UNLCK)
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
 
 
 def is_alive(lock_path: str, pid: int, ticks: int, namespace: int) -> bool:

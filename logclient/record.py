@@ -105,7 +105,7 @@ def pack_payload(codes: str, values: Iterable[Value]) -> bytes:
     words: list[Value] = []
     tail: list[bytes] = []
     offset = 8 * len(codes)
-    for code, value in zip(codes, values):
+    for code, value in zip(codes, values, strict=True):
         if code in VARIABLE:
             data = value.encode() if code == "s" else _int_bytes(value)  # type: ignore[union-attr, arg-type]
             words.append(offset | len(data) << 32)
@@ -138,7 +138,7 @@ def variable_cells(shape: Shape, payload: bytes | memoryview) -> list[bytes]:
 def read_column(code: str, column: Column) -> Sequence[Value]:
     """Python values of one column: float, int, bool or str."""
     if code == "s":
-        return [bytes(cell).decode("utf-8", "replace") for cell in column]  # type: ignore[arg-type]
+        return [bytes(cell).decode("utf-8", "replace") for cell in column]
     if code == "i":
         return [int.from_bytes(cell, "little", signed=True) for cell in column]  # type: ignore[arg-type]
     words = array("d" if code in "dr" else "q", column.tobytes())  # type: ignore[union-attr]
@@ -201,7 +201,8 @@ class Columns:
             order.append(place)
             step.append(at_step)
             time.append(at_time)
-            for column, cell in zip(cells, variable_cells(shape, view[at + layout.FRAME_PREFIX : at + size])):
+            found = variable_cells(shape, view[at + layout.FRAME_PREFIX : at + size])
+            for column, cell in zip(cells, found, strict=True):
                 column.append(int.from_bytes(cell, "little") if isinstance(column, array) else cell)  # type: ignore[arg-type]
             at += size
         return cls(shape, rank, seq, order, step, time, cells)
@@ -225,10 +226,10 @@ class Columns:
         self.order.extend(other.order)
         self.step.extend(other.step)
         self.time.extend(other.time)
-        for mine, others in zip(self.cells, other.cells):
+        for mine, others in zip(self.cells, other.cells, strict=True):
             mine.extend(others)  # type: ignore[arg-type]
 
     def values(self) -> Iterator[tuple[str, str, Sequence[Value]]]:
         """(key, code, values) per key, in the order they were logged."""
-        for name, code, column in zip(self.shape.names, self.shape.codes, self.cells):
+        for name, code, column in zip(self.shape.names, self.shape.codes, self.cells, strict=True):
             yield name, code, read_column(code, column)

@@ -10,7 +10,10 @@ Invariants:
 - FORGOT is stored before the bytes below it are overwritten; the reader copies, then reads FORGOT again and
   throws away what lay below it;
 - seq grows by one per committed frame, so a jump counts exactly what was forgotten or damaged;
-- whatever interrupts `offer` (a signal handler that raises), `resync` finds the lane either as before or committed.
+- whatever interrupts `offer` (a signal handler that raises), `resync` finds the lane either as before or committed;
+- the fork mark is looked at right before the stores, with no call in between: a process that was forked, in a
+  signal handler and in C too, raises `Forked` there and never writes to its parent's ring;
+- no bytes in the ring, damaged ones included, make `offer` raise or loop: what cannot be walked is forgotten whole.
 
 Not assumed: that stores of one CPU become visible in order. A frame that does not check is read again for a
 while by the reader, then skipped and counted.
@@ -28,30 +31,65 @@ from .layout import FORGOT, LENGTH_MASK, PADDING, RELEASED, SEQ, TAIL
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from mmap import mmap
+    from typing import TypeAlias
 
+    from .owner import PidMark
     from .record import Shape
+
+    Mark: TypeAlias = bytes | mmap | PidMark
 
 _RETRY_LOOKS = 3  # looks of the agent, some 50 ms apart
 _FORGET_AHEAD = 8  # frames
+
+
+_NEVER_FORKED = b"\1"
 
 
 class TooLarge(Exception):
     """The frame is larger than half its ring."""
 
 
+class Forked(Exception):
+    """This process was forked from the one that made the ring."""
+
+
 class RingWriter:
     """Writes frames of one lane; the oldest frames are forgotten when there is no room."""
 
-    __slots__ = ("_cells", "_forgot", "_limit", "_mem", "_off", "_size", "_tail", "_words", "blocks", "home", "seq")
+    __slots__ = (
+        "_cells",
+        "_forgot",
+        "_limit",
+        "_mark",
+        "_mem",
+        "_off",
+        "_size",
+        "_tail",
+        "_words",
+        "blocks",
+        "home",
+        "largest",
+        "seq",
+    )
 
-    def __init__(self, mem: memoryview, header: int, home: list[RingWriter], blocks: Blocks) -> None:
-        """`mem` is the whole lane file, `header` the word index of this lane's header, `home` its free list."""
+    def __init__(
+        self, mem: memoryview, header: int, home: list[RingWriter], blocks: Blocks, mark: Mark = _NEVER_FORKED
+    ) -> None:
+        """`mem` is the whole lane file, `header` the word index of this lane's header, `home` its free list.
+
+        `mark[0]` reads 0 in a process that was forked since (`owner.ForkMark`).
+        """
         words = mem.cast("Q")
         base, size = words[header + layout.LANE_OFFSET], words[header + layout.LANE_BYTES]
         self._words = words[header : header + layout.LANE_HEADER_WORDS]
         self._mem = mem[base : base + size]
         self._cells = self._mem.cast("Q")
         self._size = size
+        self.largest = (
+            size // 2 - layout.FRAME_PREFIX
+        )  # bytes of the largest payload that a frame surely holds
+        self._mark = mark
         self.blocks = blocks
         self.home = home
         self._tail = self._words[TAIL]
@@ -72,15 +110,17 @@ class RingWriter:
             off, end = self._make_room(size)
             stop = off + size
         check = crc32(body) << 32 | size
-        # no call between the first load and the last store: a fork in a signal handler finds all or nothing
+        if not self._mark[0]:
+            raise Forked
+        # no call between this look and the last store: a fork in a signal handler finds all or nothing
         words = self._words
         self._mem[off + 8 : stop] = body
         self._cells[off >> 3] = check
         words[SEQ] = seq
         words[TAIL] = end
         self.seq = seq
-        self._tail = end
         self._off = stop
+        self._tail = end
 
     def offer_body(self, prefix: bytes, payload: bytes, seq: int) -> None:
         """Commit one record given as body header (with `seq`, one above `self.seq`) and payload."""
@@ -90,6 +130,8 @@ class RingWriter:
             off, end = self._make_room(size)
         at = off + layout.FRAME_HEADER + len(prefix)
         check = crc32(payload, crc32(prefix)) << 32 | size
+        if not self._mark[0]:
+            raise Forked
         words = self._words
         self._mem[off + layout.FRAME_HEADER : at] = prefix
         self._mem[at : off + size] = payload
@@ -97,13 +139,8 @@ class RingWriter:
         words[SEQ] = seq
         words[TAIL] = end
         self.seq = seq
-        self._tail = end
         self._off = off + size
-
-    @property
-    def largest(self) -> int:
-        """Bytes of the largest payload that a frame of this lane takes."""
-        return self._size // 2 - layout.FRAME_PREFIX
+        self._tail = end
 
     def _make_room(self, size: int) -> tuple[int, int]:
         """Offset and end position for `size` bytes, after padding the lap and forgetting the oldest frames."""
@@ -114,16 +151,22 @@ class RingWriter:
         padding = ring - off if off + size > ring else 0
         end = tail + padding + size
         head = max(self._words[RELEASED], self._forgot)
-        if end - head > ring:
+        forget = end - head > ring
+        if forget:
             cells = self._cells
             room = end + min(_FORGET_AHEAD * size, ring >> 6)  # a few at a time: the next calls need not look
             while room - head > ring and head < tail:
-                at = (head % ring) >> 3
-                if not cells[at] & PADDING and cells[at + 5] & layout.SHAPE_MASK == layout.BLOCK_SHAPE:
-                    self.blocks.free(cells[at + 6])
-                head += cells[at] & LENGTH_MASK
-            self._forgot = head
+                frame = cells[(head % ring) >> 3] & LENGTH_MASK
+                if (
+                    frame < 8 or frame & 7 or frame > tail - head
+                ):  # damaged: where the next one starts is unknown
+                    frame = tail - head
+                head += frame
+        if not self._mark[0]:
+            raise Forked
+        if forget:
             self._words[FORGOT] = head
+            self._forgot = head
         self._limit = head + ring
         if padding:
             self._cells[off >> 3] = PADDING | padding
@@ -131,15 +174,13 @@ class RingWriter:
         return off, end
 
     def detach(self) -> None:
-        """In a forked child: what still holds this writer from now on writes to memory of its own."""
-        blank = memoryview(bytearray(self._size + 8 * layout.LANE_HEADER_WORDS))
-        self._words = blank[self._size :].cast("Q")
-        self._mem = blank[: self._size]
-        self._cells = self._mem.cast("Q")
-        self._limit = self._tail + self._size
+        """In a forked child, for good: whoever still holds this lane gets `Forked`."""
+        self._mark = b"\0"
 
     def resync(self) -> bool:
         """After an interrupted offer: take over what was committed (True), take back what was not (False)."""
+        if not self._mark[0]:
+            return False
         tail = self._words[TAIL]
         committed = tail != self._tail
         if committed:
@@ -154,51 +195,62 @@ class RingWriter:
 class Blocks:
     """The cells beside the rings that hold large payloads; each is taken by one record until that is gone.
 
-    A cell's number is at any time in exactly one of two lists, whose `pop`, `append` and `remove` are atomic.
+    A cell is free when the agent has stored its payload, or when the frame that named it was released or forgotten.
+    Whoever gets its own token into `_claims` uses the cell until that frame is committed: nobody waits, and an
+    interrupted call leaves nothing taken for longer than a lap of its lane.
     """
 
-    __slots__ = ("_busy", "_free", "_mem", "_words", "cell_bytes")
+    __slots__ = ("_claims", "_count", "_mark", "_mem", "_uses", "_words", "cell_bytes")
 
-    def __init__(self, mem: memoryview) -> None:
+    def __init__(self, mem: memoryview, mark: Mark = _NEVER_FORKED) -> None:
         words = mem.cast("Q")
         offset, size, count = words[layout.FILE_BLOCKS : layout.FILE_BLOCKS + 3]
         self._mem = mem[offset : offset + size * count]
         self._words = self._mem.cast("Q")
+        self._mark = mark
+        self._count = count
+        self._claims: dict[int, object] = {}
+        # cell -> header of the lane that uses it, position behind the frame that names it
+        self._uses: dict[int, tuple[memoryview, int]] = {}
         self.cell_bytes = size
-        self._free = list(range(count))
-        self._busy: list[int] = []
 
-    def put(self, payload: bytes) -> bytes | None:
-        """Store the payload; the frame payload that refers to it, or None where no cell is free or large enough."""
+    def offer(self, lane: RingWriter, prefix: bytes, payload: bytes, seq: int) -> bool:
+        """Commit one record whose payload lies in a cell; False, with nothing written, where none takes it."""
         if len(payload) > self.cell_bytes - layout.BLOCK_HEADER:
-            return None
-        try:
-            cell = self._free.pop()
-        except IndexError:
-            self._collect()
-            if not self._free:
-                return None
-            cell = self._free.pop()
+            return False
+        for cell in range(self._count):
+            me = object()
+            try:
+                if self._claims.setdefault(cell, me) is not me or not self._is_free(cell):
+                    continue
+                word = cell * self.cell_bytes >> 3
+                number = self._words[word] + 1
+                reference = BLOCK_REFERENCE.pack(cell, number, len(payload), crc32(payload))
+                at = cell * self.cell_bytes + layout.BLOCK_HEADER
+                stop = at + len(payload)
+                if not self._mark[0]:
+                    raise Forked
+                self._uses[cell] = lane._words, lane._tail + 2 * lane._size  # corrected once it is committed
+                self._words[word] = number
+                self._mem[at:stop] = payload
+                lane.offer_body(prefix, reference, seq)
+                self._uses[cell] = lane._words, lane._tail
+                return True
+            finally:  # no call here: nothing can come between
+                if cell in self._claims and self._claims[cell] is me:
+                    del self._claims[cell]
+        return False
+
+    def _is_free(self, cell: int) -> bool:
         word = cell * self.cell_bytes >> 3
-        number = self._words[word] + 1
-        self._words[word] = number
-        at = cell * self.cell_bytes + layout.BLOCK_HEADER
-        self._mem[at : at + len(payload)] = payload
-        self._busy.append(cell)
-        return BLOCK_REFERENCE.pack(cell, number, len(payload), crc32(payload))
+        if self._words[word] == self._words[word + 1] or cell not in self._uses:
+            return True
+        lane, end = self._uses[cell]
+        return end <= lane[RELEASED] or end <= lane[FORGOT]
 
-    def free(self, cell: int) -> None:
-        """The record that used this cell is forgotten."""
-        if cell in self._busy:
-            self._busy.remove(cell)
-            self._free.append(cell)
-
-    def _collect(self) -> None:
-        """Take back the cells that the agent has stored."""
-        for cell in tuple(self._busy):
-            word = cell * self.cell_bytes >> 3
-            if self._words[word] == self._words[word + 1]:
-                self.free(cell)
+    def detach(self) -> None:
+        """In a forked child, for good: whoever still holds a cell gets `Forked`."""
+        self._mark = b"\0"
 
 
 BLOCK_REFERENCE = Struct("<QQQQ")  # cell, how often it was taken, bytes, CRC-32
@@ -232,7 +284,7 @@ class Taken:
     one higher except where `jumps` (index -> seq) says otherwise.
     """
 
-    __slots__ = ("damaged", "data", "end", "frames", "jumps", "first_seq", "last_seq")
+    __slots__ = ("damaged", "data", "end", "first_seq", "frames", "jumps", "last_seq")
 
     def __init__(self, data: bytes, end: int) -> None:
         self.data = data
@@ -248,11 +300,17 @@ class Taken:
         at = self.frames[index - 1][0]
         return int.from_bytes(self.data[at + 8 : at + 16], "little")
 
+    def note_damage(self, before: int, upto: int) -> None:
+        """What lies between the last whole frame (of this copy, else seq `before`) and `upto` did not check."""
+        first = (self.last_seq or before) + 1
+        if upto >= first:
+            self.damaged.append((first, upto))
+
 
 class RingReader:
     """Copies frames out of one lane and never writes to its ring."""
 
-    __slots__ = ("_mem", "_size", "_suspect", "position", "seq", "words")
+    __slots__ = ("_mem", "_size", "_skipped", "_suspect", "position", "seq", "words")
 
     def __init__(self, mem: memoryview, header: int) -> None:
         """Starts at RELEASED; `seq` is the last record that was taken or given up."""
@@ -265,7 +323,8 @@ class RingReader:
         self._size = size
         self.position = self.words[RELEASED]
         self.seq = self.words[layout.STAGED_SEQ]
-        self._suspect = (0, 0)  # position that did not check, how often it was looked at
+        self._suspect = (-1, 0)  # position that did not check, how often it was looked at
+        self._skipped = -1  # position up to which damage was skipped, if what follows is not yet known
 
     @property
     def pending(self) -> int:
@@ -278,43 +337,43 @@ class RingReader:
         return self._size
 
     def take(self, most_bytes: int = 1 << 20) -> Taken | None:
-        """Copy the next frames; None when there is nothing (or nothing that checks yet)."""
-        tail = self.words[TAIL]
-        start = max(self.position, self.words[FORGOT])
-        if tail - start > self._size:
-            return None  # a store seen out of order; the next look sees both
-        if start >= tail:
-            return None
-        off = start % self._size
-        stop = min(tail, start + most_bytes, start + self._size - off)
-        data = bytes(self._mem[off : off + stop - start])
-        forgot = self.words[FORGOT]
-        if forgot > start:  # overwritten while it was copied
+        """Copy the next frames; None when there is nothing (or nothing that checks yet).
+
+        The caller sets `seq` to `last_seq` once it has kept what was taken, or `position` back to try again.
+        """
+        while True:
+            tail = self.words[TAIL]
+            start = max(self.position, self.words[FORGOT])
+            if start >= tail or tail - start > self._size:  # nothing, or a store seen out of order
+                return None
+            off = start % self._size
+            stop = min(tail, start + most_bytes, start + self._size - off)
+            is_cut = stop == start + most_bytes < tail
+            data = bytes(self._mem[off : off + stop - start])
+            forgot = self.words[FORGOT]
             if forgot >= stop:
                 self.position = max(self.position, forgot)
-                return self.take(most_bytes)
-            data = data[forgot - start :]
-            start = forgot
-        taken = self._check(data, start, stop == tail, len(data) == most_bytes)
-        if taken.end == start:
-            if len(data) == most_bytes < self._size:
-                return self.take(self._size)  # one frame larger than the usual copy
-            return None
-        self.position = taken.end
-        return taken
+                continue
+            if forgot > start:  # overwritten while it was copied
+                data = data[forgot - start :]
+                start = forgot
+            taken = self._check(data, start, is_cut)
+            if taken.end > start:
+                self.position = taken.end
+                return taken
+            if not is_cut:
+                return None
+            most_bytes = self._size  # a frame larger than the usual copy, or one that does not check
 
-    def _check(self, data: bytes, start: int, reaches_tail: bool, cut: bool) -> Taken:
+    def _check(self, data: bytes, start: int, is_cut: bool) -> Taken:
         taken = Taken(data, start)
         cells = memoryview(data).cast("Q")
         view = memoryview(data)
         frames, jumps, total = taken.frames, taken.jumps, len(data)
-        at, expected, skipped = 0, 0, False
+        at, expected, skipped = 0, 0, start == self._skipped
         while at < total:
             word = cells[at >> 3]
             size = word & LENGTH_MASK
-            if word & PADDING and 8 <= size <= self._size:
-                at += size  # may reach beyond the copy: what padding holds does not matter
-                continue
             stop = at + size
             if (
                 size < layout.FRAME_PREFIX
@@ -323,13 +382,13 @@ class RingReader:
                 or stop > total
                 or crc32(view[at + 8 : stop]) != word >> 32
             ):
-                if stop > total and cut and layout.FRAME_PREFIX <= size <= self._size and not size & 7:
-                    break  # the copy ends inside this frame
-                if not self._give_up(start + at):
+                if word == PADDING | size and (start + stop) % self._size == 0 and 8 <= size <= self._size:
+                    at = stop  # to the end of the lap, beyond the copy or not: what padding holds does not matter
+                    continue
+                if is_cut or not self._give_up(start + at):
                     break
-                found = self._next_sound(cells, view, at + 8, total)
                 skipped = True
-                at = total if found is None else found
+                at = self._next_sound(cells, view, at + 8, total, taken.last_seq or self.seq)
                 continue
             seq = cells[(at >> 3) + 1]
             if seq != expected:
@@ -338,21 +397,19 @@ class RingReader:
                 else:
                     jumps[len(frames)] = seq
                 if skipped:
-                    before = taken.last_seq or self.seq
-                    if seq > before + 1:
-                        taken.damaged.append((before + 1, seq - 1))
-                    skipped = False
+                    taken.note_damage(self.seq, seq - 1)
+            skipped = False
             frames.append((at, size, cells[(at >> 3) + 5]))
             taken.last_seq = seq
             expected = seq + 1
             at = stop
-        if skipped and at >= total and reaches_tail:
-            before = taken.last_seq or self.seq  # nothing sound up to the tail: SEQ says how many were lost
-            upto = self.words[SEQ]
-            if upto > before:
-                taken.damaged.append((before + 1, upto))
-                taken.last_seq = upto
+        if skipped and start + at >= self.words[TAIL]:
+            taken.note_damage(
+                self.seq, self.words[SEQ]
+            )  # nothing sound up to the tail: SEQ says how many were lost
+            taken.last_seq = max(taken.last_seq, self.words[SEQ])
         taken.end = start + at
+        self._skipped = taken.end if skipped else -1
         return taken
 
     def _give_up(self, position: int) -> bool:
@@ -360,15 +417,16 @@ class RingReader:
         self._suspect = (position, looks + 1 if place == position else 1)
         return self._suspect[1] > _RETRY_LOOKS
 
-    def _next_sound(self, cells: memoryview, view: memoryview, at: int, total: int) -> int | None:
-        """The next offset at which a frame checks; frames are 8-byte aligned."""
+    def _next_sound(self, cells: memoryview, view: memoryview, at: int, total: int, above: int) -> int:
+        """The next offset at which a frame checks that is none of an earlier lap; `total` where there is none."""
         while at + layout.FRAME_PREFIX <= total:
-            size = cells[at >> 3] & LENGTH_MASK
-            if layout.FRAME_PREFIX <= size <= total - at and not size & 7 and not cells[at >> 3] & PADDING:
-                if crc32(view[at + 8 : at + size]) == cells[at >> 3] >> 32:
-                    return at
+            word = cells[at >> 3]
+            size = word & LENGTH_MASK
+            may_be = layout.FRAME_PREFIX <= size <= total - at and not word & (PADDING | 7)
+            if may_be and cells[(at >> 3) + 1] > above and crc32(view[at + 8 : at + size]) == word >> 32:
+                return at
             at += 8
-        return None
+        return total
 
 
 def read_counts(words: memoryview) -> tuple[int, int, int]:

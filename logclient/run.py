@@ -15,20 +15,26 @@ Does not: start runs (`start.py`), touch the run folder (the agent does).
 from __future__ import annotations
 
 import os
-import struct
 import time
-from _thread import RLock  # `threading` is 2 ms of import
+from _signal import (  # type: ignore[import-not-found]  # `signal` is 2 ms of import
+    SIG_BLOCK,
+    SIG_SETMASK,
+    pthread_sigmask,
+    valid_signals,
+)
+from _thread import get_ident
 from itertools import count
 
-from . import lanes, layout, meeting, spawn
+from . import foreign, lanes, layout, meeting, spawn
+from .descriptors import AboveStandard
 from .documents import DocumentWriter
 from .errors import BadArgument
 from .facts import Facts
 from .owner import ForkMark, LiveLock
-from .ring import TooLarge, read_counts
+from .ring import Forked, read_counts
 from .shapes import Encoder, TooLargeRecord
 from .stats import Counters, Notices, describe_agent, lane_counts, tell
-from .values import LeftOut, convert, is_users
+from .values import LeftOut, convert
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,11 +50,6 @@ _INT64 = 1 << 63
 _NAP_S = 0.005
 _ALERT_LEVELS = ("info", "warn", "error")
 _MOST_ALERTS = 50
-# what our own code can raise; anything else that surfaces in our frames was injected there by the user
-_OWN_KINDS = frozenset(
-    (TypeError, ValueError, AttributeError, KeyError, IndexError, OverflowError, RuntimeError, BufferError)
-    + (MemoryError, UnicodeEncodeError, OSError, struct.error, TooLarge, TooLargeRecord, LeftOut)
-)
 
 
 class Run:
@@ -60,11 +61,15 @@ class Run:
         self._settings = config
         self._rank = rank
         self._notices = Notices(config.quiet)
-        self._fork_token = [None]
+        self._forking: dict[int, object] = {}  # process -> the call that makes its lanes
+        self._trouble = ""  # why this process has no lanes
+        self._folder: dict[str, Any] = {}  # what `init` heard about the run folder
+        self._counters = Counters()
         self._closed = ""  # why log() refuses, once it does
         self._alerts: list[dict[str, Any]] = []
         self._about: dict[str, Any] = {}
-        self._attach(is_owner=is_owner, forked=False)
+        with AboveStandard():
+            self._attach(is_owner=is_owner, forked=False)
         self._config = Facts(lambda data: self._write("config", data), self._notices.once, {})
         self._summary = Facts(lambda data: self._write("summary", data), self._notices.once, {})
 
@@ -76,13 +81,11 @@ class Run:
         `step` is any int of 64 bits, in any order; `metrics` maps keys to numbers, short texts or such dicts.
         Never raises (strict mode aside) and never waits.
         """
-        if not self._mark[0]:
-            self._after_fork()
         try:
             lane = self._first.pop()
         except IndexError as error:
-            if error.__traceback__.tb_next is not None:  # type: ignore[union-attr]  # from a signal handler
-                raise
+            if not lanes.is_empty(error):
+                raise  # the user's
             lane = self._take_other()  # type: ignore[assignment]
             if lane is None:
                 return
@@ -92,66 +95,93 @@ class Run:
                 self._log_other(lane, step, metrics)
             else:
                 lane.offer(shape, self._next_order(), step, metrics.values())
-        except BaseException as error:  # noqa: BLE001 - sorted out there: the user's is raised again
-            self._log_again(lane, error, step, metrics)
+        except BaseException as error:
+            if not self._log_again(lane, error, step, metrics):
+                raise  # the user's
         finally:
             lane.home.append(lane)
+            lane = None  # type: ignore[assignment]  # a traceback that is kept keeps this frame: see Lanes.find_lost
 
     # ---- beside the hot path ------------------------------------------------------------------------
 
     def _take_other(self) -> RingWriter | None:
-        lane = self._lanes.take_other(_LOG_CODE) if self._lanes is not None and not self._closed else None
-        if lane is None:
-            why = self._closed or "no free lane: more threads and handlers log at once than LOGCLIENT_LANES"
-            self._refuse(why)
-        return lane
+        """Another lane where lane 0 is in use; None, counted, where there is none."""
+        try:
+            why = ""
+            if not self._mark[0]:
+                why = self._after_fork()
+            why = why or self._closed or self._trouble
+            if not why and (taken := self._lanes) is not None:
+                lane = taken.take_other()
+                if lane is not None:
+                    return lane
+                why = "no free lane: more threads and handlers log at once than LOGCLIENT_LANES"
+        except Exception as error:
+            if not foreign.is_own(error):
+                lane = None
+                foreign.forget_frames(error)
+                raise
+            why = self._closed or f"a failure of logclient itself: {type(error).__name__}: {error}"
+        self._refuse("closed" if self._closed else "no lane", why or "the run is finished")
+        return None
 
     def _log_other(self, lane: RingWriter, step: object, metrics: Mapping[Any, Any]) -> None:
         """A record the fast path does not know: other types, a new key set, a step that is no plain int."""
         if type(metrics) is not dict:
             try:
-                metrics = dict(metrics)
-            except Exception as error:
-                if is_users(error):
-                    raise
-                return self._refuse(f"metrics must be a dict of key to value, not {type(metrics).__name__}")
+                metrics = foreign.call(dict, metrics)
+            except foreign.Failed:
+                return self._refuse(
+                    "metrics", f"metrics must be a dict of key to value, not {_short(metrics)}"
+                )
         number = step if step.__class__ is int else self._step(step)
-        if number is None or not -_INT64 <= number < _INT64:  # type: ignore[operator]
-            return self._refuse(f"step {_short(step)} is no integer of 64 bits")
-        left_out = self._encoder.offer(lane, self._next_order, number, metrics)  # type: ignore[union-attr, arg-type]
+        if number is None or not -_INT64 <= number < _INT64:
+            return self._refuse("step", f"step {_short(step)} is no integer of 64 bits")
+        left_out = self._encoder.offer(lane, self._next_order, number, metrics)  # type: ignore[union-attr]
         if left_out is not None:
             self._leave_out(left_out)
 
-    def _log_again(self, lane: RingWriter, error: BaseException, step: object, metrics: Mapping[Any, Any]) -> None:
-        """The fast path was interrupted: raise the user's exception, or log what it could not."""
+    def _log_again(
+        self, lane: RingWriter, error: BaseException, step: int, metrics: Mapping[str, Any]
+    ) -> bool:
+        """`log` was interrupted: log what it could not. False: the exception is the user's, to be raised again."""
+        try:
+            is_users = not self._sort_out(lane, error, step, metrics, again=False)
+        except BaseException as late:  # the user's, too
+            lane = error = None  # type: ignore[assignment]
+            foreign.forget_frames(late)
+            raise
+        if is_users:
+            foreign.forget_frames(error)
+        return not is_users
+
+    def _sort_out(
+        self, lane: RingWriter, error: BaseException, step: int, metrics: Mapping[str, Any], again: bool
+    ) -> bool:
+        if type(error) is Forked:
+            why = self._after_fork()
+            if why:
+                self._refuse("fork", why)
+            else:
+                self.log(step, metrics)
+            return True
         committed = lane.resync()
-        if not self._is_own(error, metrics):
-            raise error
+        if not foreign.is_own(error):
+            return False
         if committed:
-            return
-        if isinstance(error, TooLargeRecord):
-            return self._refuse(f"record too large: {error}")
+            return True
+        if type(error) is TooLargeRecord:
+            self._refuse("size", f"record too large: {error}")
+            return True
+        if again:
+            self._refuse("failure", f"a failure of logclient itself: {type(error).__name__}: {error}")
+            return True
         try:
             self._log_other(lane, step, metrics)
-        except BaseException as again:  # noqa: BLE001
-            lane.resync()
-            if not self._is_own(again, metrics):
+        except BaseException as second:
+            if not self._sort_out(lane, second, step, metrics, again=True):
                 raise
-            if isinstance(again, TooLargeRecord):
-                return self._refuse(f"record too large: {again}")
-            if isinstance(again, BadArgument):
-                raise
-            self._refuse(f"a failure of logclient itself: {type(again).__name__}: {again}")
-
-    def _is_own(self, error: BaseException, metrics: object) -> bool:
-        if type(error) not in _OWN_KINDS:
-            return False
-        step = error.__traceback__
-        while step is not None and step.tb_next is not None:
-            step = step.tb_next
-        if step is None or str(step.tb_frame.f_globals.get("__name__", "")).startswith("logclient."):
-            return True
-        return type(metrics) is not dict and not is_users(error)  # a foreign mapping's own code
+        return True
 
     def _step(self, step: object) -> int | None:
         try:
@@ -163,15 +193,17 @@ class Run:
         if code in "dr" and number == number and abs(number) < _INT64:
             whole = int(number)
             if whole != number:
-                self._notices.once("step", f"step {_short(step)} is no integer; the part behind the point is cut")
+                cut = f"step {_short(step)} is no integer; the part behind the point is cut"
+                if self._notices.once("step", cut):
+                    self._write_notices()
             return whole
         return None
 
-    def _refuse(self, why: str) -> None:
+    def _refuse(self, cause: str, why: str) -> None:
         self._counters.refused.add()
         if self._settings.strict and not self._closed:
             raise BadArgument(why)
-        if self._notices.once(f"refused {why[:24]}", f"a record was refused and counted: {why}"):
+        if self._notices.once(f"refused {cause}", f"a record was refused and counted: {why}"):
             self._write_notices()
 
     def _leave_out(self, points: Points) -> None:
@@ -191,7 +223,6 @@ class Run:
         """Lanes, lock and documents of this process incarnation."""
         self._pid = os.getpid()
         self._is_owner = is_owner
-        self._lock = RLock()
         self._first: list[RingWriter] = []
         self._known: dict[tuple[object, ...], Any] = {}
         self._next_order: Callable[[], int] = count(1).__next__
@@ -200,56 +231,97 @@ class Run:
         self._documents: DocumentWriter | None = None
         self._status: memoryview | None = None
         self._encoder: Encoder | None = None
-        self._counters = Counters(None)
-        settings = self._settings
+        settings, mark = self._settings, self._mark
+        made = None
         try:
-            made = lanes.make(self._place, settings.lanes_bytes, settings.lanes, self._rank, forked=forked)
+            made = lanes.make(
+                self._place, settings.lanes_bytes, settings.lanes, self._rank, mark, forked=forked
+            )
             self._live = LiveLock(made.path[: -len("lanes")] + "live")
             made.show()
-        except OSError as error:
-            self._notices.once("lanes", f"no shared memory in {self._place.path}: {error}; nothing is logged")
-            return
-        self._counters = Counters(made.words)
-        self._encoder = Encoder(made.mem, self._rank)
-        self._known = self._encoder.known
-        self._documents = DocumentWriter(made.mem, made.path)
-        self._lanes = made
-        self._status = spawn.map_status(self._place)
-        self._first = made.first
-
-    def _after_fork(self) -> None:
-        """The first log() of a forked child: lanes of its own, and an agent if none lives."""
-        try:
-            self._fork_token.pop()
-        except IndexError:
-            deadline = time.monotonic() + 1.0
-            while not self._mark[0] and time.monotonic() < deadline:
-                time.sleep(0.001)
-            return
-        try:
-            self._leave_parent()
-            if not self._closed:
-                self._attach(is_owner=False, forked=True)
-                self._introduce({})
-                if self._lanes is not None and not spawn.agent_lives(self._place):
-                    spawn.start_agent(self._place, self._settings.start_timeout_s, check_folder=False)
-        except Exception as error:  # noqa: BLE001 - P2: a child must train on
-            if is_users(error):
+        except BaseException as error:
+            if made is not None:
+                made.withdraw()
+            if not isinstance(error, OSError):
                 raise
-            self._notices.once("fork", f"this forked child cannot log: {type(error).__name__}: {error}")
-        finally:
+            self._trouble = f"no shared memory in {self._place.path}: {error}"
+            self._notices.once("lanes", f"{self._trouble}; nothing is logged")
+            return
+        if len(made.mem) < settings.lanes_bytes // 4096 * 4096 and not forked:
+            what = f"{len(made.mem):,} bytes instead of {settings.lanes_bytes:,}"
+            self._notices.once(
+                "lanes", f"shared memory is short: this process gets {what}; bursts may be forgotten"
+            )
+        self._encoder = Encoder(made.mem, self._rank, mark)
+        self._known = self._encoder.known
+        self._documents = DocumentWriter(made.mem, made.path, mark)
+        self._status = spawn.map_status(self._place)
+        self._lanes = made
+        self._first = made.first
+        self._mark[0] = 1
+        self._counters.attach(made.words, mark)
+
+    def _after_fork(self) -> str:
+        """The first log() of a forked child: lanes of its own, and an agent if none lives. Answers what is in the way.
+
+        One thread does it and others wait for it; a signal handler that interrupts the one does not.
+        """
+        me = (get_ident(), object())
+        holder = None
+        process = os.getpid()
+        # else a handler that raises each ms would never let it finish
+        mask = pthread_sigmask(SIG_BLOCK, valid_signals())
+        try:
+            holder = self._forking.setdefault(process, me)
+            if holder is me:
+                if self._mark[0]:
+                    return ""
+                self._leave_parent()
+                if not self._closed:
+                    with AboveStandard():
+                        self._attach(is_owner=False, forked=True)
+                self._mark[0] = 1
+                self._introduce({})
+        except Exception as error:
+            if not foreign.is_own(error):
+                raise
+            self._trouble = f"this forked child cannot log: {type(error).__name__}: {error}"
+            self._notices.once("fork", self._trouble)
             self._mark[0] = 1
-            self._fork_token.append(None)
+        finally:
+            if process in self._forking and self._forking[process] is me:
+                del self._forking[process]
+            pthread_sigmask(SIG_SETMASK, mask)
+        if holder is not me:
+            return self._wait_for_fork(holder)
+        if self._lanes is not None and not spawn.agent_lives(self._place):
+            spawn.start_agent(self._place, self._settings.start_timeout_s, check_folder=False)
+        return ""
+
+    def _wait_for_fork(self, holder: object) -> str:
+        deadline = time.monotonic() + 1.0
+        while not self._mark[0]:
+            if holder[0] == get_ident() or time.monotonic() >= deadline:  # type: ignore[index]
+                return "this forked child is only just making its lanes"
+            time.sleep(0.001)
+        return ""
 
     def _leave_parent(self) -> None:
         """In a forked child: let go of what belongs to the parent, touching none of its memory."""
+        self._counters.detach()
+        self._counters = Counters()
+        if self._encoder is not None:
+            self._encoder.detach()
+            self._encoder = None
+        if self._documents is not None:
+            self._documents.detach()
+            self._documents = None
         if self._lanes is not None:
             self._lanes.detach()
             self._lanes = None
         if self._live is not None:
             self._live.forget()
             self._live = None
-        self._documents = None
         self._first = []
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -274,7 +346,8 @@ class Run:
     @property
     def dir(self) -> str:
         """The folder in which the agent keeps the runs."""
-        return str(self._place.folder_answer().get("dir") or self._place.dir)
+        answer = self._folder or self._place.folder_answer()
+        return str(answer.get("dir") or self._place.dir)
 
     @property
     def config(self) -> Facts:
@@ -292,40 +365,55 @@ class Run:
 
     @tags.setter
     def tags(self, tags: Any) -> None:
-        self._about["tags"] = [str(tag) for tag in tags]
+        self._about["tags"] = [tags] if isinstance(tags, str) else [str(tag) for tag in tags]
         self._write("about", self._about)
 
     def alert(self, title: str, text: str = "", level: str = "info") -> None:
         """Store a message for whoever looks at the run; `level` is info, warn or error. The last 50 are kept."""
         if level not in _ALERT_LEVELS:
-            self._notices.once("alert", f"alert level {level!r} is none of {', '.join(_ALERT_LEVELS)}; took info")
+            self._notices.once(
+                "alert", f"alert level {level!r} is none of {', '.join(_ALERT_LEVELS)}; took info"
+            )
             level = "info"
         alert = {"time": time.time_ns(), "title": str(title)[:200], "text": str(text)[:2000], "level": level}
-        self._alerts = [*self._alerts, alert][-_MOST_ALERTS:]
+        self._alerts.append(alert)
+        del self._alerts[:-_MOST_ALERTS]
         self._write_notices()
 
     def _introduce(self, start: dict[str, Any], **about: Any) -> None:
         """The documents every process writes first."""
         role = "owner" if self._is_owner else "member"
-        start = {"role": role, "pid": self._pid, "rank": self._rank, "run_id": self.id, "project": self.project} | start
+        start = {
+            "role": role,
+            "pid": self._pid,
+            "rank": self._rank,
+            "run_id": self.id,
+            "project": self.project,
+        } | start
         self._write("start", start)
         if about:
             self._about.update(about)
             self._write("about", self._about)
 
     def _write(self, kind: str, data: Any) -> None:
-        if not self._mark[0]:
-            self._after_fork()
-        if self._documents is None:
-            return
-        with self._lock:
-            try:
-                self._documents.write(kind, data)
-            except OSError as error:
-                self._notices.once("document", f"{kind} is too large for shared memory: {error.strerror}")
+        """`data` is the live object: see `DocumentWriter.write`."""
+        try:
+            if not self._mark[0]:
+                self._after_fork()
+            documents = self._documents
+            if documents is not None:
+                documents.write(kind, data)
+        except Exception as error:
+            if not foreign.is_own(error):
+                raise
+            if type(error) is Forked:  # inside a signal handler
+                return self._write(kind, data)
+            self._notices.once(
+                f"document {kind}", f"{kind} cannot be stored: {type(error).__name__}: {error}"
+            )
 
     def _write_notices(self) -> None:
-        self._write("notices", {"alerts": self._alerts, "notices": list(self._notices.lines)})
+        self._write("notices", {"alerts": self._alerts, "notices": self._notices.lines})
 
     # ---- counting, waiting, ending --------------------------------------------------------------------
 
@@ -335,7 +423,8 @@ class Run:
         `accepted`, `forgotten`, `damaged`, `durable` (stored past an fsync) and `acked` count records over this
         process's lanes, `refused` records that got no place, `left_out` single points; `agent` is a dict.
         """
-        counts = lane_counts(self._lanes.words) if self._lanes is not None else dict(self._last_counts)
+        taken = self._lanes if self._mark[0] else None
+        counts = dict(self._last_counts) if taken is None else lane_counts(taken.words)
         durable = counts.pop("stored", 0)
         counts["durable"] = durable
         return {
@@ -350,9 +439,10 @@ class Run:
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Wait until everything logged so far is on disk, at most `timeout_s`; True if it is."""
-        if self._lanes is None or not self._mark[0]:
-            return self._lanes is None
-        words = self._lanes.words
+        taken = self._lanes
+        if taken is None or not self._mark[0]:
+            return True  # nothing was logged by this process
+        words = taken.words
         wanted = [(lane, lane[layout.SEQ]) for lane in _lane_headers(words)]
         documents = words[layout.DOCUMENTS_WRITTEN]
         words[layout.FLUSH_ASKED] += 1
@@ -361,9 +451,16 @@ class Run:
             behind = any(read_counts(lane)[0] < seq for lane, seq in wanted)
             if not behind and words[layout.DOCUMENTS_DURABLE] >= documents:
                 return True
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= deadline or self._agent_is_gone() or self._folder.get("state") == "none":
                 return False
             time.sleep(_NAP_S)
+
+    def _agent_is_gone(self) -> bool:
+        """Nobody is there to wait for: silent for longer than a restart takes."""
+        state = describe_agent(self._status, time.monotonic_ns(), self._settings.stall_s)["state"]
+        if state == "starting":
+            return bool(time.time_ns() - self._place.created_ns > 2 * self._settings.stall_s * 1e9)
+        return state in ("gone", "gave up")
 
     def finish(self, timeout_s: float | None = None) -> bool:
         """End the run (in its owner), wait until it is on disk, at most `timeout_s`; True if it is.
@@ -378,71 +475,63 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        from .ending import state_of
+        try:
+            from .ending import state_of
 
-        self._end({**state_of(error), "by": "with"}, None)
+            self._end({**state_of(error), "by": "with"}, None)
+        except KeyboardInterrupt:
+            if not isinstance(error, KeyboardInterrupt):
+                raise  # else it is pressed again, and the first one goes on
 
     def _end(self, state: dict[str, Any], timeout_s: float | None) -> bool:
-        if not self._mark[0]:
-            self._after_fork()
         if self._closed:
-            return True
+            return self._is_durable
         self._closed = "the run is finished"
-        timeout_s = self._settings.finish_timeout_s if timeout_s is None else timeout_s
+        if not self._mark[0]:  # a forked child that never logged
+            self._leave_parent()
+            self._mark[0] = 1
+            return True
+        from .ending import goodbye, patience_s
+
+        timeout_s = patience_s(state, self._settings.finish_timeout_s) if timeout_s is None else timeout_s
         deadline = time.monotonic() + timeout_s
-        self._close_lanes(min(deadline, time.monotonic() + 1.0))
-        if self._is_owner:
-            self._write("state", state)
-        done = self.flush(max(0.0, deadline - time.monotonic()))
-        self._say_goodbye(done, timeout_s)
-        self._let_go()
+        try:
+            self._close_lanes(min(deadline, time.monotonic() + 1.0))
+            if self._is_owner:
+                self._write("state", state)
+            self._is_durable = done = self.flush(max(0.0, deadline - time.monotonic()))
+            if self._is_owner and not self._settings.quiet:
+                answer = self._folder or self._place.folder_answer()
+                line = goodbye(self, answer, done, timeout_s)
+                tell(line, on_device=answer.get("device", 0) if done else 0)
+        finally:  # Ctrl-C while it waits: the agent goes on with what is there
+            self._let_go()
         return done
+
+    _is_durable = True  # what `finish` answered
 
     def _close_lanes(self, deadline: float) -> None:
         """Take every lane out of circulation; one that somebody still writes to is waited for a moment."""
-        if self._lanes is None:
-            return
-        missing = len(list(self._lanes))
-        while True:
-            missing -= len(self._lanes.close())
-            if missing <= 0 or time.monotonic() >= deadline:
-                return
+        taken = self._lanes
+        while taken is not None and not taken.close() and time.monotonic() < deadline:
             time.sleep(0.001)
-            self._lanes.find_lost(_LOG_CODE)
-
-    def _say_goodbye(self, done: bool, timeout_s: float) -> None:
-        status = self.status()
-        if not done:
-            waiting = status["accepted"] - status["durable"] - status["forgotten"] - status["damaged"]
-            line = (
-                f"{waiting:,} records are not on disk after {timeout_s:g} s; the agent goes on with it, and "
-                f"`logclient recover` finishes the job if it cannot"
-            )
-        else:
-            line = f"run {self.name} ({self.id}) is in {self.dir}"
-        lost = {kind: status[kind] for kind in ("forgotten", "refused", "damaged", "left_out") if status[kind]}
-        if lost:
-            line += "; " + ", ".join(f"{kind.replace('_', ' ')}: {number:,}" for kind, number in lost.items())
-        if not self._settings.quiet and self._is_owner:
-            disk_answers = status["agent"].get("disk", "answers") == "answers"
-            tell(line, files_too=disk_answers and done)
+            taken.find_lost()
 
     def _let_go(self) -> None:
         from .start import forget
 
+        self._first, self._known = [], {}
+        self._counters.publish()
         if self._lanes is not None:
+            self._lanes.detach()  # a thread that is still inside log() is refused
             self._last_counts = lane_counts(self._lanes.words)
             self._lanes.words[layout.STATE] = layout.STATE_FINISHED
         self._lanes = self._documents = self._encoder = None
-        self._first, self._known = [], {}
         self._counters.detach()
         if self._live is not None:
             self._live.release()
             self._live = None
         forget(self)
-
-
-_LOG_CODE = Run.log.__code__
 
 
 def _lane_headers(words: memoryview) -> list[memoryview]:
@@ -451,16 +540,16 @@ def _lane_headers(words: memoryview) -> list[memoryview]:
 
 
 def _short(value: object) -> str:
-    try:
-        text = repr(value)
-    except Exception:  # noqa: BLE001 - foreign __repr__
-        text = f"<{type(value).__name__}>"
+    """A few characters that show the value; only the type where its text would be foreign code, or a hidden wait."""
+    if value is not None and type(value) not in (str, bytes, int, float, bool):
+        return f"of type {type(value).__module__}.{type(value).__qualname__}".replace("builtins.", "")
+    if type(value) is int and abs(value) >> 256:
+        return f"of {value.bit_length()} bits"
+    text = repr(value[:80]) if type(value) in (str, bytes) else repr(value)  # type: ignore[index]
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 def detach_in_child(runs: list[Run]) -> None:
     """At-fork hook: a call that the fork interrupted must not go on writing to the parent's lanes."""
     for run in runs:
-        if run._lanes is not None:
-            run._lanes.detach()
-
+        run._leave_parent()

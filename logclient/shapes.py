@@ -6,7 +6,9 @@ Invariants:
 
 - `known` holds only shapes whose values are all floats: the hot path needs one lookup and no type check;
 - both tables are bounded; beyond the bound, or with the key area full, records describe themselves;
-- a shape's definition is whole in the key area before a frame refers to it.
+- a shape's definition is whole in the key area before a frame refers to it;
+- only a caller whose own token is in `_claim` interns; nobody waits for it, and an interrupted one leaves nothing
+  taken; the fork mark is looked at right before its stores.
 """
 
 from __future__ import annotations
@@ -16,15 +18,16 @@ from struct import error as StructError
 from time import time_ns
 from zlib import crc32
 
-from . import layout, values
+from . import foreign, layout, values
 from .record import Shape, pack_payload
+from .ring import Forked, TooLarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from .ring import RingWriter
+    from .ring import Mark, RingWriter
     from .values import Points
 
 MOST_SHAPES = 4096
@@ -40,18 +43,35 @@ class TooLargeRecord(Exception):
 class Encoder:
     """The shapes of one process incarnation."""
 
-    __slots__ = ("_interned", "_keys", "_mem", "_mixed", "_next_id", "_rank", "_room", "_token", "_used", "_words", "known")
+    __slots__ = (
+        "_claim",
+        "_interned",
+        "_keys",
+        "_mark",
+        "_mem",
+        "_mixed",
+        "_next_id",
+        "_rank",
+        "_room",
+        "_unsteady",
+        "_used",
+        "_words",
+        "known",
+    )
 
-    def __init__(self, mem: memoryview, rank: int | None) -> None:
+    def __init__(self, mem: memoryview, rank: int | None, mark: Mark = b"\1") -> None:
+        """`mark[0]` reads 0 in a process that was forked since (`owner.ForkMark`)."""
+        self._mark = mark
         self._mem = mem
         self._words = mem.cast("Q")
         self._keys, self._room = self._words[layout.FILE_KEYS], self._words[layout.FILE_KEYS + 1]
         self._used = 0
         self._next_id = 1
         self._rank = (0 if rank is None else rank + 1) << layout.RANK_SHIFT
-        self._token = [None]  # who pops it may intern; nobody ever waits for it
+        self._claim: dict[str, object] = {}
         self._interned: dict[tuple[tuple[str, ...], str], Shape] = {}
         self._mixed: dict[Any, Shape] = {}
+        self._unsteady: set[tuple[object, ...]] = set()  # key sets whose types change: never in `known` again
         self.known: dict[tuple[object, ...], Shape] = {}
 
     def offer(
@@ -64,7 +84,12 @@ class Encoder:
         given = tuple(metrics)
         found = tuple(metrics.values())
         kinds = (given, tuple(map(type, found)))
-        shape = self._mixed.get(kinds)
+        try:
+            shape = self._mixed.get(kinds)
+        except Exception as error:  # foreign __hash__ or __eq__ of a key
+            if foreign.is_users(error):
+                raise
+            shape = None
         if shape is not None:
             try:
                 self._commit(lane, next_order, step, shape, found)
@@ -74,11 +99,14 @@ class Encoder:
         points = values.collect(metrics)
         names, codes = tuple(points.names), "".join(points.codes)
         shape = self._interned.get((names, codes)) or self._intern(names, codes)
-        if shape is not None and names == given and all(type(name) is str for name in given):
-            if shape.exact:
+        if shape is not None and all(type(name) is str for name in given) and names == given:
+            if shape.exact and given not in self._unsteady:
                 self.known[given] = shape
-            elif len(self._mixed) < MOST_SHAPES and all(_BUILTIN.get(kind) == c for kind, c in zip(kinds[1], codes)):
+            elif len(self._mixed) < MOST_SHAPES and all(
+                _BUILTIN.get(kind) == c for kind, c in zip(kinds[1], codes, strict=True)
+            ):
                 self._mixed[kinds] = shape
+                self._unsteady.add(given)
                 self.known.pop(given, None)
         if shape is None:
             shape = Shape(names, codes, layout.INLINE_SHAPE | self._rank)
@@ -91,41 +119,52 @@ class Encoder:
         seq = lane.seq + 1
         head = shape.head
         if shape.fixed and head & layout.SHAPE_MASK and shape.frame_bytes < LARGE_PAYLOAD:
-            lane.offer_body(shape.pack(seq, next_order(), step, time_ns(), head, *found), b"", seq)
-            return
+            try:
+                lane.offer_body(shape.pack(seq, next_order(), step, time_ns(), head, *found), b"", seq)
+                return
+            except TooLarge:
+                pass
         payload = pack_payload(shape.codes, found)
         if not head & layout.SHAPE_MASK:
             definition = shape.definition()
             payload = b"".join((len(definition).to_bytes(8, "little"), definition, payload))
-        if len(payload) > LARGE_PAYLOAD:
-            reference = lane.blocks.put(head.to_bytes(8, "little") + payload)
-            if reference is not None:
-                head, payload = layout.BLOCK_SHAPE | self._rank, reference
+        if len(payload) > min(LARGE_PAYLOAD, lane.largest):
+            prefix = BODY.pack(seq, next_order(), step, time_ns(), layout.BLOCK_SHAPE | self._rank)
+            if lane.blocks.offer(lane, prefix, head.to_bytes(8, "little") + payload, seq):
+                return
         if len(payload) > lane.largest:
             raise TooLargeRecord(f"a record of {len(payload):,} bytes; this lane takes {lane.largest:,}")
         lane.offer_body(BODY.pack(seq, next_order(), step, time_ns(), head), payload, seq)
 
     def _intern(self, names: tuple[str, ...], codes: str) -> Shape | None:
         """Give the shape an id and write its definition; None when there is no room or someone else is at it."""
-        if self._next_id > MOST_SHAPES:
-            return None
+        me = object()
         try:
-            self._token.pop()
-        except IndexError:
-            return None
-        try:
+            if self._claim.setdefault("intern", me) is not me:
+                return None
             number = self._next_id
-            self._next_id = number + 1  # first: an interrupted call may waste an id, never share one
+            if number > MOST_SHAPES:
+                return None
             shape = Shape(names, codes, number | self._rank)
             body = number.to_bytes(8, "little") + shape.definition()
-            if self._used + 8 + len(body) > self._room:
-                return None
             at = self._keys + self._used
-            self._mem[at + 8 : at + 8 + len(body)] = body
-            self._words[at >> 3] = crc32(body) << 32 | len(body)
-            self._used += 8 + len(body)
-            self._words[layout.KEYS_USED] = self._used
+            used = self._used + 8 + len(body)
+            if used > self._room:
+                return None
+            check = crc32(body) << 32 | len(body)
+            if not self._mark[0]:
+                raise Forked
+            self._next_id = number + 1
+            self._mem[at + 8 : self._keys + used] = body
+            self._words[at >> 3] = check
+            self._used = used
+            self._words[layout.KEYS_USED] = used
             self._interned[names, codes] = shape
             return shape
-        finally:
-            self._token.append(None)
+        finally:  # no call here: nothing can come between
+            if "intern" in self._claim and self._claim["intern"] is me:
+                del self._claim["intern"]
+
+    def detach(self) -> None:
+        """In a forked child, for good: whoever still holds this encoder gets `Forked`."""
+        self._mark = b"\0"

@@ -4,23 +4,33 @@ Runs in the training process, in `init` (and in the first `log()` of a forked ch
 
 Invariants:
 
-- the launcher is our child for some 50 ms and reaped here; the agent it leaves behind is nobody's child;
+- neither the launcher, which lives for some 50 ms, nor the agent that it leaves behind is our child (`orphan.py`);
+  where that cannot be had, the launcher is one, and reaped here;
 - the agent starts with this interpreter, `-P`, null streams, and the folders that our packages lie in;
 - every wait has a deadline; a launcher that hangs (frozen disk) is left behind and said so.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import sys
 import time
+from _signal import valid_signals  # `signal` is 2 ms of import
 
-from . import config, layout
+from . import config, layout, orphan
+from .descriptors import Mapped
 from .meeting import Meeting
 from .owner import is_locked
+from .stats import terminal_device
+from .stdlib import folder_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _POLL_S = 0.002
+_TOLD_WAIT_S = 0.5
+_TERMINAL = 3  # where the launcher finds standard error
 
 
 def agent_lives(meeting: Meeting) -> bool:
@@ -28,35 +38,95 @@ def agent_lives(meeting: Meeting) -> bool:
     return is_locked(meeting.file("agent.lock"))
 
 
-def start_agent(meeting: Meeting, timeout_s: float, *, check_folder: bool) -> str | None:
-    """Start an agent for this meeting place; None, or why that did not work in time."""
+def start_agent(
+    meeting: Meeting,
+    timeout_s: float,
+    *,
+    check_folder: bool,
+    answer: str = "any.answer",
+    resume: str = "allow",
+    strict: bool = False,
+    quiet: bool = True,
+) -> str | None:
+    """Start an agent for this meeting place; None, or why that did not work in time.
+
+    With `check_folder` its launcher looks at the run folder first (`resume`, `strict`: as the user wants it), leaves
+    what it found in the file `answer` of the meeting place, and writes where the run goes to standard error where
+    that is a file: its disk may be frozen, too. There is no agent where the answer says that the run must not start.
+    """
     if not sys.executable:
         return "sys.executable is empty: no agent can be started; records stay in shared memory"
-    command = [sys.executable, "-P", "-m", "logclient_backend", "agent", meeting.path]
+    command = [sys.executable, "-P", "-m", "logclient_backend", "agent", meeting.path, f"--trainer={os.getpid()}"]
+    terminal = 0
     if check_folder:
-        command.append("--check-folder")
-    null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
+        command += [f"--answer={answer}", f"--resume={resume}"]
+        command += ["--strict"] if strict else []
+        if not quiet and terminal_device() and os.get_inheritable(2):
+            command.append("--tell")
+            terminal = _TERMINAL
+    deadline = time.monotonic() + timeout_s
+    dropped, added = config.agent_changes(_our_folders(), _users_folders())
+    end = meeting.file(f"{os.urandom(8).hex()}.end")
     try:
-        pid = os.posix_spawn(
-            sys.executable,
-            command,
-            config.agent_environment(_our_folders()),
-            file_actions=null,
-            setsigmask=(),
-        )
+        if orphan.start(command, dropped=dropped, added=added, end=end, keep_stderr_as=terminal):
+            code = _wait_for_orphan(end, deadline)
+        else:
+            code = _wait_for_child(_spawn(command, dropped, added, terminal), deadline)
     except OSError as error:
         return f"{sys.executable} cannot be started ({error.strerror}); records stay in shared memory"
-    deadline = time.monotonic() + timeout_s
+    if code is None:
+        return f"the agent did not start within {timeout_s:g} s: a disk may be frozen; try `logclient doctor`"
+    return f"the agent's launcher ended with {code}: try `logclient doctor`" if code else None
+
+
+def _wait_for_orphan(end: str, deadline: float) -> int | None:
+    """The launcher's exit code; None where it has none in time."""
+    while time.monotonic() < deadline:
+        try:
+            with open(end, "rb", buffering=0) as file:
+                line = file.read(16)
+        except FileNotFoundError:
+            line = b""
+        if line.endswith(b"\n"):
+            os.unlink(end)
+            return int(line)
+        time.sleep(_POLL_S)
+    return None
+
+
+def _wait_for_child(pid: int, deadline: float) -> int | None:
     while time.monotonic() < deadline:
         try:
             done, status = os.waitpid(pid, os.WNOHANG)
         except ChildProcessError:  # somebody's SIGCHLD handler or os.wait() was faster
-            return None
+            return 0
         if done:
-            code = os.waitstatus_to_exitcode(status)
-            return None if code == 0 else f"the agent's launcher ended with {code}: try `logclient doctor`"
+            return os.waitstatus_to_exitcode(status)
         time.sleep(_POLL_S)
-    return f"the agent did not start within {timeout_s:g} s: a disk may be frozen; try `logclient doctor`"
+    return None
+
+
+def _spawn(command: list[str], dropped: tuple[str, ...], added: dict[str, str], terminal: int) -> int:
+    """A child, with signals as they are by default, in a session of its own; its PID."""
+    streams: list[Any] = [(os.POSIX_SPAWN_DUP2, 2, terminal)] if terminal else []
+    streams += [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
+    how: dict[str, Any] = {"file_actions": streams, "setsigmask": (), "setsigdef": valid_signals()}
+    environment = config.agent_environment(dropped, added)
+    try:
+        return os.posix_spawn(command[0], command, environment, setsid=True, **how)
+    except NotImplementedError:  # glibc before 2.26
+        return os.posix_spawn(command[0], command, environment, setpgroup=0, **how)
+
+
+def tell_in_file(line: str) -> None:
+    """Write a line to standard error where that is a file, by a process that may hang in its disk."""
+    if not terminal_device() or not sys.executable:
+        return
+    command = [sys.executable, "-ISc", "import os, sys; os.write(3, sys.argv[1].encode())", f"logclient: {line}\n"]
+    try:
+        _wait_for_child(_spawn(command, (), {}, _TERMINAL), time.monotonic() + _TOLD_WAIT_S)
+    except OSError:
+        return
 
 
 def map_status(meeting: Meeting) -> memoryview | None:
@@ -68,7 +138,7 @@ def map_status(meeting: Meeting) -> memoryview | None:
     try:
         if os.fstat(fd).st_size < layout.STATUS_BYTES:
             return None
-        return memoryview(mmap.mmap(fd, layout.STATUS_BYTES)).cast("Q")
+        return memoryview(Mapped(fd, layout.STATUS_BYTES)).cast("Q")
     except OSError:
         return None
     finally:
@@ -76,18 +146,15 @@ def map_status(meeting: Meeting) -> memoryview | None:
 
 
 def _our_folders() -> list[str]:
-    """Folders that must be on the agent's path; site-packages is there already, and must not come first."""
-    from importlib.util import find_spec
-
-    folders = []
+    """Folders that must come first on the agent's path; site-packages is there already, and must not."""
+    folders: list[str] = []
     for name in ("logclient", "logclient_backend"):
-        try:
-            spec = find_spec(name)
-        except (ImportError, ValueError):
-            spec = None
-        if spec is None or not spec.submodule_search_locations:
-            continue
-        folder = os.path.dirname(os.path.abspath(spec.submodule_search_locations[0]))
-        if os.path.basename(folder) not in ("site-packages", "dist-packages") and folder not in folders:
+        folder = folder_of(name)
+        if folder and os.path.basename(folder) not in ("site-packages", "dist-packages") and folder not in folders:
             folders.append(folder)
     return folders
+
+
+def _users_folders() -> list[str]:
+    """Where the user's program finds its modules: what the agent needs may be there alone. The script's own come last."""
+    return [path for path in sys.path[1:] + sys.path[:1] if isinstance(path, str) and os.path.isabs(path)]

@@ -10,19 +10,21 @@ import atexit
 import os
 import sys
 import time
+from _collections_abc import Mapping
 
 from . import config as settings
 from . import meeting, spawn
 from .config import Config
+from .ending import at_exit, patience_s  # now, not at exit: the disk that it lies on may be frozen then
 from .errors import BadArgument, FolderError, LogclientError
 from .null import NullRun
 from .owner import is_locked
 from .run import Run, detach_in_child
-from .stats import tell
+from .stats import tell, terminal_device
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from typing import Any
 
 _ALPHABET = "0123456789abcdefghijkmnpqrstuvwxyz"
@@ -41,6 +43,8 @@ def start(
 ) -> Run | NullRun:
     """What `logclient.init` does. `given` holds settings by name; None means: not given."""
     chosen = Config.from_env(project=project, **given)
+    tags = _checked_tags(tags)
+    _check_facts(config, notes)
     if chosen.mode == "disabled":
         return NullRun(chosen.project or "default", config or {}, tags)
     parent = None if chosen.run_id else _parent(project, given.get("name"))
@@ -52,7 +56,7 @@ def start(
         "run_id": run_id,
         "project": chosen.project or "default",
         "name": chosen.name or run_id,
-        "dir": os.path.abspath(chosen.dir or "logclient-runs"),
+        "dir": _absolute(chosen.dir or "logclient-runs"),
         "home": settings.home_folder(),
         "node": os.urandom(8).hex(),
         "resume": chosen.resume if chosen.run_id else "allow",
@@ -65,19 +69,36 @@ def start(
             place = meeting.make(chosen, meeting.folder_name(run_id), facts)
         except OSError as error:
             return _without_memory(chosen, run_id, error)
+        is_new = place.node == facts["node"]
+        if not is_new and chosen.run_id and chosen.resume == "never":
+            raise BadArgument(
+                f"resume='never', but run {run_id!r} is open on this host and goes to {place.dir}"
+            )
+        if _is_open_here(_open.get(place.path)):
+            return _join(place, chosen, config or {})
         run = Run(place, chosen, is_owner=True, rank=settings.rank_from_env())
         if os.path.isdir(place.path):
             break  # else the agent of an earlier attempt took the meeting place away in this moment
-    start_facts = {"created_ns": facts["created_ns"], "host": os.uname().nodename, "python": sys.version.split()[0]}
+    if place.trouble:
+        run._notices.once("place", f"shared memory lies in {os.path.dirname(place.path)} ({place.trouble})")
+    start_facts = {
+        "created_ns": facts["created_ns"],
+        "host": os.uname().nodename,
+        "python": sys.version.split()[0],
+    }
     run._introduce(
         start_facts | {"program": _program(), "parent_run": _inherited_id()},
         name=place.name,
-        tags=[str(tag) for tag in tags],
+        tags=tags,
         notes=notes,
         group=chosen.group,
     )
     if config:
         run.config.update(config)
+    if not is_new and chosen.dir and facts["dir"] != place.dir:
+        run._notices.once(
+            "dir", f"run {run_id} is open on this host and goes to {place.dir}, not to {facts['dir']}"
+        )
     _start_agent(run, place, chosen)
     _keep(run)
     settings.hand_on(f"{os.getpid()}:{place.path}")
@@ -87,7 +108,7 @@ def start(
 def attach(path: str) -> Run | NullRun:
     """The run of a meeting place in this process: the open one, or a handle with lanes of its own."""
     run = _open.get(path)
-    if run is not None and run._pid == os.getpid():
+    if run is not None and _is_open_here(run):
         return run
     place = meeting.read(path)
     if place is None:
@@ -103,17 +124,41 @@ def attach_to_parent() -> Run | NullRun | None:
 
 def _join(place: meeting.Meeting, chosen: Config, config: Mapping[str, Any]) -> Run:
     known = _open.get(place.path)
-    if known is not None and known._pid == os.getpid():
+    if known is not None and _is_open_here(known):
         run = known
     else:
         run = Run(place, chosen, is_owner=False, rank=settings.rank_from_env())
         run._introduce({"created_ns": time.time_ns()})
         if not spawn.agent_lives(place):
-            _start_agent(run, place, chosen)
+            _call_agent(run, place, chosen, check_folder=False)
         _keep(run)
     if config:
         run.config.update(config)
     return run
+
+
+def _is_open_here(run: Run | None) -> bool:
+    """Has this process lanes in it? A forked child gets them now."""
+    return run is not None and (run._pid == os.getpid() or not run._after_fork())
+
+
+def _checked_tags(tags: Any) -> list[str]:
+    if isinstance(tags, str):
+        return [tags]
+    try:
+        return [str(tag) for tag in tags]
+    except TypeError:
+        raise BadArgument(f"tags={tags!r}: expected a list of texts") from None
+
+
+def _check_facts(config: Any, notes: Any) -> None:
+    if config is not None and not isinstance(config, Mapping):
+        kind = type(config).__name__
+        raise BadArgument(
+            f"config is a {kind}: expected a dict of setting to value; try vars(config) or dict(config)"
+        )
+    if not isinstance(notes, str):
+        raise BadArgument(f"notes={notes!r}: expected a text")
 
 
 def _keep(run: Run) -> None:
@@ -140,40 +185,80 @@ def _in_child() -> None:
 
 
 def _at_exit() -> None:
-    from .ending import at_exit
-
+    state, begun = at_exit(), time.monotonic()
     for run in list(_open.values()):
         if run._is_owner and run._pid == os.getpid():
-            run._end(at_exit(), None)
+            patience = patience_s(state, run._settings.finish_timeout_s)
+            try:
+                run._end(
+                    state, max(0.0, begun + patience - time.monotonic())
+                )  # all runs together wait as long as one
+            except KeyboardInterrupt:
+                pass  # asked not to wait: the agent goes on with what is there
 
 
 def _start_agent(run: Run, place: meeting.Meeting, chosen: Config) -> None:
-    """Bring an agent to the meeting place and hear from it what the run folder is like."""
-    if not spawn.agent_lives(place):
-        trouble = spawn.start_agent(place, chosen.start_timeout_s, check_folder=True)
-        if trouble:
-            run._notices.once("agent", trouble)
-    answer = place.folder_answer()
+    """Bring an agent to the meeting place, and hear what the run folder is like."""
+    strict = chosen.folder_errors == "raise"
+    is_file = terminal_device() != 0
+    trouble = None
+    if spawn.agent_lives(place):
+        answer = place.folder_answer()
+    else:
+        name = f"{os.urandom(8).hex()}.answer"
+        trouble = spawn.start_agent(
+            place,
+            chosen.start_timeout_s,
+            check_folder=True,
+            answer=name,
+            resume=chosen.resume if chosen.run_id else "allow",
+            strict=strict,
+            quiet=chosen.quiet,
+        )
+        answer = place.take_answer(name)
     state, reason = answer.get("state", ""), answer.get("reason", "")
     if state in ("exists", "missing"):
-        _abandon(run)
-        wish = "never" if state == "exists" else "must"
-        raise BadArgument(f"resume={wish!r}, but run {place.run_id!r} {reason}")
-    if state in ("fallback", "none"):
-        if chosen.folder_errors == "raise":
-            _abandon(run)
-            raise FolderError(f"run folder {place.dir} cannot be used: {reason}")
-        where = answer.get("dir") or "shared memory only: run `logclient recover --dir FOLDER` before a reboot"
-        run._notices.once("folder", f"run folder {place.dir} cannot be used ({reason}); this run goes to {where}")
+        _abandon(run, place)
+        raise BadArgument(f"resume={chosen.resume!r}, but run {place.run_id!r} {reason}")
+    if strict and state != "ok":
+        _abandon(run, place)
+        if not state:
+            reason = trouble or f"it does not answer within {chosen.start_timeout_s:g} s"
+        raise FolderError(f"run folder {place.dir} cannot be used: {reason}")
+    run._folder = answer
+    line = place.where_it_goes(answer)
+    if trouble:
+        run._notices.once("agent", trouble)
+    elif state != "ok":
+        run._notices.once("folder", line)
+    elif (
+        not chosen.quiet and not is_file
+    ):  # else the launcher has told it: the disk of that file may be frozen
+        tell(line)
+
+
+def _call_agent(run: Run, place: meeting.Meeting, chosen: Config, *, check_folder: bool) -> None:
+    trouble = spawn.start_agent(place, chosen.start_timeout_s, check_folder=check_folder)
+    if trouble and run._notices.once("agent", trouble):
         run._write_notices()
-    elif not chosen.quiet:
-        tell(f"run {run.name} ({run.id}) goes to {answer.get('dir') or place.dir}", files_too=True)
 
 
-def _abandon(run: Run) -> None:
+def _abandon(run: Run, place: meeting.Meeting) -> None:
+    """The run must not start: nothing of it stays, unless an agent has seen it."""
+    stem = os.path.basename(run._lanes.path).removesuffix("lanes") if run._lanes is not None else ""
     run._closed = "the run was not started"
     run._write("state", {"state": "abandoned", "by": "init"})
     run._let_go()
+    if stem and not spawn.agent_lives(place):
+        place.withdraw(stem)
+
+
+def _absolute(path: str) -> str:
+    """Where that is now; empty where the working directory is gone."""
+    try:
+        return os.path.abspath(path)
+    except FileNotFoundError:
+        return ""
 
 
 def _without_memory(chosen: Config, run_id: str, error: OSError) -> NullRun:
@@ -181,8 +266,8 @@ def _without_memory(chosen: Config, run_id: str, error: OSError) -> NullRun:
     line = f"no shared memory for run {run_id} in {where} ({error.strerror or error}); nothing is logged"
     if chosen.folder_errors == "raise":
         raise LogclientError(line) from error
-    if not chosen.quiet:
-        tell(line, files_too=True)
+    if not chosen.quiet and not tell(line):
+        spawn.tell_in_file(line)
     return NullRun(chosen.project or "default", {}, (), closed=line)
 
 
@@ -207,7 +292,16 @@ def _inherited_id() -> str | None:
 
 
 def _inherited_settings(place: meeting.Meeting) -> dict[str, Any]:
-    names = ("lanes", "lanes_bytes", "strict", "quiet", "shm_dir", "flush_timeout_s", "finish_timeout_s", "stall_s")
+    names = (
+        "lanes",
+        "lanes_bytes",
+        "strict",
+        "quiet",
+        "shm_dir",
+        "flush_timeout_s",
+        "finish_timeout_s",
+        "stall_s",
+    )
     return {name: place.settings[name] for name in names if name in place.settings}
 
 

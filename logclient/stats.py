@@ -4,8 +4,8 @@ Runs in the training process. `itertools.count` is the counter: `next` on it is 
 
 Invariants:
 
-- nothing here waits: a line is written only to a terminal, pipe or socket that says it has room, never to a file
-  (whose disk may be frozen); every notice is kept and can be read in `status()` and with `logclient show`;
+- nothing here waits: a line is written only to a terminal, pipe or socket that says it has room, to a file (whose
+  disk may be frozen) only where that is known to answer; every notice is kept and can be read in `status()` and with `logclient show`;
 - the number of kept notices is bounded.
 """
 
@@ -14,7 +14,8 @@ from __future__ import annotations
 import os
 import select
 import stat
-from itertools import count
+import sys
+from itertools import count, islice
 
 from . import layout
 from .ring import read_counts
@@ -23,6 +24,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .ring import Mark
+
 MOST_NOTICES = 50
 _PIPE_SAFE = 2048  # POLLOUT promises at least PIPE_BUF = 4096 bytes of room
 
@@ -30,27 +33,43 @@ _PIPE_SAFE = 2048  # POLLOUT promises at least PIPE_BUF = 4096 bytes of room
 class Counter:
     """Counts exactly from any thread and handler, and publishes into one word."""
 
-    __slots__ = ("_count", "_index", "_words")
+    __slots__ = ("_count", "_index", "_mark", "_words")
 
-    def __init__(self, words: memoryview | None, index: int) -> None:
+    def __init__(self, index: int) -> None:
         self._count = count(1)
-        self._words = words
         self._index = index
+        self._words: memoryview | None = None
+        self._mark: Mark = b"\0"
 
     def add(self, amount: int = 1) -> None:
-        for _ in range(amount):
-            next(self._count)
-        words = self._words
-        if words is not None:
-            words[self._index] = self.value
+        if amount > 0:
+            next(islice(self._count, amount - 1, None))
+            self.publish()
+
+    def attach(self, words: memoryview, mark: Mark) -> None:
+        """Publish into `words` as long as `mark[0]` is set: not from a process that was forked since."""
+        self._words, self._mark = words, mark
+        self.publish()
 
     def detach(self) -> None:
+        """Go on counting without the shared word."""
         self._words = None
+
+    def publish(self) -> None:
+        """Again until nobody counted meanwhile: whoever comes last leaves the newest value."""
+        value = -1
+        while value != self.value:
+            value = self.value
+            if not self._mark[0]:
+                return
+            words = self._words  # no call between the look at the mark and the store
+            if words is None:
+                return
+            words[self._index] = value
 
     @property
     def value(self) -> int:
-        state = self._count.__reduce__()[1]
-        return int(state[0]) - 1  # type: ignore[call-overload]
+        return int(repr(self._count)[len("count(") : -1]) - 1  # the one way to read it that all versions have
 
 
 class Counters:
@@ -58,14 +77,21 @@ class Counters:
 
     __slots__ = ("left_out", "refused")
 
-    def __init__(self, words: memoryview | None) -> None:
-        self.refused = Counter(words, layout.REFUSED)
-        self.left_out = Counter(words, layout.LEFT_OUT)
+    def __init__(self) -> None:
+        self.refused = Counter(layout.REFUSED)
+        self.left_out = Counter(layout.LEFT_OUT)
+
+    def attach(self, words: memoryview, mark: Mark) -> None:
+        self.refused.attach(words, mark)
+        self.left_out.attach(words, mark)
 
     def detach(self) -> None:
-        """Go on counting without the shared words."""
         self.refused.detach()
         self.left_out.detach()
+
+    def publish(self) -> None:
+        self.refused.publish()
+        self.left_out.publish()
 
 
 def lane_counts(words: memoryview) -> dict[str, int]:
@@ -108,12 +134,28 @@ class Notices:
             tell(line)
 
 
-def tell(line: str, *, files_too: bool = False) -> bool:
-    """One line to descriptor 2 without ever waiting; False where it was not written."""
+def terminal_device() -> int:
+    """The file system of the file that standard error goes to; 0 where that is no file (or closed)."""
+    if sys.__stderr__ is None:
+        return 0
     try:
-        kind = os.fstat(2).st_mode
-        if stat.S_ISREG(kind):
-            if not files_too:
+        found = os.fstat(2)
+    except OSError:
+        return 0
+    return found.st_dev if stat.S_ISREG(found.st_mode) else 0
+
+
+def tell(line: str, *, on_device: int = 0) -> bool:
+    """One line to descriptor 2 without ever waiting; False where it was not written.
+
+    Into a file only on that file system (`st_dev`): the caller knows that it answers at this moment.
+    """
+    if sys.__stderr__ is None:  # closed at start: descriptor 2 is some file of the user's
+        return False
+    try:
+        found = os.fstat(2)
+        if stat.S_ISREG(found.st_mode):
+            if not on_device or found.st_dev != on_device:
                 return False
         else:
             poll = select.poll()
@@ -122,7 +164,7 @@ def tell(line: str, *, files_too: bool = False) -> bool:
                 return False
         text = f"logclient: {line}\n".encode("utf-8", "backslashreplace")
         os.write(2, text if len(text) <= _PIPE_SAFE else text[: _PIPE_SAFE - 4] + b"...\n")
-    except (OSError, ValueError):  # closed
+    except (OSError, ValueError, AttributeError):  # closed, or `select` was changed by somebody
         return False
     return True
 
@@ -149,7 +191,9 @@ def describe_agent(words: memoryview | None, now_ns: int, stall_s: float) -> dic
         "supervisor": words[layout.AGENT_SUPERVISOR],
         "worker": words[layout.AGENT_WORKER],
         "restarts": words[layout.AGENT_RESTARTS],
-        "disk": "answers" if not stalled_since else f"silent for {max(0, now_ns - stalled_since) / 1e9:.0f} s",
+        "disk": "answers"
+        if not stalled_since
+        else f"silent for {max(0, now_ns - stalled_since) / 1e9:.0f} s",
         "disk_error": os.strerror(words[layout.AGENT_WRITE_ERROR]) if words[layout.AGENT_WRITE_ERROR] else "",
         "spill_bytes": words[layout.AGENT_SPILL_BYTES],
     }

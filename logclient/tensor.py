@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 
+from . import foreign
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -17,23 +19,18 @@ def is_tensor(value: object) -> bool:
     """A torch tensor? Whoever made one has loaded torch."""
     torch = sys.modules.get("torch")
     kind = getattr(torch, "Tensor", None)  # absent while torch is being imported
-    return kind is not None and isinstance(value, kind)
+    return kind is not None and (type(value) is kind or issubclass(type(value), kind))
 
 
-def why_not_scalar(value: Any) -> str | None:
-    """None where reading the value costs no wait; otherwise a reason in words."""
+def read(value: Any) -> tuple[str, object]:
+    """("", the single value of a CPU tensor as a Python number), or (why not, None)."""
     try:
-        device = value.device.type
-        count = value.numel()
+        if value.device.type != "cpu":
+            return f"a tensor on device {value.device.type}: reading it would wait for the device", None
+        if value.numel() != 1:
+            return f"a tensor of shape {tuple(value.shape)}", None
+        return "", value.item()
     except Exception as error:
-        return f"a tensor that could not be read ({type(error).__name__})"
-    if device != "cpu":
-        return f"a tensor on device {device}: reading it would wait for the device"
-    if count != 1:
-        return f"a tensor of shape {tuple(value.shape)}"
-    return None
-
-
-def scalar(value: Any) -> object:
-    """The single value of a CPU tensor as a Python number."""
-    return value.item()
+        if foreign.is_users(error):
+            raise
+        return f"a tensor that could not be read ({type(error).__name__})", None

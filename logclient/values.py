@@ -5,26 +5,28 @@ Runs in the training process, inside `log()`, only for values that the fast path
 Invariants:
 
 - a value's type is looked at before anything of it is called: `__float__` of a device tensor is a hidden wait;
-- foreign code (conversions of NumPy and torch scalars) is called in one place, `_foreign`, and guarded there;
-- one bad value costs one point: every other value of the call arrives.
+- foreign code (conversions of NumPy and torch scalars) is called in one way, `foreign.call`, and guarded there;
+- one bad value costs one point: every other value of the call arrives;
+- what one call may cost is bounded: `MOST_POINTS` entries of dicts are looked at, those beyond are only counted.
 """
 
 from __future__ import annotations
 
 import sys
-from _signal import getsignal, valid_signals  # `signal` wraps these in enums: 2 ms of import
+from itertools import islice
 
-from . import keys, tensor
+from . import foreign, keys, tensor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-MOST_POINTS = 10_000  # of one record; about 30 ms of `log()` at 3 us a value
+MOST_POINTS = 10_000  # of one record, dicts that hold others included; about 30 ms of `log()` at 3 us each
 MOST_DEPTH = 20
 MOST_TEXT = 4096  # bytes of UTF-8
 _MOST_INT_BITS = 8192
+_numpy_scalars: set[type] = set()  # those met whose `item` is a Python number, whatever the value
 _INT64 = 1 << 63
 
 
@@ -35,13 +37,14 @@ class LeftOut(Exception):
 class Points:
     """The points of one record, and what was left out of it."""
 
-    __slots__ = ("codes", "left_out", "names", "reasons", "values")
+    __slots__ = ("codes", "left_out", "looks", "names", "reasons", "values")
 
     def __init__(self) -> None:
         self.names: list[str] = []
         self.codes: list[str] = []
         self.values: list[Any] = []
         self.left_out = 0
+        self.looks = 0  # entries of dicts
         self.reasons: list[tuple[str, str]] = []  # (key, why), the first few
 
     def skip(self, name: str, reason: str, count: int = 1) -> None:
@@ -59,12 +62,21 @@ def collect(metrics: Mapping[Any, Any]) -> Points:
 
 
 def _walk(level: Mapping[Any, Any], parent: str | None, depth: int, path: set[int], points: Points) -> None:
-    for key, value in tuple(level.items()):
+    entries = tuple(islice(level.items(), max(0, MOST_POINTS - points.looks)))
+    points.looks += len(entries)
+    if len(entries) < len(level):
+        beyond = len(level) - len(entries)
+        points.skip("(all further keys)", f"more than {MOST_POINTS:,} values in one call", beyond)
+    for key, value in entries:
         if type(key) is str and parent is None and keys.is_legal(key):
             name = key
         else:
-            name = keys.name_of(key, level) if parent is None else keys.path(parent, key, level)
-        if isinstance(value, dict):
+            try:
+                name = keys.name_of(key, level) if parent is None else keys.path(parent, key, level)
+            except keys.NoName as why:
+                points.skip(f"{parent or ''}{keys.SEPARATOR if parent else ''}?", str(why))
+                continue
+        if issubclass(type(value), dict):
             if id(value) in path:
                 points.skip(name, "a dict that holds itself")
             elif depth >= MOST_DEPTH:
@@ -73,9 +85,6 @@ def _walk(level: Mapping[Any, Any], parent: str | None, depth: int, path: set[in
                 path.add(id(value))
                 _walk(value, name, depth + 1, path, points)
                 path.discard(id(value))
-            continue
-        if len(points.names) >= MOST_POINTS:
-            points.skip("(all further keys)", f"more than {MOST_POINTS:,} values in one call")
             continue
         try:
             code, converted = convert(value)
@@ -89,29 +98,34 @@ def _walk(level: Mapping[Any, Any], parent: str | None, depth: int, path: set[in
 
 def convert(value: object) -> tuple[str, Any]:
     """(code, value) as in `record.py`; raises LeftOut."""
-    kind = type(value)
+    kind = type(value)  # isinstance() would ask the object itself, which may be foreign code
     if kind is float:
         return "d", value
     if kind is bool:
         return "b", int(value)  # type: ignore[call-overload]
-    if isinstance(value, int):
-        return _int(int.conjugate(value))
-    if isinstance(value, float):
-        return "d", float.conjugate(value)  # NumPy's float64 is one
-    if isinstance(value, str):
-        return "s", _text(value)
+    if kind in _numpy_scalars:
+        return convert(kind.item(value))  # type: ignore[attr-defined]
+    if issubclass(kind, int):
+        return _int(int.conjugate(value))  # type: ignore[arg-type]
+    if issubclass(kind, float):
+        return "d", float.conjugate(value)  # type: ignore[arg-type]  # NumPy's float64 is one
+    if issubclass(kind, str):
+        return "s", _text(value)  # type: ignore[arg-type]
     if value is None:
         raise LeftOut("None")
-    numpy = sys.modules.get("numpy")  # whoever made such a value has loaded it
-    if numpy is not None and isinstance(value, (numpy.generic, numpy.ndarray)):
-        return _numpy(value)
     if tensor.is_tensor(value):
-        reason = tensor.why_not_scalar(value)
+        reason, number = tensor.read(value)
         if reason:
             raise LeftOut(reason)
-        return _number(_foreign(tensor.scalar, value), value)
-    if kind.__module__ in ("decimal", "fractions"):
-        return _wide(value)
+        return _number(number, value)
+    numpy = sys.modules.get("numpy")  # whoever made such a value has loaded it
+    generic = getattr(numpy, "generic", None)  # absent while it is being imported
+    if generic is not None and issubclass(kind, (generic, numpy.ndarray)):  # type: ignore[union-attr]
+        return _numpy(value)
+    for module, name in (("decimal", "Decimal"), ("fractions", "Fraction")):
+        exact = getattr(sys.modules.get(module), name, None)
+        if exact is not None and issubclass(kind, exact):
+            return _wide(value)
     raise LeftOut(f"a value of type {kind.__module__}.{kind.__qualname__}".replace("builtins.", ""))
 
 
@@ -135,51 +149,47 @@ def _text(value: str) -> str:
 
 
 def _numpy(value: Any) -> tuple[str, Any]:
-    kind = value.dtype.kind
+    try:
+        reason, number = foreign.call(_read_numpy, value)
+    except foreign.Failed as error:
+        raise LeftOut(f"{type(value).__name__}: its conversion raised {error}") from None
+    if reason:
+        raise LeftOut(reason)
+    return _number(number, value)
+
+
+def _read_numpy(value: Any) -> tuple[str, Any]:
     if value.size != 1:
-        raise LeftOut(f"a numpy array of shape {tuple(value.shape)}")
-    if kind in "biuf" and value.dtype.itemsize <= 8:
-        return _number(_foreign(type(value).item, value), value)
-    if kind == "f":
-        return _wide(_foreign(type(value).item, value))
-    if kind == "V" and type(value).__module__.startswith("ml_dtypes"):
-        return _number(_foreign(float, value), value)
-    raise LeftOut(f"a numpy value of type {value.dtype}")
+        return f"a numpy array of shape {tuple(value.shape)}", None
+    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)
+    if masked is not None and issubclass(type(value), masked) and value.mask.any():
+        return "a masked value", None
+    kind, scalar = value.dtype.kind, value.dtype.type
+    if kind in "biuf" or (kind == "V" and scalar.__module__.startswith("ml_dtypes")):
+        number = type(value).item(value)
+        if scalar is type(value) and type(number) in (float, int, bool):
+            _numpy_scalars.add(scalar)
+        return "", number
+    return f"a numpy value of type {value.dtype}", None
 
 
 def _wide(value: Any) -> tuple[str, float]:
     """A number that may hold more than a float does: flagged as rounded where it does."""
-    near = _foreign(float, value)
-    exact = near != near or near == value
-    return ("d" if exact else "r"), near
+    try:
+        near, is_exact = foreign.call(_round, value)
+    except foreign.Failed as error:
+        raise LeftOut(f"{type(value).__name__}: its conversion raised {error}") from None
+    return ("d" if is_exact else "r"), near
+
+
+def _round(value: Any) -> tuple[float, bool]:
+    near = float(value)
+    return near, bool(near != near or near == value)
 
 
 def _number(value: object, source: object) -> tuple[str, Any]:
     if type(value) in (float, bool, int):
         return convert(value)
+    if type(value) is getattr(sys.modules.get("numpy"), "longdouble", None):  # no Python number holds it
+        return _wide(value)
     raise LeftOut(f"a {type(source).__name__} that holds {type(value).__name__}")
-
-
-def _foreign(function: Any, value: object) -> Any:
-    try:
-        return function(value)
-    except Exception as error:
-        if is_users(error):
-            raise
-        raise LeftOut(f"{type(value).__name__}: its conversion raised {type(error).__name__}") from None
-
-
-def is_users(error: BaseException) -> bool:
-    """Was this raised by a signal handler of the user's that ran inside our frames?"""
-    codes = set()
-    for number in valid_signals():
-        handler = getsignal(number)
-        code = getattr(getattr(handler, "__func__", handler), "__code__", None)
-        if code is not None:
-            codes.add(code)
-    step = error.__traceback__
-    while step is not None:
-        if step.tb_frame.f_code in codes:
-            return True
-        step = step.tb_next
-    return False

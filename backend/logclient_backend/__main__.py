@@ -8,6 +8,9 @@ import sys
 
 def main() -> int:
     if sys.argv[1:2] == ["agent"]:
+        from logclient.config import agent_path
+
+        sys.path += [path for path in agent_path() if path not in sys.path]
         from logclient_backend.agent.launcher import main as launch
 
         return launch(sys.argv[2:])

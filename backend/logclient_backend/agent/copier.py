@@ -95,6 +95,8 @@ class Copier:
                 self.error = getattr(error, "errno", None) or errno.EIO
                 self._pause_s = min(_MOST_PAUSE_S, 2 * self._pause_s or _FIRST_PAUSE_S)
                 self.log.append(f"the run folder refused: {type(error).__name__}: {error}")
+                if isinstance(error, FileNotFoundError):
+                    self._made = ""  # somebody removed the folder: it is made again, and filled from what is staged
                 continue  # busy_since stays: to a waiter, an error and a hang are the same
             self.error = 0
             self._pause_s = 0.0
@@ -148,7 +150,8 @@ class Copier:
             replica = self._replicas[name] = Replica(REAL, self.folder, name)
         try:
             durable = replica.copy(staged.segment.fd, end)
-        except FileNotFoundError:  # removed or sealed by a copier that was thought dead
+            os.stat(replica.path)  # what is written into a removed file is nowhere
+        except FileNotFoundError:  # removed, or sealed by a copier that was thought dead
             replica.close()
             del self._replicas[name]
             raise

@@ -28,6 +28,19 @@ class Cause(NamedTuple):
     signal: int | None
 
 
+_known: dict[tuple[int, int], int] = {}  # (PID, start) -> pidfd opened while that process lived; inherited by fork
+
+
+def watch_from_now_on(pid: int) -> int:
+    """Whatever becomes of this process, a later `Watch` knows why; the descriptor, or -1."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return -1
+    _known[pid, start_ticks(pid)] = fd
+    return fd
+
+
 class Watch:
     """A pidfd of one process, if it is the one that started at `ticks`."""
 
@@ -36,6 +49,9 @@ class Watch:
         self._ticks = ticks
         self._cause: Cause | None = None
         try:
+            if (pid, ticks) in _known:
+                self._fd = os.dup(_known[pid, ticks])
+                return
             self._fd = os.pidfd_open(pid)
         except OSError:
             self._fd = -1

@@ -1,46 +1,130 @@
-"""The run folder, looked at once at start: usable, or which other one is.
+"""The run folder, looked at once at start: usable, or which other one is, or why the run must not start.
 
-Runs in a throw-away child of the launcher, since its disk may be frozen. The answer goes to `folder.json` in the
-meeting place, where `init` and the agent read it.
+Runs in a throw-away child of the launcher, since its disk may be frozen. Who asks reads the answer in a file of its
+own in the meeting place; where the run may start, the agent finds the same in `folder.json`.
+
+============  =======================================================================
+ok            `dir` can be written
+fallback      it cannot, for `reason`; the run goes to `dir`, in the user's home
+none          neither can: the run stays in shared memory
+exists        `resume` is never, and the run is there in `dir`
+missing       `resume` is must, and it is not
+refused       no other folder was allowed, and the wanted one cannot be used for `reason`
+============  =======================================================================
+
+Invariants: a folder counts as usable only after a file in it was written and fsynced; a run that is not to start
+leaves nothing behind; the shared temporary folder is never taken for ours.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 from logclient.meeting import Meeting, folder_name
 
+USABLE = ("ok", "fallback", "none")
 
-def answer(meeting: Meeting) -> dict[str, Any]:
-    """state (ok, fallback, none, exists, missing), dir, reason."""
-    wanted = meeting.dir
-    run = os.path.join(wanted, folder_name(meeting.run_id))
-    is_there = os.path.isdir(run) and any(os.scandir(run))
-    if meeting.resume == "never" and is_there:
-        return {"state": "exists", "dir": wanted, "reason": f"exists already in {wanted}"}
-    if meeting.resume == "must" and not is_there:
-        return {"state": "missing", "dir": wanted, "reason": f"is not in {wanted}"}
-    reason = why_not(wanted, run, meeting.node)
+
+class Wish(NamedTuple):
+    """What the process that starts wants of the run folder."""
+
+    resume: str = "allow"
+    strict: bool = False  # no other folder, and no parents made: an error at start instead
+
+
+def answer(meeting: Meeting, wish: Wish) -> dict[str, Any]:
+    """state, dir, reason, and in `made` the folder that was not there and had to be made first."""
+    wanted, home = str(meeting.dir), str(meeting.home or "")
+    known = _where_it_is(meeting, wanted, home)
+    if wish.resume == "never" and known:
+        return _answer("exists", known, f"exists already in {known}")
+    if wish.resume == "must" and not known:
+        return _answer("missing", wanted, f"is not in {wanted}")
+    parent = _missing_parent(wanted)
+    if parent and wish.strict:
+        return _answer("refused", wanted, f"{parent} is not there")
+    reason = _why_not(wanted, meeting) if wanted else "the working directory was removed"
     if reason is None:
-        return {"state": "ok", "dir": wanted, "reason": ""}
-    home = meeting.home
-    if home and home != wanted and why_not(home, os.path.join(home, folder_name(meeting.run_id)), meeting.node) is None:
-        _remember(home, meeting.run_id, wanted)
-        return {"state": "fallback", "dir": home, "reason": reason}
-    return {"state": "none", "dir": "", "reason": reason}
+        return _answer("ok", wanted, "", made=parent)
+    if wish.strict:
+        return _answer("refused", wanted, reason)
+    if home and home != wanted and _why_not(home, meeting) is None and _remember(home, meeting):
+        return _answer("fallback", home, reason)
+    return _answer("none", "", reason)
+
+
+def _answer(state: str, where: str, reason: str, made: str = "") -> dict[str, Any]:
+    return {"state": state, "dir": where, "reason": reason, "made": made, "device": _device(where)}
+
+
+def _device(where: str) -> int:
+    """The file system of a folder, by which a file on the same one is known to answer; 0: it has none."""
+    try:
+        return os.stat(where).st_dev
+    except OSError:
+        return 0
+
+
+def _where_it_is(meeting: Meeting, wanted: str, home: str) -> str:
+    """The folder that holds something of the run already; empty where none does."""
+    name = folder_name(meeting.run_id)
+    if wanted and _has_something(os.path.join(wanted, name)):
+        return wanted
+    if home and home != wanted and _was_meant_for(os.path.join(home, name), wanted):
+        return home
+    return ""
+
+
+def _has_something(run: str) -> bool:
+    try:
+        with os.scandir(run) as entries:
+            return any(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        return error.errno == errno.EACCES  # another user's: it is there, and not ours to look into
+
+
+def _was_meant_for(run: str, wanted: str) -> bool:
+    try:
+        with open(os.path.join(run, "wanted.json"), "rb") as file:
+            return bool(json.loads(file.read()).get("dir") == wanted)
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _missing_parent(base: str) -> str:
+    """The outermost folder above `base` that is not there; empty where its parent is."""
+    missing = ""
+    parent = os.path.dirname(base)
+    while parent and not os.path.lexists(parent):
+        missing, parent = parent, os.path.dirname(parent)
+    return missing
+
+
+def _why_not(base: str, meeting: Meeting) -> str | None:
+    run = os.path.join(base, folder_name(meeting.run_id))
+    reason = why_not(base, run, meeting.node)
+    if not os.path.exists(meeting.file("run.json")):  # it took so long that the run was given up
+        _leave_nothing(os.path.join(run, meeting.node), run)
+    return reason
 
 
 def why_not(base: str, run: str, node: str) -> str | None:
     """None where a file can be written and fsynced in the node's folder; else a reason in words."""
+    place = os.path.join(run, node)
     try:
         os.makedirs(base, exist_ok=True)
-        for folder in (run, os.path.join(run, node)):
-            if not os.path.isdir(folder):
+        for folder in (run, place):
+            try:
                 os.mkdir(folder, 0o700)
-        probe = os.path.join(run, node, "probe")
-        fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            except FileExistsError:
+                pass
+        probe = os.path.join(place, f"probe-{os.urandom(6).hex()}")  # other processes of the run may look just now
+        fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             os.write(fd, b"logclient")
             os.fsync(fd)
@@ -48,33 +132,43 @@ def why_not(base: str, run: str, node: str) -> str | None:
             os.close(fd)
             os.unlink(probe)
     except OSError as error:
-        for folder in (os.path.join(run, node), run):
-            try:
-                os.rmdir(folder)  # leave nothing empty behind
-            except OSError:
-                break
+        _leave_nothing(place, run)
         return f"{error.strerror} ({os.path.basename(error.filename or base)})"
     return None
 
 
-def _remember(home: str, run_id: str, wanted: str) -> None:
+def _leave_nothing(*folders: str) -> None:
+    """Remove those that are empty."""
+    for folder in folders:
+        try:
+            os.rmdir(folder)
+        except OSError:
+            break
+
+
+def _remember(home: str, meeting: Meeting) -> bool:
     """Readers that are pointed at the wanted folder find the run in this one."""
-    path = os.path.join(home, folder_name(run_id), "wanted.json")
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(fd, json.dumps({"dir": wanted}).encode())
-    finally:
-        os.close(fd)
+    path = os.path.join(home, folder_name(meeting.run_id), "wanted.json")
+    return _write_whole(path, {"dir": meeting.dir})
 
 
-def write_answer(meeting: Meeting) -> None:
-    """Look, and leave the answer in the meeting place."""
-    found = json.dumps(answer(meeting)).encode()
-    path = meeting.file("folder.json")
-    making = f"{path}.new"
-    fd = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+def write_answer(meeting: Meeting, wish: Wish, name: str) -> None:
+    """Look, and leave the answer in the meeting place: for who asks, and for the agent where the run may start."""
+    found = answer(meeting, wish)
+    if found["state"] in USABLE:
+        _write_whole(meeting.file("folder.json"), found)
+    _write_whole(meeting.file(name), found)
+
+
+def _write_whole(path: str, content: dict[str, Any]) -> bool:
+    making = f"{path}.{os.urandom(4).hex()}.new"
     try:
-        os.write(fd, found)
-    finally:
-        os.close(fd)
-    os.rename(making, path)
+        fd = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, json.dumps(content).encode())
+        finally:
+            os.close(fd)
+        os.rename(making, path)
+    except OSError:
+        return False
+    return True

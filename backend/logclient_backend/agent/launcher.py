@@ -1,48 +1,91 @@
-"""First process of an agent: leaves the trainer's family and asks about the run folder, then exits.
+"""First process of an agent: asks about the run folder, leaves a supervisor behind, then exits.
 
-Started by `logclient.spawn` and reaped there. Afterwards the supervisor is nobody's child: not in the user's
+Started by `logclient.spawn`, which waits for its end. Afterwards the supervisor is nobody's child: not in the user's
 `os.wait()`, not in a launcher's process tree, in a session of its own.
 
-Invariant: it ends within its time, also when the run folder's disk does not answer.
+Invariants:
+
+- it ends within its time, also when the run folder's disk, or the one with standard error, does not answer: what may
+  hang there is done in throw-away children, which are left behind;
+- where the run must not start, there is no supervisor.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from logclient import meeting as meetings
 
+from . import exits
+
 FOLDER_WAIT_S = 1.5
+TOLD_WAIT_S = 0.2
+TERMINAL = 3  # the descriptor on which --tell finds the user's standard error
 _MOST_FDS = 1 << 16
 
 
 def main(arguments: list[str]) -> int:
-    """`agent MEETING [--check-folder]`."""
-    if not arguments:
+    """`agent MEETING [--trainer=PID] [--answer=FILE [--resume=R] [--strict] [--tell]]`; see `logclient.spawn`."""
+    options = _parse(arguments)
+    if options is None:
         return 2
-    os.closerange(3, _MOST_FDS)  # what the trainer's libraries left inheritable is not ours to hold open
+    os.closerange(TERMINAL + options.tell, _MOST_FDS)  # what the trainer's libraries left inheritable is not ours
+    trainer = exits.watch_from_now_on(int(options.trainer or 0))  # it may end before a worker looks at it
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # may be ignored; the others are seen to in the supervisor
     os.chdir("/")
     os.umask(0o077)
-    meeting = meetings.read(arguments[0])
+    meeting = meetings.read(options.meeting)
     if meeting is None:
         return 3
+    found: dict[str, Any] = {}
+    if options.answer:
+        found = _ask_about_folder(meeting, options)
+        if found.get("state") in ("exists", "missing", "refused") or (options.strict and not found):
+            return 0  # `init` raises
     if os.fork() == 0:
-        _become_supervisor(meeting)
-    if "--check-folder" in arguments:
-        _ask_about_folder(meeting)
+        _become_supervisor(meeting, trainer)
+    if options.tell:
+        line = f"logclient: {meeting.where_it_goes(found)}\n".encode("utf-8", "backslashreplace")
+        _in_child(lambda: os.write(TERMINAL, line), TOLD_WAIT_S)
     return 0
 
 
-def _become_supervisor(meeting: meetings.Meeting) -> None:
+class Options(NamedTuple):
+    """What the command line says."""
+
+    meeting: str
+    trainer: str = ""  # PID of who starts us
+    answer: str = ""  # file in the meeting place for what is found out about the run folder; empty: nobody asks
+    resume: str = "allow"
+    strict: bool = False
+    tell: bool = False  # say it on TERMINAL too
+
+
+def _parse(arguments: list[str]) -> Options | None:
+    given: dict[str, Any] = {}
+    for word in arguments[1:]:
+        name, _, value = word.removeprefix("--").partition("=")
+        if name not in Options._fields[1:]:
+            return None
+        given[name] = value or True
+    return Options(arguments[0], **given) if arguments else None
+
+
+def _become_supervisor(meeting: meetings.Meeting, trainer: int) -> None:
+    """`trainer`: the descriptor by which that process is watched; none is below it but the standard streams."""
     code = 1
     try:
         os.setsid()
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)  # meant for the trainer, whose process group they may reach
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # `logclient.orphan` starts us with all of them blocked
+        os.closerange(TERMINAL, max(trainer, TERMINAL))
         from .supervisor import Supervisor
 
         code = Supervisor(meeting).run()
@@ -50,24 +93,40 @@ def _become_supervisor(meeting: meetings.Meeting) -> None:
         os._exit(code)
 
 
-def _ask_about_folder(meeting: meetings.Meeting) -> None:
-    """In a child that may hang; the launcher leaves it behind then."""
+def _ask_about_folder(meeting: meetings.Meeting, options: Options) -> dict[str, Any]:
+    """The answer; empty where the folder gives none in time."""
+
+    def ask() -> None:
+        from .folder import Wish, write_answer
+
+        write_answer(meeting, Wish(options.resume, options.strict), options.answer)
+
+    if not _in_child(ask, FOLDER_WAIT_S):
+        return {}
+    try:
+        with open(meeting.file(options.answer), "rb") as file:
+            found = json.loads(file.read())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _in_child(work: Callable[[], object], wait_s: float) -> bool:
+    """Do what may hang in a child; False where it was not done in time, and was left behind."""
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            from .folder import write_answer
-
-            write_answer(meeting)
+            work()
             code = 0
         finally:
             os._exit(code)
-    deadline = time.monotonic() + FOLDER_WAIT_S
+    deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline:
-        done, _ = os.waitpid(child, os.WNOHANG)
-        if done:
-            return
+        if os.waitpid(child, os.WNOHANG)[0]:
+            return True
         time.sleep(0.002)
+    return False
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Runs as readers see them: found in a folder, merged over their nodes, in one order, drawn, taken out and in again.
+"""Runs as readers see them: found, merged over their nodes, put in one order, drawn, taken out and in again.
 
-Between the durable log (`wal/`) and whoever shows runs (`cli/`; later the collector). Only reads, but for `importer.py`.
+Between the durable log (`wal/`) and whoever shows runs (`cli/`). Only reads, but for `importer.py`.
 
 =============  =========================================================================
 node.py        one node's folder: its documents, parsed and checked

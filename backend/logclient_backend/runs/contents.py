@@ -14,15 +14,16 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from logclient.record import Columns, read_column
 
-from ..wal.reader import WalReader
-from ..wal.scan import Damage, Gap, StreamColumns
+from ..wal.scan import Damage, StreamColumns
 from ..wal.seal import unseen_part
 from ..wal.spans import Spans, StreamSpan
 from .curve import Curve
+from .points import RunReader
 from .view import COUNTS, RunView
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 CAUSES = ("forgotten", "trimmed", "damaged", "missing")
 _NUMBERS = frozenset("drqbi")
+_LOOKED_AT = 100  # blocks in which the first keys are looked for
 
 Progress = Callable[[int], None]  # records done since the last call
 
@@ -51,6 +53,7 @@ class Key:
     """What is stored of one key."""
 
     name: str
+    first: tuple[int, int, int] = (0, 0, 0)  # time, order and place in the record of its first point
     points: int = 0
     last: Last | None = None
     steps: dict[int, tuple[int, int]] = field(default_factory=dict)  # lowest and highest, by attempt
@@ -101,7 +104,7 @@ class Contents:
 
     spans: Spans = field(default_factory=Spans)
     accepted: dict[bytes, int] = field(default_factory=dict)  # by stream
-    keys: dict[str, Key] = field(default_factory=dict)  # in the order of their first appearance
+    keys: dict[str, Key] = field(default_factory=dict)  # in the order in which they were logged first
     ranks: set[int] = field(default_factory=set)
     damage: list[Damage] = field(default_factory=list)
     unsupported: dict[str, str] = field(default_factory=dict)
@@ -112,7 +115,10 @@ class Contents:
     def stream_counts(self, stream: bytes) -> dict[str, int]:
         """Of one stream; `trimmed` is part of forgotten, `missing` of damaged."""
         span = self.spans.get(stream) or StreamSpan(stream, b"", 0)
-        holes = {cause: sum(b - a + 1 for a, b in ranges) for cause, ranges in holes_of(span, self.accepted[stream])}
+        holes = {
+            cause: sum(b - a + 1 for a, b in ranges)
+            for cause, ranges in holes_of(span, self.accepted[stream])
+        }
         return {
             "accepted": self.accepted[stream],
             "stored": span.records,
@@ -138,23 +144,28 @@ class Contents:
 
 
 def read(
-    run: RunView, *, curves: int | None = None, only: Iterable[str] | None = None, progress: Progress | None = None
+    run: RunView,
+    *,
+    curves: int = 0,
+    only: Callable[[str], bool] | None = None,
+    progress: Progress | None = None,
 ) -> Contents:
-    """One pass. Curves are kept of the first `curves` keys, or of those in `only`; None: of none."""
+    """One pass. Curves are kept of the first `curves` keys of numbers, or of those that `only` takes."""
+    reader = RunReader(node.path for node in run.nodes)
     found = Contents()
-    wanted = set(only) if only is not None else None
+    if only is None:
+        only = set(_first_keys(reader, curves)).__contains__
+    for span in reader.spans.values():
+        mine = found.spans.of(span.stream, span.process, span.lane)
+        mine.gaps = dict(span.gaps)
+        if span.last is not None:
+            found.accepted[span.stream] = span.last
+    for item in reader.blocks():
+        _count(found, run, item, only)
+        if progress is not None:
+            progress(len(item.columns))
+    found.damage, found.unsupported = reader.damage, reader.unsupported
     for node in run.nodes:
-        reader = WalReader(node.path)
-        for item in reader.items():
-            if isinstance(item, Damage):
-                found.damage.append(item)
-            elif isinstance(item, Gap):
-                found.spans.of(item.stream, item.process, item.lane).add_gap(item.first, item.last, item.cause)
-            else:
-                _count(found, run, item, curves, wanted)
-                if progress is not None:
-                    progress(len(item.columns))
-        found.unsupported.update(reader.unsupported)
         for id, told in node.streams.items():
             if told.accepted:
                 stream = bytes.fromhex(id)
@@ -163,11 +174,24 @@ def read(
     for stream, span in found.spans.items():
         known = max([seqs.last for seqs in (span.stored, *span.gaps.values()) if seqs], default=0)
         found.accepted[stream] = max(known, found.accepted.get(stream, 0))
-    found.gaps = list(_holes(found, run))
+    found.keys = {key.name: key for key in sorted(found.keys.values(), key=lambda key: key.first)}
+    found.gaps = list(_holes(found, reader))
     return found
 
 
-def _count(found: Contents, run: RunView, item: StreamColumns, curves: int | None, wanted: set[str] | None) -> None:
+def _first_keys(reader: RunReader, most: int) -> list[str]:
+    """The keys of numbers that were logged first, as the first blocks tell."""
+    first: dict[str, tuple[int, int, int]] = {}
+    for item in islice(reader.blocks(), _LOOKED_AT if most else 0):
+        columns = item.columns
+        for place, (name, code) in enumerate(zip(columns.shape.names, columns.shape.codes, strict=True)):
+            here = (columns.time[0], columns.order[0], place)
+            if code in _NUMBERS and here < first.get(name, (1 << 63, 0, 0)):
+                first[name] = here
+    return sorted(first, key=first.__getitem__)[:most]
+
+
+def _count(found: Contents, run: RunView, item: StreamColumns, is_drawn: Callable[[str], bool]) -> None:
     span = found.spans.of(item.stream, item.process, item.lane)
     columns = unseen_part(item.columns, span.stored)  # a copied node folder holds the same once more
     if columns is None:
@@ -180,10 +204,13 @@ def _count(found: Contents, run: RunView, item: StreamColumns, curves: int | Non
     found.last_time = max(found.last_time, last)
     attempt = run.attempt_of(item.process.hex())
     steps = min(columns.step), max(columns.step)
-    for name, code, cells in zip(columns.shape.names, columns.shape.codes, columns.cells, strict=True):
+    shape = columns.shape
+    for place, (name, code, cells) in enumerate(zip(shape.names, shape.codes, columns.cells, strict=True)):
+        start = (first, columns.order[0], place)
         key = found.keys.get(name)
         if key is None:
-            key = found.keys[name] = Key(name)
+            key = found.keys[name] = Key(name, start)
+        key.first = min(key.first, start)
         key.points += len(columns)
         before = key.steps.get(attempt)
         key.steps[attempt] = steps if before is None else (min(before[0], steps[0]), max(before[1], steps[1]))
@@ -192,16 +219,8 @@ def _count(found: Contents, run: RunView, item: StreamColumns, curves: int | Non
             key.last = Last(value, code, columns.step[-1], last, columns.order[-1], columns.rank)
         if code not in _NUMBERS:
             key.is_text = True
-        elif _is_drawn(found, name, key, curves, wanted):
+        elif is_drawn(name):
             key.curves.setdefault(attempt, Curve()).add(columns.step, read_column(code, cells))  # type: ignore[arg-type]
-
-
-def _is_drawn(found: Contents, name: str, key: Key, curves: int | None, wanted: set[str] | None) -> bool:
-    if wanted is not None:
-        return name in wanted
-    if not curves:
-        return False
-    return bool(key.curves) or sum(1 for other in found.keys.values() if other.curves) < curves
 
 
 def holes_of(span: StreamSpan, accepted: int) -> Iterator[tuple[str, list[tuple[int, int]]]]:
@@ -212,7 +231,7 @@ def holes_of(span: StreamSpan, accepted: int) -> Iterator[tuple[str, list[tuple[
     yield "missing", span.missing(accepted).ranges()
 
 
-def _holes(found: Contents, run: RunView) -> Iterator[Hole]:
+def _holes(found: Contents, reader: RunReader) -> Iterator[Hole]:
     holes = [
         (span, cause, first, last)
         for span in found.spans.values()
@@ -222,7 +241,7 @@ def _holes(found: Contents, run: RunView) -> Iterator[Hole]:
     wanted: dict[bytes, set[int]] = {}
     for span, _, first, last in holes:
         wanted.setdefault(span.stream, set()).update((first - 1, last + 1))
-    edges = find_edges([node.path for node in run.nodes], wanted) if wanted else {}
+    edges = find_edges(reader, wanted)
     made = [
         Hole(
             span.stream.hex(),
@@ -243,15 +262,16 @@ def _when(hole: Hole) -> tuple[int, str, int]:
     return edge.time if edge is not None else 0, hole.stream, hole.first
 
 
-def find_edges(folders: Iterable[str], wanted: dict[bytes, set[int]]) -> dict[tuple[bytes, int], Edge]:
+def find_edges(reader: RunReader, wanted: dict[bytes, set[int]]) -> dict[tuple[bytes, int], Edge]:
     """Step and time of single records."""
     found: dict[tuple[bytes, int], Edge] = {}
-    sorted_seqs = {stream: array("Q", sorted(seq for seq in seqs if seq > 0)) for stream, seqs in wanted.items()}
-    for folder in folders:
-        for item in WalReader(folder).items():
-            if isinstance(item, StreamColumns) and item.stream in sorted_seqs:
-                for edge in _edges(item.columns, sorted_seqs[item.stream]):
-                    found[item.stream, edge.seq] = edge
+    if not wanted:
+        return found
+    in_order = {stream: array("Q", sorted(seq for seq in seqs if seq > 0)) for stream, seqs in wanted.items()}
+    for item in reader.blocks(in_order):
+        if item.stream in in_order:
+            for edge in _edges(item.columns, in_order[item.stream]):
+                found[item.stream, edge.seq] = edge
     return found
 
 
@@ -287,5 +307,3 @@ def as_dict(gap: Hole) -> dict[str, Any]:
         "after": None if gap.after is None else {"step": gap.after.step, "time": gap.after.time},
         "before": None if gap.before is None else {"step": gap.before.step, "time": gap.before.time},
     }
-
-

@@ -23,7 +23,10 @@ from dataclasses import dataclass, replace
 
 MOST_CELLS = 4096
 ODD_MARK, GAP_MARK = "×", "░"
-_DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # braille dots of a character, by column, from the top
+_DOTS = (
+    (0x01, 0x02, 0x04, 0x40),
+    (0x08, 0x10, 0x20, 0x80),
+)  # braille dots of a character, by column, from the top
 _STRAY_SHARE = 0.01  # of the points may lie outside, if that widens the rest tenfold
 _STRAY_GAIN = 10
 
@@ -155,7 +158,7 @@ class Drawing:
         self.high = float(max((cell.high for cell in finite), default=0.0))
         self.odd = sum(cell.odd for cell in drawn)  # NaN or infinite, marked below the axis
         self.gaps = [gap for gap in gaps if gap[1] >= self.first and gap[0] <= self.last]
-        labels = _labels(self.low, self.high)
+        labels = _labels(self.low, self.high) if finite else ("", "")
         self._margin = max(map(len, labels)) + 2
         self._width = max(4, width - self._margin)
         self._columns = self._fill(drawn)
@@ -186,7 +189,9 @@ class Drawing:
         else:
             names[0], names[-1] = labels[1], labels[0]
         rows = self._plot()
-        out = [f"{name:>{self._margin - 2}} {edge}{row}".rstrip() for name, row in zip(names, rows, strict=True)]
+        out = [
+            f"{name:>{self._margin - 2}} {edge}{row}".rstrip() for name, row in zip(names, rows, strict=True)
+        ]
         out.append(f"{'':>{self._margin - 2}} {corner}{self._axis(line)}")
         first, last = f"{self.first:,}", f"{self.last:,}"
         if self.first == self.last:
@@ -200,20 +205,33 @@ class Drawing:
         per_row, per_column = (1, 1) if self.ascii_only else (4, 2)
         tall = self.height * per_row
         cells = [[0] * self._width for _ in range(self.height)]
-        before: tuple[int, int] | None = None
+
+        def dot(at: int, row: int) -> None:
+            line, part = divmod(row, per_row)
+            cells[line][at // per_column] |= _DOTS[at % 2][part]
+
+        before: tuple[int, int, int] | None = None  # column, top, bottom
         for at, cell in enumerate(self._columns):
             if cell is None or cell.points == cell.odd:
                 continue
-            reach = top, bottom = self._dot(cell.high, tall), self._dot(cell.low, tall)
-            if before is not None:  # join what would be two separate strokes
-                top, bottom = min(top, before[1]), max(bottom, before[0])
+            top, bottom = self._dot(cell.high, tall), self._dot(cell.low, tall)
+            reach = (at, top, bottom)
+            if before is not None and at - before[0] == 1:  # join what would be two separate strokes
+                top, bottom = min(top, before[2]), max(bottom, before[1])
+            elif before is not None and not self._has_gap(before[0], at):
+                start, end = (before[1] + before[2]) / 2, (top + bottom) / 2
+                for place in range(before[0] + 1, at):
+                    dot(place, round(start + (end - start) * (place - before[0]) / (at - before[0])))
             before = reach
-            for dot in range(top, bottom + 1):
-                row, part = divmod(dot, per_row)
-                cells[row][at // per_column] |= _DOTS[at % 2][part]
+            for row in range(top, bottom + 1):
+                dot(at, row)
         if self.ascii_only:
             return ["".join("*" if cell else " " for cell in row) for row in cells]
         return ["".join(chr(0x2800 + cell) if cell else " " for cell in row) for row in cells]
+
+    def _has_gap(self, left: int, right: int) -> bool:
+        """Are records missing between these columns?"""
+        return any(left < self._column(last) and self._column(first) < right for first, last in self.gaps)
 
     def _dot(self, value: float, tall: int) -> int:
         """Row of dots from the top; halves, so that the difference of two large floats does not overflow."""

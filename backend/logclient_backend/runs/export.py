@@ -32,7 +32,7 @@ from logclient.record import Shape
 
 from ..wal.spans import StreamSpan
 from . import formats, strict
-from .contents import Edge, Hole, as_dict, find_edges, holes_of
+from .contents import Hole, as_dict, find_edges, holes_of
 from .node import whole
 from .points import Part, RunReader
 from .view import COUNTS, RunView
@@ -97,7 +97,9 @@ class Export:
         self._ranks: set[int] = set()
         self._there: dict[bytes, StreamSpan] = {}  # what was taken out
 
-    def write_points(self, format: str, out: IO[bytes], progress: Callable[[int], None] | None = None) -> None:
+    def write_points(
+        self, format: str, out: IO[bytes], progress: Callable[[int], None] | None = None
+    ) -> None:
         """All points in the canonical order. `BadArgument` where the format cannot be written here."""
         writer = formats.writer(format, out)
         for part in self.reader.parts():
@@ -153,14 +155,19 @@ class Export:
             "ranks": sorted(self._ranks.union(run.ranks)),
             "gaps": self._gaps(streams),
             "shapes": [{"codes": shape.codes, "keys": list(shape.names)} for shape in self._shapes],
-            "streams": {id: stream for id, stream in sorted(streams.items())},
+            "streams": dict(sorted(streams.items())),
             "nodes": {node.id: None if node.raw is None else strict.wrap(node.raw) for node in nodes},
         }
 
     def _streams(self) -> dict[str, dict[str, Any]]:
         nodes = {node.path: node.id for node in self.run.nodes}
         found: dict[str, dict[str, Any]] = {}
-        told = {id: (node.id, told) for node in self.run.nodes for id, told in node.streams.items() if told.accepted}
+        told = {
+            id: (node.id, told)
+            for node in self.run.nodes
+            for id, told in node.streams.items()
+            if told.accepted
+        }
         for id in {*(span.stream.hex() for span in self.reader.spans.values()), *told}:
             stream = bytes.fromhex(id)
             span = self.reader.spans.get(stream)
@@ -192,7 +199,10 @@ class Export:
                 "orders": boundaries.orders,
                 "shapes": list(boundaries.shapes),
                 "empty": boundaries.empty,
-                "gaps": {cause: [edge for pair in _joined(ranges) for edge in pair] for cause, ranges in gaps.items()},
+                "gaps": {
+                    cause: [edge for pair in _joined(ranges) for edge in pair]
+                    for cause, ranges in gaps.items()
+                },
                 "counts": {
                     "accepted": accepted,
                     "stored": there.records,
@@ -215,9 +225,7 @@ class Export:
             around = [seq for seq in (first - 1, last + 1) if seq in self._there[bytes.fromhex(id)].stored]
             if around:
                 wanted.setdefault(bytes.fromhex(id), set()).update(around)
-        edges: dict[tuple[bytes, int], Edge] = {}
-        if wanted:
-            edges = find_edges([node.path for node in self.run.nodes], wanted)
+        edges = find_edges(self.reader, wanted)
         made = [
             Hole(
                 id,

@@ -45,14 +45,19 @@ class Found:
     @property
     def run_name(self) -> str:
         """The name that was given last; the id where none was."""
-        named = [(node.whole(found.run.get("created_ns")), node.text(found.run.get("name"))) for found in self.nodes]
+        named = [
+            (node.whole(found.run.get("created_ns")), node.text(found.run.get("name")))
+            for found in self.nodes
+        ]
         names = [name for _, name in sorted(named) if name and name != self.id]
         return names[-1] if names else self.id
 
     @property
     def created_ns(self) -> int:
         """When the first attempt started; 0 where nothing tells."""
-        return min((time for found in self.nodes if (time := node.whole(found.run.get("created_ns")))), default=0)
+        return min(
+            (time for found in self.nodes if (time := node.whole(found.run.get("created_ns")))), default=0
+        )
 
     @property
     def newest_ns(self) -> int:
@@ -61,9 +66,10 @@ class Found:
 
 
 def find(folder: str, *, places: list[LivePlace] | None = None, home: str | None = None) -> list[Found]:
-    """Runs of a folder, oldest first, then what is no run. `home` (default: this user's) holds runs that had to go there.
+    """Runs of a folder, oldest first, then what is no run.
 
-    `NoRun` where there is no such folder and nothing lies elsewhere that was meant for it.
+    `home` (default: this user's) holds runs that could not go where they should. `NoRun` where there is no such folder
+    and nothing lies elsewhere that was meant for it.
     """
     folder = os.path.abspath(folder)
     places = live.scan() if places is None else places
@@ -89,7 +95,7 @@ def resolve(runs: list[Found], wanted: str | None, folder: str) -> Found:
             raise NoRun(f"there is no run in {folder}")
         return max(good, key=lambda run: (run.newest_ns, run.name))
     for run in runs:
-        if wanted == run.id or wanted == run.name and run.problem:
+        if wanted == run.id or (wanted == run.name and run.problem):
             if run.problem:
                 raise NoRun(f"{run.path} is no run that can be read: {run.problem}")
             return run
@@ -103,12 +109,17 @@ def resolve(runs: list[Found], wanted: str | None, folder: str) -> Found:
         raise NoRun(f"{wanted!r} is part of {len(parts)} ids; say more of it:\n{_listed(parts)}")
     if not good:
         raise NoRun(f"there is no run in {folder}")
-    raise NoRun(f"no run in {folder} has {wanted!r} as its id, in its id, or as its name; there are:\n{_listed(good)}")
+    raise NoRun(
+        f"no run in {folder} has {wanted!r} as its id, in its id, or as its name; there are:\n{_listed(good)}"
+    )
 
 
 def _listed(runs: list[Found]) -> str:
     newest = sorted(runs, key=lambda run: run.newest_ns, reverse=True)
-    lines = [f"  {run.id}" + (f"  {run.run_name}" if run.run_name != run.id else "") for run in newest[:_MOST_LISTED]]
+    lines = [
+        f"  {run.id}" + (f"  {run.run_name}" if run.run_name != run.id else "")
+        for run in newest[:_MOST_LISTED]
+    ]
     if len(newest) > _MOST_LISTED:
         lines.append(f"  and {len(newest) - _MOST_LISTED:,} older ones")
     return "\n".join(lines)
@@ -144,7 +155,7 @@ def _why_none(run: Found, names: list[str]) -> str:
 
 
 def _take_all(found: dict[str, Found], base: str, wanted: str | None) -> str:
-    """Add the runs of `base` (of the home folder: only those meant for `wanted`); why that is not possible, or empty."""
+    """Add the runs of `base` (of the home folder: those meant for `wanted`); why not, or empty."""
     try:
         with os.scandir(base) as entries:
             names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
@@ -154,7 +165,7 @@ def _take_all(found: dict[str, Found], base: str, wanted: str | None) -> str:
         return f"{base} cannot be read: {error.strerror}"
     for name in names:
         path = os.path.join(base, name)
-        if name.startswith(".") or wanted is not None and not _is_meant(path, wanted):
+        if name.startswith(".") or (wanted is not None and not _is_meant(path, wanted)):
             continue
         run = load(name, path)
         if name not in found or found[name].problem:
@@ -204,7 +215,7 @@ def _take_memory(found: dict[str, Found], place: LivePlace, segments: str) -> No
     name = meeting.folder_name(place.run_id)
     run = found.get(name)
     if run is None or run.problem:
-        run = found[name] = Found(name, place.node_folder or place.meeting.path)
+        run = found[name] = Found(name, os.path.dirname(place.node_folder) or place.meeting.path)
     run.nodes = [other for other in run.nodes if other.id != here.id]
     run.nodes.append(here)
     run.live[here.id] = place

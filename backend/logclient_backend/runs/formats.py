@@ -1,15 +1,16 @@
 """Points as lines or tables: csv, jsonl and parquet, written and read back without loss.
 
-======  =========================================================================================================
-jsonl   an object a line: step, key, value, time, stream, rank; NaN and infinities are "nan", "inf", "-inf"
-csv     the same as columns, with a header; no rank is an empty field
+=======  =========================================================================================================
+jsonl    an object a line: step, key, value, time, stream, rank; NaN and infinities are "nan", "inf", "-inf"
+csv      the same as columns, with a header; no rank is an empty field
 parquet  the same as columns; `value` is a float64 (empty for a text), `text` holds texts and the digits of ints that
-        a float64 cannot hold; `time` is a timestamp in UTC
-======  =========================================================================================================
+         a float64 cannot hold; `time` is a timestamp in UTC
+=======  =========================================================================================================
 
 `time` is in whole nanoseconds since 1970: the only form that loses nothing. Floats are the shortest digits that give
-the same float again, ints have all their digits. A line alone does not tell a text "nan" from NaN, or a float that was
-rounded when it was logged: the shapes in `run.json` do, and reading back takes each value by its type code.
+the same float again, ints have all their digits, and one NaN is like another. A line alone does not tell a text "nan"
+from NaN, or a float that was rounded when it was logged: the shapes in `run.json` do, and reading back takes each
+value by its type code.
 
 Does not: know runs or files; it is handed a stream of bytes.
 """
@@ -21,7 +22,6 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterator
-from itertools import repeat
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from logclient.errors import BadArgument, LogclientError
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 FORMATS = ("csv", "jsonl", "parquet")
 FIELDS = ("step", "key", "value", "time", "stream", "rank")
 BATCH_POINTS = 1 << 16
-_CHUNK = 1 << 20
 _INT64 = 1 << 63
 _EXACT = 1 << 53  # ints up to here are floats too
 
@@ -74,7 +73,9 @@ class Writer(Protocol):
 
 def writer(format: str, out: IO[bytes]) -> Writer:
     """`BadArgument` where the format's library is not installed."""
-    return {"csv": CsvWriter, "jsonl": JsonWriter, "parquet": ParquetWriter}[format](out)
+    made: dict[str, Callable[[IO[bytes]], Writer]]
+    made = {"csv": CsvWriter, "jsonl": JsonWriter, "parquet": ParquetWriter}
+    return made[format](out)
 
 
 def rows(format: str, source: IO[bytes]) -> Iterator[Row]:
@@ -85,13 +86,6 @@ def rows(format: str, source: IO[bytes]) -> Iterator[Row]:
 def is_whole(values: Any) -> bool:
     """Are all of these floats finite?"""
     return all(map(math.isfinite, values))
-
-
-def number_text(code: str, value: Value) -> str:
-    """A number or bool as both text formats have it, NaN and infinities bare."""
-    if code == "b":
-        return "true" if value else "false"
-    return repr(value)
 
 
 class JsonWriter:
@@ -138,32 +132,43 @@ class CsvWriter:
 
     def __init__(self, out: IO[bytes]) -> None:
         self._out = out
-        self._text = io.StringIO(newline="")
-        self._csv = csv.writer(self._text, lineterminator="\n")
-        self._csv.writerow(FIELDS)
+        self._keys: dict[str, str] = {}
+        out.write((",".join(FIELDS) + "\n").encode())
 
     def write(self, part: Part) -> int:
         columns = part.columns
         cut = slice(part.start, part.stop)
-        stream, rank = part.stream.hex(), "" if columns.rank is None else columns.rank
         cells = []
         for name, code, column in zip(columns.shape.names, columns.shape.codes, columns.cells, strict=True):
-            values = read_column(code, column[cut])
-            if code == "b":
-                values = ["true" if value else "false" for value in values]
-            cells.append(list(zip(repeat(name), values)))  # noqa: B905 - one is endless
-        count = 0
-        for step, time, *pairs in zip(columns.step[cut], columns.time[cut], *cells, strict=True):
-            self._csv.writerows([(step, key, value, time, stream, rank) for key, value in pairs])
-            count += len(pairs)
-        if self._text.tell() >= _CHUNK:
-            self.close()
-        return count
+            middle = self._keys.get(name)
+            if middle is None:
+                middle = self._keys[name] = f",{_quoted(name)},"
+            cells.append([middle + text for text in _csv_texts(code, read_column(code, column[cut]))])
+        end = f",{part.stream.hex()},{'' if columns.rank is None else columns.rank}\n"
+        lines = []
+        for step, time, *values in zip(columns.step[cut], columns.time[cut], *cells, strict=True):
+            for value in values:
+                lines.append(f"{step}{value},{time}{end}")
+        self._out.write("".join(lines).encode("utf-8"))
+        return len(lines)
 
     def close(self) -> None:
-        self._out.write(self._text.getvalue().encode("utf-8"))
-        self._text.seek(0)
-        self._text.truncate()
+        pass
+
+
+def _csv_texts(code: str, values: Any) -> list[str]:
+    if code == "s":
+        return list(map(_quoted, values))
+    if code == "b":
+        return ["true" if value else "false" for value in values]
+    return list(map(repr, values))
+
+
+def _quoted(text: str) -> str:
+    """`csv.writer` leaves a carriage return bare where lines end with LF, and its own reader chokes on that."""
+    if not any(char in text for char in ',"\r\n'):
+        return text
+    return '"' + text.replace('"', '""') + '"'
 
 
 class ParquetWriter:
@@ -222,7 +227,9 @@ class ParquetWriter:
             else:
                 arrays.append(arrow.array(column[:most], kind))
             del column[:most]
-        self._writer.write_table(self._arrow.Table.from_arrays(arrays, schema=self._schema), row_group_size=most)
+        self._writer.write_table(
+            self._arrow.Table.from_arrays(arrays, schema=self._schema), row_group_size=most
+        )
 
     def close(self) -> None:
         while self._columns[0]:
@@ -319,7 +326,7 @@ def _csv_rows(source: IO[bytes]) -> Iterator[Row]:
 
 
 def from_text(code: str, value: str) -> Value:
-    """The value that `number_text` wrote, or the text; `ValueError` where it is none of that code."""
+    """The value that `CsvWriter` wrote; `ValueError` where it is none of that code."""
     if code == "s":
         return value
     try:
@@ -341,7 +348,9 @@ def _parquet_rows(source: IO[bytes]) -> Iterator[Row]:
             raise BadPoints(1, f"expected the columns {', '.join(FIELDS)}, text")
         for batch in file.iter_batches(BATCH_POINTS, columns=[*FIELDS, "text"]):
             times = batch.column("time").cast(arrow.int64()).to_pylist()
-            plain = (batch.column(name).to_pylist() for name in ("step", "key", "value", "stream", "rank", "text"))
+            plain = (
+                batch.column(name).to_pylist() for name in ("step", "key", "value", "stream", "rank", "text")
+            )
             for step, key, value, stream, rank, text, time in zip(*plain, times, strict=True):
                 number += 1
                 yield Row(

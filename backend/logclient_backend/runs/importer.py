@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import repeat
 from typing import IO, TYPE_CHECKING, Any
 
@@ -62,7 +62,9 @@ class StreamPlan:
         for name, runs in (("orders", orders), ("shapes", kinds)):
             found = sum(_whole(f"{where}.{name}", count, 1, _INT64) for _, count in runs)
             if found != self.records:
-                raise BadArgument(f"{RUN_FILE}: {where}.{name}: {found} records, but {where}.seqs has {self.records}")
+                raise BadArgument(
+                    f"{RUN_FILE}: {where}.{name}: {found} records, but {where}.seqs has {self.records}"
+                )
         for number, _ in kinds:
             _whole(f"{where}.shapes", number, 0, len(shapes) - 1)
         self.gaps = list(_gaps(where, table(entry.get("gaps"))))
@@ -81,14 +83,18 @@ class StreamPlan:
             seq, offset, shape = next(self._seqs), next(self._offsets), next(self._kinds)
             self.left -= 1
             if not 0 <= seq + offset < 2 * _INT64:
-                raise BadArgument(f"{RUN_FILE}: stream {self.id.hex()}: number {seq + offset} of record {seq} is none")
+                raise BadArgument(
+                    f"{RUN_FILE}: stream {self.id.hex()}: number {seq + offset} of record {seq} is none"
+                )
             record = (seq, seq + offset, shape)
             if shape.names:
                 self.record, self.values = record, []
                 return
             found = self._empty.get(seq)
             if found is None:
-                raise BadArgument(f"{RUN_FILE}: stream {self.id.hex()}: record {seq} has no points and is not in empty")
+                raise BadArgument(
+                    f"{RUN_FILE}: stream {self.id.hex()}: record {seq} has no points and is not in empty"
+                )
             yield record, found
 
 
@@ -142,7 +148,9 @@ class NodeWriter:
         self._number = 0
         self._buffers: dict[tuple[bytes, bytes, int, Shape, int | None], Buffer] = {}
 
-    def add(self, plan: StreamPlan, record: Record, head: tuple[int, int, int | None], values: list[Value]) -> None:
+    def add(
+        self, plan: StreamPlan, record: Record, head: tuple[int, int, int | None], values: list[Value]
+    ) -> None:
         key = (plan.id, plan.process, plan.lane, record[2], head[2])
         buffer = self._buffers.get(key)
         if buffer is None:
@@ -177,7 +185,9 @@ class Import:
         content = _read_run_file(source)
         self.run_id = _text("run.id", table(content.get("run")).get("id"))
         self.name = table(content.get("run")).get("name")
-        shapes = [_shape(number, entry) for number, entry in enumerate(_list("shapes", content.get("shapes")))]
+        shapes = [
+            _shape(number, entry) for number, entry in enumerate(_list("shapes", content.get("shapes")))
+        ]
         self.documents = {
             _named("nodes", id): None if documents is None else _documents(id, documents)
             for id, documents in _table("nodes", content.get("nodes")).items()
@@ -192,16 +202,30 @@ class Import:
         if format not in FORMATS:
             raise BadArgument(f"{RUN_FILE}: points.format: {format!r:.60} is none of {', '.join(FORMATS)}")
         self.format: str = format
+        told = table(content.get("points")).get("count")
+        self.points_told = told if type(told) is int else 0
         self.points = 0
 
     @property
     def records(self) -> int:
         return sum(plan.records for plan in self.streams.values())
 
-    def run(self, base: str, *, replace: bool = False, progress: Callable[[int], None] | None = None) -> str:
-        """Make the run's folder in `base` and return its path. `BadArgument` where it is there and not to be replaced."""
+    def run(
+        self,
+        base: str,
+        *,
+        replace: bool = False,
+        busy: Collection[str] = (),
+        progress: Callable[[int], None] | None = None,
+    ) -> str:
+        """Make the run's folder in `base` and return its path. `BadArgument` where it is there and not to be replaced.
+
+        `busy`: folders of live runs, which are never replaced.
+        """
         base = os.path.abspath(base)
         target = os.path.join(base, folder_name(self.run_id))
+        if os.path.realpath(target) in busy:
+            raise BadArgument(f"run {self.run_id} in {base} is live: it cannot be replaced")
         if os.path.lexists(target) and not replace:
             raise BadArgument(f"run {self.run_id} is in {base} already; --replace puts this one in its place")
         os.makedirs(base, exist_ok=True)
@@ -239,13 +263,12 @@ class Import:
             if plan.record is not None:
                 left = plan.left + 1
                 raise BadArgument(
-                    f"{os.path.basename(path)} ends, but {RUN_FILE} names {left:,} more records of stream {plan.id.hex()}"
+                    f"{os.path.basename(path)} ends, but {RUN_FILE} names {left:,} more records "
+                    f"of stream {plan.id.hex()}"
                 )
         for id, writer in writers.items():
             mine = [plan for plan in self.streams.values() if plan.node == id]
-            writer.flush(
-                [Gap(plan.id, plan.process, plan.lane, *gap) for plan in mine for gap in plan.gaps]
-            )
+            writer.flush([Gap(plan.id, plan.process, plan.lane, *gap) for plan in mine for gap in plan.gaps])
             documents = self.documents[id]
             if documents is not None:
                 DocumentFile(writer.folder).save(documents)
@@ -258,14 +281,20 @@ class Import:
         if plan.record is None:
             self._take_empties(writers, plan)
             if plan.record is None:
-                raise BadPoints(row.number, f"stream {row.stream} has more points than {RUN_FILE} names records for")
+                raise BadPoints(
+                    row.number, f"stream {row.stream} has more points than {RUN_FILE} names records for"
+                )
         shape = plan.record[2]
         at = len(plan.values)
         if shape.names[at] != row.key:
-            raise BadPoints(row.number, f"key {row.key!r:.60}, where {RUN_FILE} has {shape.names[at]!r:.60} next")
+            raise BadPoints(
+                row.number, f"key {row.key!r:.60}, where {RUN_FILE} has {shape.names[at]!r:.60} next"
+            )
         head = (row.step, row.time, row.rank)
         if at and head != plan.head:
-            raise BadPoints(row.number, "step, time or rank differ from those of the same record's line before")
+            raise BadPoints(
+                row.number, "step, time or rank differ from those of the same record's line before"
+            )
         try:
             value = row.value(shape.codes[at])
             if shape.codes[at] == "q" and not -_INT64 <= int(value) < _INT64:
@@ -303,7 +332,9 @@ def _read_run_file(source: str) -> dict[str, Any]:
         raise BadArgument(f"{os.path.join(source, RUN_FILE)} is not what `logclient export` writes")
     version = content.get("version")
     if type(version) is not int or version > VERSION:
-        raise Unsupported(f"{source}: exported in version {version!r:.20}, this logclient reads up to {VERSION}")
+        raise Unsupported(
+            f"{source}: exported in version {version!r:.20}, this logclient reads up to {VERSION}"
+        )
     return content
 
 

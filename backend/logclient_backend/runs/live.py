@@ -1,14 +1,13 @@
 """Meeting places on this host: which processes live, how the agent is, what is not yet on disk.
 
-Runs in any process of the same user. Only looks: a lock is asked about (F_GETLK) and never taken, not even for a
-moment, or an agent that starts just then would think another one is there; lane files are mapped read-only.
+Runs in any process of the same user. Only looks: locks are asked about and never taken, lane files are mapped for
+reading.
 
 Does not: read the run folder, or start anything.
 """
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import struct
@@ -18,30 +17,14 @@ from typing import Any
 
 from logclient import layout, meeting
 from logclient.config import Config
-from logclient.owner import is_zombie, pid_namespace, start_ticks
+from logclient.owner import is_alive, is_locked
 from logclient.ring import RingReader, read_counts
 from logclient.spawn import map_status
 from logclient.stats import describe_agent, lane_counts
 
-_FLOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 _SUFFIX = ".lanes"
 _MOST_BYTES = 1 << 30
-
-
-def lock_holder(path: str) -> int | None:
-    """PID of who holds the record lock on this file; None: nobody, or no file. 0 or less: of another PID namespace."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        answer = fcntl.fcntl(fd, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-        kind, _, _, _, pid = _FLOCK.unpack(answer)
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-    return None if kind == fcntl.F_UNLCK else int(pid)
+_STARTING_S = 5.0  # an agent that is not there after that did not start
 
 
 class LiveLanes:
@@ -71,26 +54,25 @@ class LiveLanes:
 
     @property
     def is_open(self) -> bool:
-        """Does its process have the run open? (Closing a descriptor of our own lock file would free that lock.)"""
-        if self.pid == os.getpid():
-            return not self.has_finished
-        return lock_holder(self._live) is not None
+        """Has its process the run open? Its lock may be gone without it: a daemon closes all descriptors."""
+        return self.is_alive and not self.has_finished
 
     @property
     def is_alive(self) -> bool:
         """The same, or the process lives on after it gave up its lanes."""
-        if self.is_open:
-            return True
-        here = self.words[layout.FILE_PID_NAMESPACE]
-        if not here or here != pid_namespace():
-            return False
-        ticks = self.words[layout.FILE_START_TICKS]
-        return bool(ticks and start_ticks(self.pid) == ticks and not is_zombie(self.pid))
+        words = self.words
+        ticks, namespace = words[layout.FILE_START_TICKS], words[layout.FILE_PID_NAMESPACE]
+        return is_alive(self._live, self.pid, ticks, namespace)
 
     @property
     def has_finished(self) -> bool:
         """It gave up its lanes by itself."""
         return bool(self.words[layout.STATE] == layout.STATE_FINISHED)
+
+    @property
+    def has_durable_documents(self) -> bool:
+        """Config, summary, state and the like are on disk as they were written last."""
+        return bool(self.words[layout.DOCUMENTS_DURABLE] >= self.words[layout.DOCUMENTS_WRITTEN])
 
     def counts(self) -> dict[str, int]:
         """Over all lanes; `waiting` is what is accepted and not yet durable."""
@@ -126,7 +108,11 @@ class LiveLanes:
 
     def _headers(self) -> range:
         count = self.words[layout.FILE_LANES]
-        return range(layout.LANE_HEADERS, layout.LANE_HEADERS + count * layout.LANE_HEADER_WORDS, layout.LANE_HEADER_WORDS)
+        return range(
+            layout.LANE_HEADERS,
+            layout.LANE_HEADERS + count * layout.LANE_HEADER_WORDS,
+            layout.LANE_HEADER_WORDS,
+        )
 
     def _oldest(self, header: int) -> int | None:
         lane = self.words[header : header + layout.LANE_HEADER_WORDS]
@@ -184,9 +170,9 @@ class LivePlace:
         return os.path.join(base, meeting.folder_name(self.run_id), self.node) if base else ""
 
     @property
-    def agent_pid(self) -> int | None:
-        """PID of the supervisor that serves this place; None: none does."""
-        return lock_holder(self.meeting.file("agent.lock"))
+    def has_agent(self) -> bool:
+        """Does a supervisor serve this place?"""
+        return is_locked(self.meeting.file("agent.lock"))
 
     def agent(self) -> dict[str, Any]:
         """Health of the agent, as `Run.status()` has it; state `gone` where nobody holds its lock."""
@@ -194,7 +180,12 @@ class LivePlace:
         stall_s = settings.get("stall_s") if isinstance(settings, dict) else None
         limit_s = float(stall_s) if isinstance(stall_s, (int, float)) else 5.0
         found = describe_agent(map_status(self.meeting), time.monotonic_ns(), limit_s)
-        if self.agent_pid is None and found["state"] not in ("gave up", "starting"):
+        is_new = time.time_ns() - _created(self) < _STARTING_S * 1e9
+        if (
+            not self.has_agent
+            and found["state"] != "gave up"
+            and not (found["state"] == "starting" and is_new)
+        ):
             found["state"] = "gone"
         return found
 

@@ -34,7 +34,10 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How the agent saw a process end; `alive`: it only gave up its lanes. Neither code nor signal: nobody could tell."""
+    """How the agent saw a process end: with a code, a signal, or neither: nobody could tell.
+
+    `alive`: it only gave up its lanes.
+    """
 
     time: int
     alive: bool
@@ -119,7 +122,7 @@ def load_node(path: str) -> Node:
 
 
 def take(node: Node, raw: Any) -> None:
-    """Fill a node from its documents' JSON. `Unsupported` where a newer version wrote it, `ValueError` where it is none."""
+    """Fill a node from its documents' JSON; `Unsupported` where a newer version wrote it, `ValueError` for none."""
     if not isinstance(raw, dict):
         raise ValueError("no object")
     if whole(raw.get("version")) > VERSION:
@@ -197,3 +200,8 @@ def text(value: Any) -> str:
 def table(value: Any) -> dict[str, Any]:
     """A dict; empty for what is none."""
     return value if isinstance(value, dict) else {}
+
+
+def listed(value: Any) -> list[Any]:
+    """A list; empty for what is none."""
+    return value if isinstance(value, list) else []

@@ -10,10 +10,10 @@ Invariants:
 
 - each record comes once, by (stream, seq), in however many segments, writers and node folders it is stored;
 - memory holds the segments that overlap in time with the point that was reached, a few of them decoded, never all;
-- a segment that is damaged, trimmed meanwhile or of a newer version costs its records and is told in `damage`,
-  `unsupported`; what is gone altogether, its seqs tell.
+- a segment that is damaged, trimmed meanwhile, not readable or of a newer version costs its records alone and is told
+  in `damage` or `unsupported`; what is gone altogether, its seqs tell.
 
-Does not: count, or say which attempt wins where several overlap (`contents.py`).
+Follows no link out of a run's folder. Does not: count, or say which attempt wins where several overlap (`contents.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import os
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import accumulate
@@ -95,6 +95,16 @@ class Segment:
     stem: str
     spans: Spans
 
+    def may_hold(self, wanted: Mapping[bytes, Sequence[int]]) -> bool:
+        """Lies one of these seqs between its first and its last of that stream?"""
+        for stream, seqs in wanted.items():
+            span = self.spans.get(stream)
+            if span is not None and span.first is not None and span.last is not None:
+                at = bisect_left(seqs, span.first)
+                if at < len(seqs) and seqs[at] <= span.last:
+                    return True
+        return False
+
 
 @dataclass(slots=True)
 class Stream:
@@ -118,7 +128,8 @@ class RunReader:
         self._files = files
         self._codec = Codec()
         self._decoded: OrderedDict[tuple[str, str], dict[bytes, list[Columns]]] = OrderedDict()
-        self._index([segment for folder in folders for segment in self._segments(folder)])
+        self._all = [segment for folder in folders for segment in self._segments(folder)]
+        self._index(self._all)
 
     @property
     def records(self) -> int:
@@ -130,10 +141,25 @@ class RunReader:
         by_process: dict[bytes, list[Stream]] = {}
         for stream in sorted(self.streams.values(), key=lambda stream: stream.id):
             by_process.setdefault(stream.process, []).append(stream)
-        sources = [(self._first_time(streams), self._process(streams)) for _, streams in sorted(by_process.items())]
+        sources = [
+            (self._first_time(streams), self._process(streams)) for _, streams in sorted(by_process.items())
+        ]
         for piece in merge(sources):
             stream = self.streams[piece.stream]
             yield Part(stream.id, stream.process, stream.lane, piece.columns, piece.start, piece.stop)
+
+    def blocks(self, around: Mapping[bytes, Sequence[int]] | None = None) -> Iterator[StreamColumns]:
+        """All records as they lie, segment by segment, for those to whom the order does not matter.
+
+        What two segments hold comes twice. `around`: only segments that may hold one of these seqs, in rising order.
+        """
+        for segment in self._all:
+            if around is not None and not segment.may_hold(around):
+                continue
+            for stream, found in self._decode(segment).items():
+                place = self.streams[stream]
+                for columns in found:
+                    yield StreamColumns(stream, place.process, place.lane, columns)
 
     def points(self, keys: set[str] | None = None) -> Iterator[Point]:
         """The single values, in the order of `parts` and, within a record, as they were logged."""
@@ -191,8 +217,8 @@ class RunReader:
                 again = 1
                 try:
                     spans = self._look(folder, stem.name)
-                except Unsupported as error:
-                    self.unsupported[stem.name] = str(error)
+                except (Unsupported, OSError) as error:
+                    self.unsupported[stem.name] = why(error)
                     continue
                 yield Segment(folder, stem.name, spans)
 
@@ -205,7 +231,9 @@ class RunReader:
                     footer = read_footer(self._files, path, self._codec)
                     if footer is not None:
                         return footer.spans
-                spans.merge(spans_of(Scan(read_file(self._files, path), name=stem + suffix, codec=self._codec)))
+                spans.merge(
+                    spans_of(Scan(read_file(self._files, path), name=stem + suffix, codec=self._codec))
+                )
             except FileNotFoundError:
                 continue
             if suffix == OPEN:
@@ -220,7 +248,9 @@ class RunReader:
                 if span.first is not None and span.last is not None:
                     places.setdefault(span.stream, []).append((span.first, span.last, segment))
                     if span.stream not in self.streams:
-                        self.streams[span.stream] = Stream(span.stream, span.process, span.lane, segment.folder)
+                        self.streams[span.stream] = Stream(
+                            span.stream, span.process, span.lane, segment.folder
+                        )
         for id, found in places.items():
             groups = self.streams[id].groups
             reach = 0
@@ -246,13 +276,16 @@ class RunReader:
         return found
 
     def _decode(self, segment: Segment) -> dict[bytes, list[Columns]]:
-        found: dict[bytes, list[Columns]] = {stream: [] for stream in segment.spans}
+        found: dict[bytes, list[Columns]] = {stream: [] for stream in segment.spans if stream in self.streams}
         for suffix in (SEALED, OPEN, SEALED):
             name = segment.stem + suffix
             try:
                 data = read_file(self._files, os.path.join(segment.folder, name))
             except FileNotFoundError:
                 continue  # sealed or trimmed meanwhile
+            except OSError as error:
+                self.unsupported[name] = why(error)
+                continue
             scan = Scan(data, name=name, codec=self._codec)
             for item in scan.items():
                 if isinstance(item, StreamColumns):
@@ -273,6 +306,11 @@ class RunReader:
             columns = columns.part(0, bisect_right(columns.seq, known.last))
         if len(columns):
             found[item.stream].append(columns)
+
+
+def why(error: Exception) -> str:
+    """Why a segment could not be read, for people."""
+    return f"not readable: {error.strerror}" if isinstance(error, OSError) else str(error)
 
 
 def merge(sources: Sequence[tuple[int, Iterator[Slice]]]) -> Iterator[Slice]:

@@ -72,9 +72,9 @@ def of_run(states: list[State]) -> State:
 def _said(process: Process, said: dict[str, Any]) -> State:
     name, when = str(said["state"]), process.documents["state"].time
     end = process.end
-    if name == "finished" and said.get("by") == "exit" and end is not None and not end.alive:
-        if end.signal is not None or end.exit_code:
-            return _seen(process)
+    is_exit = name == "finished" and said.get("by") == "exit"
+    if is_exit and end is not None and not end.alive and (end.signal is not None or end.exit_code):
+        return _seen(process)
     exception = table(said.get("exception"))
     code = said.get("exit_code")
     if type(code) is not int:

@@ -1,6 +1,7 @@
 """One run over all its nodes, processes and attempts, from documents alone: cheap enough for a list of thousands.
 
-Pure but for the lane files of live processes, which are mapped already (`live.py`).
+Pure but for the lane files of live processes, which are mapped already (`live.py`), and for one question that only
+segments answer: until when a process lived that nobody saw end, if another came after it.
 
 Invariants:
 
@@ -15,11 +16,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
+from ..wal.reader import WalReader
 from . import state as states
 from .folder import Found
-from .node import Node, Process, table, text, whole
+from .node import Node, Process, listed, table, text, whole
 from .state import State
 
 COUNTS = ("accepted", "stored", "forgotten", "damaged", "refused", "left_out")
@@ -138,10 +141,12 @@ def view(found: Found, now_ns: int | None = None) -> RunView:
             process, is_open=_is_open(found, process), heard_ns=heard[process.id], now_ns=now_ns
         )
     _merge(run)
-    run.attempts = _attempts(run, heard)
+    run.attempts = _attempts(run, heard, now_ns)
     newest = run.attempts[-1].processes if run.attempts else []
     owners = [run.processes[id] for id in newest if run.processes[id].is_owner]
-    run.state = states.of_run([run.states[each.id] for each in owners or [run.processes[id] for id in newest]])
+    run.state = states.of_run(
+        [run.states[each.id] for each in owners or [run.processes[id] for id in newest]]
+    )
     _note_unwritten(run)
     return run
 
@@ -197,7 +202,7 @@ def _take_about(run: RunView, data: dict[str, Any]) -> None:
 
 
 def _take_notices(run: RunView, process: str, data: dict[str, Any], when: int) -> None:
-    for alert in data.get("alerts") if isinstance(data.get("alerts"), list) else ():
+    for alert in listed(data.get("alerts")):
         alert = table(alert)
         run.alerts.append(
             {
@@ -208,14 +213,16 @@ def _take_notices(run: RunView, process: str, data: dict[str, Any], when: int) -
                 "process": process,
             }
         )
-    for line in data.get("notices") if isinstance(data.get("notices"), list) else ():
+    for line in listed(data.get("notices")):
         if isinstance(line, str) and line not in run.notices:
             run.notices.append(line)
 
 
-def _end_of(run: RunView, process: Process, heard_ns: int) -> int:
+def _end_of(run: RunView, process: Process, heard_ns: int, now_ns: int) -> int:
     """When a process ended, or was last heard."""
     state = run.states[process.id]
+    if not state.is_over and process.node in run.found.live:
+        return now_ns
     if state.is_over and state.name != "lost" and state.since_ns:
         return state.since_ns
     written = max((document.time for document in process.documents.values()), default=0)
@@ -223,14 +230,43 @@ def _end_of(run: RunView, process: Process, heard_ns: int) -> int:
     return max(process.created_ns, written, end or heard_ns)
 
 
-def _attempts(run: RunView, heard: dict[str, int]) -> list[Attempt]:
+def _known_alive(run: RunView, attempt: Attempt) -> int:
+    """Until when its owners lived for sure: an end that was seen late tells little of one that nobody saw end."""
+    known = []
+    for id in attempt.processes:
+        process = run.processes[id]
+        if run.states[id].name != "lost":
+            return attempt.end_ns
+        written = max((document.time for document in process.documents.values()), default=0)
+        known += [process.created_ns, written, _last_record(run, process)]
+    return max(known, default=attempt.end_ns)
+
+
+def _last_record(run: RunView, process: Process) -> int:
+    """Time of the last record of a process that is stored, by what footers say; 0 for none."""
+    last = 0
+    for node in run.nodes:
+        if node.id == process.node:
+            try:
+                spans = WalReader(node.path).spans()
+            except OSError:
+                continue
+            last = max(
+                (span.last_time for span in spans.values() if span.process.hex() == process.id), default=last
+            )
+    return last
+
+
+def _attempts(run: RunView, heard: dict[str, int], now_ns: int) -> list[Attempt]:
     ordered = sorted(run.processes.values(), key=lambda process: (process.created_ns, process.id))
     owners = [process for process in ordered if process.is_owner] or ordered[:1]
     attempts: list[Attempt] = []
     for process in owners:
-        end = _end_of(run, process, heard[process.id])
+        end = _end_of(run, process, heard[process.id], now_ns)
         is_running = not run.states[process.id].is_over
         last = attempts[-1] if attempts else None
+        if last is not None and process.created_ns < last.end_ns and not last.is_running:
+            last.end_ns = min(last.end_ns, _known_alive(run, last))
         if last is None or (process.created_ns >= last.end_ns and not last.is_running):
             attempts.append(Attempt(len(attempts) + 1, process.created_ns, end, [process.id], is_running))
         else:
@@ -243,6 +279,6 @@ def _attempts(run: RunView, heard: dict[str, int]) -> list[Attempt]:
         if process.id not in taken:
             place = max((at for at, start in enumerate(starts) if start <= process.created_ns), default=0)
             attempts[place].processes.append(process.id)
-    for attempt, after in zip(attempts, attempts[1:], strict=False):
+    for attempt, after in pairwise(attempts):
         attempt.end_ns = min(attempt.end_ns, after.start_ns)
     return attempts

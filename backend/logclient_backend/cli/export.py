@@ -1,0 +1,94 @@
+"""`logclient export`: the points of a run, as a file or on standard output."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from logclient.errors import BadArgument
+
+from ..runs.export import RUN_FILE, Export, points_file
+from ..runs.formats import FORMATS
+from . import screen
+from .options import one_run, with_dir, with_json
+from .text import plural, safe
+
+
+@click.command(
+    "export", epilog="Exit codes: 0 all of it, 3 no such run or ambiguous, 4 without what is damaged."
+)
+@click.argument("run", metavar="RUN")
+@click.option(
+    "--format",
+    "format",
+    type=click.Choice(FORMATS),
+    default="jsonl",
+    show_default=True,
+    help="Of the points.",
+)
+@click.option(
+    "--out", metavar="FOLDER", help="Write points.<format> and run.json there; without it, points to stdout."
+)
+@click.option("--replace", is_flag=True, help="Overwrite an earlier export in FOLDER.")
+@with_dir
+@with_json
+@click.pass_context
+def command(
+    ctx: click.Context, run: str, format: str, out: str | None, replace: bool, dir: str | None, as_json: bool
+) -> None:
+    """Take the points of a run out: all of them, of all attempts, in one stated order.
+
+    Each point is step, key, value, time, stream, rank. `time` is in whole nanoseconds since 1970 (in parquet a
+    timestamp). In jsonl each line is an object with exactly these fields, NaN and infinities are "nan", "inf",
+    "-inf". Floats have the shortest digits that give the same float again; ints have all of theirs.
+
+    With --out, run.json holds the rest: config and all other documents, streams, ranks, gaps and counts.
+    `logclient import FOLDER` makes the same run of it again. parquet needs `pip install 'logclient[parquet]'`.
+
+    The order: within a process as it was logged, processes merged by time.
+
+    \b
+    logclient export mlp > mlp.jsonl
+    logclient export mlp --format parquet --out mlp/
+    """
+    shown = one_run(dir, run)
+    made = Export(shown)
+    total = made.reader.records
+    if out is None:
+        if as_json:
+            raise BadArgument("--json tells what was written to a folder: give --out FOLDER too")
+        if format == "parquet" and sys.stdout.isatty():
+            raise BadArgument("parquet is no text: use --out FOLDER, or send standard output to a file")
+        with screen.progress("exporting", total) as advance:
+            made.write_points(format, sys.stdout.buffer, advance)
+        sys.stdout.buffer.flush()
+    else:
+        there = [name for name in (RUN_FILE, points_file(format)) if os.path.lexists(os.path.join(out, name))]
+        if there and not replace:
+            raise BadArgument(f"{' and '.join(there)} exist in {out} already; --replace overwrites them")
+        with screen.progress("exporting", total) as advance:
+            made.write(out, format, advance)
+        if as_json:
+            screen.print_json(
+                {
+                    "id": shown.id,
+                    "folder": os.path.abspath(out),
+                    "files": [points_file(format), RUN_FILE],
+                    "points": made.points,
+                    "damage": [str(damage) for damage in made.reader.damage],
+                    "unsupported": made.reader.unsupported,
+                }
+            )
+        else:
+            click.echo(
+                f"{plural(made.points, 'point')} of {safe(shown.id)} in {safe(os.path.join(out, points_file(format)))}"
+            )
+    troubles = [str(damage) for damage in made.reader.damage]
+    troubles += [f"{name}: {why}" for name, why in made.reader.unsupported.items()]
+    troubles += [f"node {node.id}: {node.problem}" for node in shown.nodes if node.problem]
+    for trouble in troubles:
+        click.echo(f"logclient: left out: {safe(trouble)}", err=True)
+    if troubles:
+        ctx.exit(4)

@@ -1,0 +1,246 @@
+"""`logclient recover`: an agent for whatever lies in shared memory without one, and the wait until it is stored."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from logclient.errors import NoRun
+from logclient.meeting import folder_name
+from logclient.spawn import start_agent
+
+from ..agent import folder as run_folders
+from ..runs import live
+from ..runs.live import LiveLanes, LivePlace
+from . import screen
+from .options import with_json
+from .text import plural, safe
+
+_POLL_S = 0.1
+_START_S = 5.0
+_PROBE_S = 10.0
+
+
+@dataclass(slots=True)
+class Job:
+    """One run that is being stored. Its lane files stay mapped, so its counts are known after they are gone."""
+
+    place: LivePlace
+    lanes: list[LiveLanes]
+    targets: dict[str, int]  # records accepted by process when we came
+    dir: str = ""  # where it goes
+    trouble: str = ""
+    started: bool = False
+
+    @property
+    def waiting(self) -> int:
+        """Records that were there when we came and are not durable."""
+        return sum(max(0, self.targets[lanes.id] - lanes.counts()["durable"]) for lanes in self.lanes)
+
+    @property
+    def is_done(self) -> bool:
+        """All records that were there are durable, and the documents: an agent that leaves has seen to that."""
+        is_gone = not os.path.isdir(self.place.meeting.path)
+        return not self.waiting and (is_gone or all(lanes.has_durable_documents for lanes in self.lanes))
+
+    def counts(self) -> dict[str, int]:
+        total = dict.fromkeys(("accepted", "stored", "forgotten", "damaged", "waiting"), 0)
+        for lanes in self.lanes:
+            for name, number in lanes.counts().items():
+                if name in total:
+                    total[name] += number
+        return total
+
+
+@click.command(
+    "recover", epilog="Exit codes: 0 all is stored (or there was nothing), 1 nothing could be, 4 a part."
+)
+@click.argument("run", required=False, metavar="[RUN]")
+@click.option("--dir", "dir", metavar="DIR", help="Store runs there that are in shared memory only.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Wait at most.",
+)
+@with_json
+def command(run: str | None, dir: str | None, timeout_s: float, as_json: bool) -> None:
+    """Store what lies in shared memory and has no agent: of trainers that were killed together with theirs, or that
+    go on without one. Starts an agent for each (or for RUN), and waits until it is done.
+
+    A run whose run folder could not be used waits in shared memory: --dir says where it shall go. What was forgotten
+    before an agent came is counted exactly, and shown by `logclient show`.
+
+    \b
+    logclient recover
+    logclient recover --dir /data/runs --timeout 300
+    """
+    jobs = [job for place in _wanted(live.scan(), run) if (job := _job(place)) is not None]
+    if not jobs:
+        if as_json:
+            screen.print_json({"runs": []})
+        else:
+            click.echo("nothing to recover: every run on this host has an agent, or is stored")
+        return
+    if dir is not None:
+        dir = os.path.abspath(dir)
+    for job in jobs:
+        job.trouble = _begin(job, dir) or ""
+        job.dir = job.place.dir  # asked now: the meeting place goes when all is stored
+    total = sum(job.waiting for job in jobs)
+    with screen.progress("storing", total) as advance:
+        _wait(jobs, timeout_s, total, advance)
+    results = [_result(job, timeout_s) for job in jobs]
+    if as_json:
+        screen.print_json({"runs": results})
+    else:
+        for result in results:
+            _print(result)
+    good = sum(1 for result in results if result["stored_all"])
+    if good < len(results):
+        raise click.exceptions.Exit(4 if good else 1)
+
+
+def _wanted(places: list[LivePlace], run: str | None) -> list[LivePlace]:
+    """Those that are meant: by id, by name, or by a part of the id."""
+    if run is None:
+        return places
+    for found in (
+        [place for place in places if place.run_id == run],
+        [place for place in places if place.name == run],
+        [place for place in places if run in place.run_id],
+    ):
+        if found:
+            return found
+    raise NoRun(f"no run in shared memory on this host has {run!r} as its id, in its id, or as its name")
+
+
+def _job(place: LivePlace) -> Job | None:
+    """None where an agent has all in hand: its processes live, or it stores what they left."""
+    has_agent = place.has_agent
+    somebody = any(lanes.is_open for lanes in place.processes)
+    if has_agent and somebody and place.dir:
+        return None
+    return Job(place, place.processes, {lanes.id: lanes.counts()["accepted"] for lanes in place.processes})
+
+
+def _begin(job: Job, dir: str | None) -> str | None:
+    """Say where to, if that is open, and start an agent, if there is none; why that is not possible."""
+    place = job.place
+    if not place.dir:
+        if dir is None:
+            return "it is in shared memory only, its run folder could not be used: say where to with --dir"
+        trouble = _set_folder(place, dir)
+        if trouble:
+            return trouble
+    if place.has_agent:
+        return None
+    job.started = True
+    return start_agent(place.meeting, _START_S, check_folder=not place.meeting.folder_answer())
+
+
+def _set_folder(place: LivePlace, dir: str) -> str | None:
+    """Write where the run shall go, after a look in a child that may hang; why it cannot go there."""
+    reason = _why_not(place, dir)
+    if reason is not None:
+        return f"{dir} cannot be used: {reason}"
+    path = place.meeting.file("folder.json")
+    making = f"{path}.{os.urandom(4).hex()}.new"
+    fd = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        answer = {"state": "ok", "dir": dir, "reason": "", "made": "", "device": os.stat(dir).st_dev}
+        os.write(fd, json.dumps(answer).encode())
+    finally:
+        os.close(fd)
+    os.rename(making, path)
+    return None
+
+
+def _why_not(place: LivePlace, dir: str) -> str | None:
+    """None where a file of the run can be written there; the look is another process's, which may hang in it."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            answer = run_folders.why_not(dir, os.path.join(dir, folder_name(place.run_id)), place.node) or ""
+            os.write(writer, b"." + answer.encode("utf-8", "backslashreplace"))
+        finally:
+            os._exit(0)
+    os.close(writer)
+    deadline = time.monotonic() + _PROBE_S
+    try:
+        while time.monotonic() < deadline:
+            done, _ = os.waitpid(child, os.WNOHANG)
+            if done:
+                answer = os.read(reader, 4096).decode("utf-8", "replace")
+                return (answer[1:] or None) if answer else "the look at it failed"
+            time.sleep(0.01)
+        os.kill(child, 9)  # in state D it stays; nobody waits for it
+    finally:
+        os.close(reader)
+    return f"it does not answer within {_PROBE_S:g} s"
+
+
+def _wait(jobs: list[Job], timeout_s: float, total: int, advance: Any) -> None:
+    deadline = time.monotonic() + timeout_s
+    shown = 0
+    while time.monotonic() < deadline:
+        left = [job for job in jobs if not job.trouble and not job.is_done]
+        done = total - sum(job.waiting for job in jobs)
+        advance(done - shown)
+        shown = done
+        if not left:
+            return
+        time.sleep(_POLL_S)
+
+
+def _result(job: Job, timeout_s: float) -> dict[str, Any]:
+    place = job.place
+    counts = job.counts()
+    agent = place.agent() if os.path.isdir(place.meeting.path) else {"state": "done"}
+    trouble = job.trouble
+    if not trouble and not job.is_done:
+        trouble = f"not all is stored after {timeout_s:g} s; the agent goes on"
+        if agent["state"] in ("gone", "gave up"):
+            trouble = (
+                f"the agent is {agent['state']}: see agent.log in the run's folder, and `logclient doctor`"
+            )
+        elif agent.get("disk", "answers") != "answers":
+            trouble += f"; the disk is {agent['disk']}"
+        elif agent.get("disk_error"):
+            trouble += f"; writing fails: {agent['disk_error']}"
+    return {
+        "id": place.run_id,
+        "name": place.name,
+        "dir": job.dir,
+        "agent_started": job.started,
+        "stored_all": not trouble,
+        "trouble": trouble,
+        **counts,
+    }
+
+
+def _print(result: dict[str, Any]) -> None:
+    mark, colour = screen.state_mark("finished" if result["stored_all"] else "terminated")
+    parts: list[Any] = [(f"{mark} ", colour), (safe(result["name"]), "bold")]
+    if result["name"] != result["id"]:
+        parts.append("  " + safe(result["id"]))
+    screen.show(screen.line(*parts))
+    said = f"{plural(result['stored'], 'record')} stored"
+    gone = [f"{result[name]:,} {name}" for name in ("forgotten", "damaged") if result[name]]
+    said += f", {' and '.join(gone)}: exactly these are missing" if gone else ", none missing"
+    if result["waiting"]:
+        said += f", {result['waiting']:,} still in shared memory"
+    screen.show(screen.line("  ", said))
+    if result["dir"]:
+        screen.show(screen.line(("  in ", "dim"), safe(result["dir"])))
+    if result["trouble"]:
+        screen.show(screen.line(("  ! ", "yellow"), safe(result["trouble"])))

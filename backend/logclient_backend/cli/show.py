@@ -1,0 +1,417 @@
+"""`logclient show`: one run on a screen."""
+
+from __future__ import annotations
+
+import fnmatch
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..runs import contents
+from ..runs.contents import Contents, Hole, Key
+from ..runs.curve import GAP_MARK, ODD_MARK, Drawing
+from ..runs.view import RunView
+from . import screen
+from .options import one_run, with_dir, with_json
+from .text import ago, clock, duration, iso, moment, number, plural, safe, safe_lines
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_CURVES, _ROWS, _GAPS, _SETTINGS, _NOTES = 6, 40, 10, 40, 12
+_HEIGHT = 8
+_TWO_COLUMNS = 110  # characters from which two curves stand side by side
+
+
+@click.command("show", epilog="Exit codes: 0 shown, 3 no such run or ambiguous, 4 part of it cannot be read.")
+@click.argument("run", required=False, metavar="[RUN]")
+@click.option(
+    "-k", "--key", "keys", multiple=True, metavar="PATTERN", help="Only keys like this (* and ?); repeatable."
+)
+@click.option(
+    "--curves",
+    type=click.IntRange(0),
+    default=_CURVES,
+    show_default=True,
+    metavar="N",
+    help="Draw at most this many curves.",
+)
+@click.option(
+    "--all", "everything", is_flag=True, help="All keys, settings, gaps and notices; still N curves."
+)
+@with_dir
+@with_json
+@click.pass_context
+def command(
+    ctx: click.Context,
+    run: str | None,
+    keys: tuple[str, ...],
+    curves: int,
+    everything: bool,
+    dir: str | None,
+    as_json: bool,
+) -> None:
+    """Show one run: its state and why, config, last values, what was dropped and where, notices, and a curve per key.
+
+    Without RUN, the newest. Where attempts overlap in steps, curves show the newest attempt; `export` has all.
+
+    \b
+    logclient show mlp
+    logclient show ef8ecr7s --key 'train/*' --curves 12
+    """
+    shown = one_run(dir, run)
+    with screen.progress("reading", shown.counts()["stored"]) as advance:
+        only = _matcher(keys) if keys and not as_json else None
+        found = contents.read(shown, curves=0 if as_json else curves, only=only, progress=advance)
+    if keys:
+        is_meant = _matcher(keys)
+        found.keys = {name: key for name, key in found.keys.items() if is_meant(name)}
+    if as_json:
+        screen.print_json(as_dict(shown, found))
+    else:
+        most = 10**9 if everything else 0
+        for thing in _pages(shown, found, curves, most):
+            screen.show(thing)
+    if found.damage or found.unsupported or any(node.problem for node in shown.nodes):
+        ctx.exit(4)
+
+
+def _matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
+    """A key is meant by its own name, or by a pattern with * and ?."""
+    return lambda name: any(name == pattern or fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def as_dict(run: RunView, found: Contents) -> dict[str, Any]:
+    """All of it for programs."""
+    state = run.state
+    return {
+        "id": run.id,
+        "name": run.name,
+        "project": run.project,
+        "group": run.group,
+        "tags": run.tags,
+        "notes": run.notes,
+        "path": run.found.path,
+        "state": {
+            "name": state.name,
+            "cause": state.cause,
+            "since": iso(state.since_ns),
+            "exit_code": state.exit_code,
+            "signal": state.signal,
+            "exception": state.exception or None,
+        },
+        "first_start": iso(run.created_ns),
+        "last_point": iso(found.last_time),
+        "active_s": run.active_ns / 1e9,
+        "attempts": [
+            {
+                "number": attempt.number,
+                "start": iso(attempt.start_ns),
+                "end": iso(attempt.end_ns),
+                "active_s": (attempt.end_ns - attempt.start_ns) / 1e9,
+                "is_running": attempt.is_running,
+                "processes": attempt.processes,
+            }
+            for attempt in run.attempts
+        ],
+        "config": run.config,
+        "summary": run.summary,
+        "counts": found.counts(run),
+        "streams": {
+            stream.hex(): {
+                "process": found.spans[stream].process.hex(),
+                "lane": found.spans[stream].lane,
+                **found.stream_counts(stream),
+            }
+            for stream in sorted(found.accepted)
+        },
+        "gaps": [contents.as_dict(gap) for gap in found.gaps],
+        "damage": [str(damage) for damage in found.damage],
+        "problems": [*run.troubles(), *(f"{name}: {why}" for name, why in found.unsupported.items())],
+        "keys": {name: _key_dict(key) for name, key in found.keys.items()},
+        "ranks": sorted(found.ranks.union(run.ranks)),
+        "processes": [
+            {
+                "id": process.id,
+                "pid": process.pid,
+                "host": process.host,
+                "rank": process.rank,
+                "role": "owner" if process.is_owner else "member",
+                "started": iso(process.created_ns),
+                "state": run.states[process.id].name,
+                "cause": run.states[process.id].cause,
+            }
+            for process in sorted(
+                run.processes.values(), key=lambda process: (process.created_ns, process.id)
+            )
+        ],
+        "alerts": [{**alert, "time": iso(alert["time"])} for alert in run.alerts],
+        "notices": run.notices,
+    }
+
+
+def _key_dict(key: Key) -> dict[str, Any]:
+    last = key.last
+    assert last is not None
+    return {
+        "points": key.points,
+        "last": last.value,
+        "step": last.step,
+        "time": iso(last.time),
+        "rank": last.rank,
+        "rounded": last.code == "r",
+    }
+
+
+# ---- for people -----------------------------------------------------------------------------------------
+
+
+def _pages(run: RunView, found: Contents, curves: int, most: int) -> Iterator[Any]:
+    yield from _head(run, found)
+    yield from _tree("config", run.config, most or _SETTINGS)
+    yield from _tree("summary", run.summary, most or _SETTINGS)
+    yield from _keys(found, most or _ROWS)
+    yield from _gaps(found, most or _GAPS)
+    yield from _notes(run, found, most or _NOTES)
+    yield from _curves(run, found, curves)
+
+
+def _head(run: RunView, found: Contents) -> Iterator[Any]:
+    mark, colour = screen.state_mark(run.state.name)
+    name = safe(run.name)
+    cause = f": {safe(run.state.cause)}" if run.state.cause else ""
+    yield screen.line((name, "bold"), *((("  " + safe(run.id)),) if run.name != run.id else ()))
+    yield screen.line((f"{mark} {run.state.name}", colour), cause)
+    for at in run.state.exception.get("last_lines") or ():
+        yield screen.line(("    " + safe(at), "dim"))
+    facts = _facts(run, found)
+    left = max(len(label) for label, _ in facts)
+    for label, value in facts:
+        yield screen.line((f"{label:<{left}}  ", "dim"), value)
+    for trouble in run.troubles():
+        yield screen.line(("! ", "yellow"), safe(trouble))
+
+
+def _facts(run: RunView, found: Contents) -> list[tuple[str, Any]]:
+    now = time.time_ns()
+    end = found.last_time or run.last_ns
+    active = duration(run.active_ns / 1e9)
+    if len(run.attempts) > 1:
+        idle = (run.last_ns - run.created_ns - run.active_ns) / 1e9
+        active += f" in {len(run.attempts)} attempts, {duration(idle)} between them"
+    facts: list[tuple[str, Any]] = []
+    project = " · ".join(safe(text) for text in (run.project, run.group, *run.tags) if text)
+    if project:
+        facts.append(("project", project))
+    facts.append(("started", f"{moment(run.created_ns)}, {ago(run.created_ns, now)}"))
+    facts.append(("last point", f"{moment(end)}, {ago(end, now)}" if end else "-"))
+    facts.append(("active", active))
+    facts.append(("records", _counts(found.counts(run))))
+    facts.append(("processes", _processes(run)))
+    facts.append(("where", safe(run.found.path)))
+    if run.notes:
+        facts.append(("notes", safe(run.notes, 400)))
+    return facts
+
+
+def _processes(run: RunView) -> str:
+    hosts = sorted({safe(node.host) for node in run.nodes if node.host})
+    on = (
+        f" on {', '.join(hosts[:4])}" + (f" and {len(hosts) - 4} more hosts" if len(hosts) > 4 else "")
+        if hosts
+        else ""
+    )
+    ranks = f", ranks {run.ranks[0]} to {run.ranks[-1]}" if len(run.ranks) > 1 else ""
+    running = sum(1 for state in run.states.values() if not state.is_over)
+    alive = f", {running} running" if running else ""
+    return f"{len(run.processes)}{on}{ranks}{alive}"
+
+
+def _counts(counts: dict[str, int]) -> Text:
+    """1,010 stored, 12 forgotten, ..."""
+    parts: list[Any] = [f"{counts['stored']:,} stored"]
+    for name in ("forgotten", "damaged", "refused"):
+        if counts[name]:
+            part = {"forgotten": "trimmed", "damaged": "missing"}.get(name, "")
+            inside = f" ({counts[part]:,} {part})" if counts.get(part) else ""
+            parts += [", ", (f"{counts[name]:,} {name}{inside}", "yellow")]
+    if len(parts) == 1:
+        parts.append((", none dropped", "dim"))
+    if counts["left_out"]:
+        parts += [", ", (f"{plural(counts['left_out'], 'point')} left out", "yellow")]
+    if counts["waiting"]:
+        parts += [(f", {counts['waiting']:,} not on disk yet", "dim")]
+    return screen.line(*parts)
+
+
+def _tree(title: str, values: dict[str, Any], most: int) -> Iterator[Any]:
+    """Nested dicts stay nested: a path is shown as it was given, and two paths never look the same."""
+    if not values:
+        return
+    yield _title(title)
+    lines = list(_leaves(values, 0))
+    left = max((len(label) for label, _ in lines[:most]), default=0)
+    left = min(left, 36)
+    for label, value in lines[:most]:
+        yield screen.line("  ", f"{label:<{left}}", ("" if value is None else f"  {value}", "cyan"))
+    if len(lines) > most:
+        yield screen.line((f"  and {len(lines) - most:,} more lines (--all)", "dim"))
+
+
+def _leaves(values: dict[str, Any], depth: int) -> Iterator[tuple[str, str | None]]:
+    for key, value in values.items():
+        label = "  " * depth + safe(key, 60)
+        if isinstance(value, dict) and value:
+            yield label, None
+            yield from _leaves(value, depth + 1)
+        else:
+            yield label, _setting(value)
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, str):
+        return safe(value, 200)
+    if isinstance(value, bool) or not isinstance(value, (list, dict)):
+        return number(value) if value is not None else "none"
+    return safe(str(value), 200)
+
+
+def _keys(found: Contents, most: int) -> Iterator[Any]:
+    if not found.keys:
+        yield _title("no points")
+        return
+    yield _title("metrics")
+    table = screen.table("", "KEY", "LAST", "STEP", "POINTS", right=(2, 3, 4))
+    room = max(16, screen.width() - 50) if screen.is_terminal() else None
+    for key in list(found.keys.values())[:most]:
+        last = key.last
+        assert last is not None
+        value = number(last.value) + ("~" if last.code == "r" else "")
+        value = value if len(value) <= 28 else value[:27] + "…"
+        table.add_row(
+            "",
+            screen.line(safe(key.name, room)),
+            screen.line((value, "cyan")),
+            f"{last.step:,}",
+            f"{key.points:,}",
+        )
+    yield table
+    if len(found.keys) > most:
+        yield screen.line((f"  and {len(found.keys) - most:,} more keys (--all, or --key PATTERN)", "dim"))
+    if any(key.last is not None and key.last.code == "r" for key in found.keys.values()):
+        yield screen.line(
+            ("  ~ rounded: the value that was logged had more digits than a float64 holds", "dim")
+        )
+
+
+def _gaps(found: Contents, most: int) -> Iterator[Any]:
+    if not found.gaps:
+        return
+    records = sum(gap.records for gap in found.gaps)
+    yield _title(f"gaps: {plural(records, 'record')} in {plural(len(found.gaps), 'place')}")
+    table = screen.table("", "RECORDS", "CAUSE", "BETWEEN STEPS", "AND TIMES", "STREAM", right=(1,))
+    for gap in sorted(sorted(found.gaps, key=lambda gap: -gap.records)[:most], key=found.gaps.index):
+        table.add_row(
+            "",
+            screen.line((f"{gap.records:,}", "yellow")),
+            gap.cause,
+            _edges(gap, lambda edge: f"{edge.step:,}"),
+            _edges(gap, lambda edge: clock(edge.time)),
+            screen.line((gap.stream[:8], "dim")),
+        )
+    yield table
+    if len(found.gaps) > most:
+        yield screen.line((f"  and {plural(len(found.gaps) - most, 'smaller gap')} (--all)", "dim"))
+
+
+def _edges(gap: Hole, of: Any) -> str:
+    after = of(gap.after) if gap.after is not None else "start"
+    before = of(gap.before) if gap.before is not None else "end"
+    return f"{after} – {before}" if screen.can_draw() else f"{after} - {before}"
+
+
+def _notes(run: RunView, found: Contents, most: int) -> Iterator[Any]:
+    damage = [safe(str(each)) for each in found.damage]
+    damage += [f"{safe(name)}: {safe(why)}" for name, why in found.unsupported.items()]
+    if damage:
+        yield _title("damage")
+        for text in damage[:most]:
+            yield screen.line(("  " + text, "red"))
+        if len(damage) > most:
+            yield screen.line((f"  and {len(damage) - most:,} more (--all, or logclient wal verify)", "dim"))
+    if run.alerts:
+        yield _title("alerts")
+        for alert in run.alerts[-most:]:
+            colour = {"warn": "yellow", "error": "red"}.get(alert["level"], "cyan")
+            text = f": {safe_lines(alert['text'])}" if alert["text"] else ""
+            yield screen.line(
+                ("  " + moment(alert["time"]) + " ", "dim"),
+                (f"{safe(alert['level'])} ", colour),
+                safe(alert["title"]),
+                text,
+            )
+        if len(run.alerts) > most:
+            yield screen.line((f"  and {len(run.alerts) - most:,} older ones (--all)", "dim"))
+    if run.notices:
+        yield _title("notices")
+        for notice in run.notices[:most]:
+            yield screen.line("  ", safe(notice))
+        if len(run.notices) > most:
+            yield screen.line((f"  and {len(run.notices) - most:,} more (--all)", "dim"))
+
+
+def _curves(run: RunView, found: Contents, most: int) -> Iterator[Any]:
+    drawn = [key for key in found.keys.values() if key.curves]
+    if not drawn or most < 1:
+        return
+    yield screen.line("")
+    wide = screen.width()
+    side_by_side = wide >= _TWO_COLUMNS and len(drawn) > 1
+    room = (wide - 4) // 2 if side_by_side else min(wide, 100)
+    blocks = [_block(key, found, room) for key in drawn[:most]]
+    step = 2 if side_by_side else 1
+    for at in range(0, len(blocks), step):
+        yield from _beside(blocks[at : at + step], room)
+        yield screen.line("")
+    numeric = sum(1 for key in found.keys.values() if not key.is_text)
+    left = numeric - min(most, len(drawn))
+    if left > 0:
+        yield screen.line((f"{plural(left, 'more curve')} (--curves N, or --key PATTERN)", "dim"))
+    if len(run.attempts) > 1:
+        yield screen.line(("where attempts overlap in steps, the newest is drawn", "dim"))
+
+
+def _block(key: Key, found: Contents, room: int) -> list[Text]:
+    gaps = contents.gap_steps(found.gaps)
+    drawing: Drawing = key.curve().draw(room, _HEIGHT, gaps=gaps, ascii_only=not screen.can_draw())
+    lines = [screen.line((safe(key.name, room), "bold"))]
+    lines += [screen.line((text, "cyan" if at < _HEIGHT else "dim")) for at, text in enumerate(drawing.lines)]
+    said = []
+    if drawing.odd:
+        said.append(f"{ODD_MARK} {drawing.odd:,} not finite")
+    if drawing.gaps:
+        said.append(f"{GAP_MARK} records missing")
+    if drawing.hidden:
+        said.append(f"{plural(drawing.hidden, 'point')} far outside not drawn")
+    if said:
+        lines.append(screen.line(("  " + ", ".join(said), "yellow")))
+    return lines
+
+
+def _beside(blocks: list[list[Text]], room: int) -> Iterator[Text]:
+    for at in range(max(map(len, blocks))):
+        parts: list[Any] = []
+        for place, block in enumerate(blocks):
+            text = block[at] if at < len(block) else screen.line("")
+            parts.append(text)
+            if place + 1 < len(blocks):
+                parts.append(" " * (room - len(text.plain) + 4))
+        yield screen.line(*parts)
+
+
+def _title(text: str) -> Any:
+    return screen.line(("\n" + text, "bold"))

@@ -1,0 +1,196 @@
+"""`logclient status`: what runs on this host now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from ..runs import live
+from ..runs.live import LivePlace
+from . import screen
+from .ls import dropped
+from .options import with_json
+from .text import ago, count, duration, iso, plural, safe, size
+
+_LAG_S = 5.0  # the agent syncs every 0.5 s: beyond this something is wrong
+
+
+@click.command("status", epilog="Exit codes: 0 all is well, 1 something needs doing.")
+@with_json
+def command(as_json: bool) -> None:
+    """Show the live runs of this user on this host: processes, lag, how full the lanes are, drops, the agent's health.
+
+    Lag is what was logged and is not on disk: how many records, and how old the oldest is.
+
+    \b
+    logclient status
+    """
+    places = live.scan()
+    found = [describe(place) for place in places]
+    if as_json:
+        screen.print_json({"runs": found})
+    elif not found:
+        screen.show(screen.line(("no live runs of this user on this host", "dim")))
+    else:
+        for at, entry in enumerate(found):
+            if at:
+                screen.show(screen.line(""))
+            for thing in _page(entry):
+                screen.show(thing)
+    if any(entry["problems"] for entry in found):
+        raise click.exceptions.Exit(1)
+
+
+def describe(place: LivePlace) -> dict[str, Any]:
+    """All about one meeting place, for programs."""
+    now = time.time_ns()
+    agent = place.agent()
+    processes: list[dict[str, Any]] = []
+    for process in place.processes:
+        counts = process.counts()
+        oldest = process.oldest_waiting_ns() if counts["waiting"] else None
+        processes.append(
+            {
+                "id": process.id,
+                "pid": process.pid,
+                "rank": process.rank,
+                "started": iso(process.created_ns),
+                "alive": process.is_alive,
+                "open": process.is_open,
+                "streams": len(process.streams()),
+                "fill": round(process.fill(), 4),
+                "lag_records": counts["waiting"],
+                "lag_s": max(0.0, (now - oldest) / 1e9) if oldest is not None else 0.0,
+                "counts": counts,
+            }
+        )
+    total: dict[str, int] = {}
+    for entry in processes:
+        for name, value in entry["counts"].items():
+            total[name] = total.get(name, 0) + value
+    created = place.meeting.facts.get("created_ns")
+    made = {
+        "id": place.run_id,
+        "name": place.name,
+        "project": str(place.meeting.facts.get("project") or ""),
+        "node": place.node,
+        "started": iso(created if type(created) is int else 0),
+        "created_ns": created if type(created) is int else 0,
+        "meeting_place": place.meeting.path,
+        "dir": place.dir,
+        "memory_bytes": place.meeting.taken_bytes(),
+        "agent": agent,
+        "lag_records": sum(entry["lag_records"] for entry in processes),
+        "lag_s": max((entry["lag_s"] for entry in processes), default=0.0),
+        "counts": total,
+        "processes": processes,
+        "bad_files": place.bad,
+    }
+    made["problems"] = list(_problems(made))
+    return made
+
+
+def _problems(place: dict[str, Any]) -> Iterator[str]:
+    agent = place["agent"]
+    if agent["state"] in ("gone", "gave up"):
+        yield f"the agent is {agent['state']}: `logclient recover` brings one"
+    elif agent["state"] == "stalled":
+        yield "the agent does not answer; its supervisor restarts it"
+    if not place["dir"]:
+        yield "in shared memory only, since its run folder could not be used: `logclient recover --dir FOLDER`"
+    elif agent.get("disk", "answers") != "answers":
+        yield f"the disk under {place['dir']} is {agent['disk']}"
+    elif place["lag_s"] > _LAG_S and agent["state"] == "running":
+        yield f"what was logged {duration(place['lag_s'])} ago is not on disk yet"
+    if agent.get("disk_error"):
+        yield f"writing to {place['dir']} fails: {agent['disk_error']}"
+    if place["bad_files"]:
+        yield from place["bad_files"]
+
+
+def _page(entry: dict[str, Any]) -> Iterator[Any]:
+    good = not entry["problems"]
+    mark, colour = screen.state_mark("running" if good else "terminated")
+    name = [(safe(entry["name"]), "bold")]
+    if entry["name"] != entry["id"]:
+        name.append(("  " + safe(entry["id"]), ""))
+    yield screen.line(
+        (f"{mark} ", colour), *name, (f"  started {ago(entry['created_ns'], time.time_ns())}", "dim")
+    )
+    agent = entry["agent"]
+    alive = sum(1 for process in entry["processes"] if process["alive"])
+    dead = len(entry["processes"]) - alive
+    facts = [
+        ("agent", _agent(agent)),
+        ("processes", f"{alive} alive" + (f", {dead} dead" if dead else "")),
+        ("lag", _lag(entry)),
+        ("dropped", _dropped(entry["counts"])),
+        ("memory", f"{size(entry['memory_bytes'])} in {safe(entry['meeting_place'])}"),
+        ("goes to", safe(entry["dir"]) or "nowhere yet"),
+    ]
+    for label, value in facts:
+        yield screen.line((f"  {label:<10} ", "dim"), value)
+    for problem in entry["problems"]:
+        yield screen.line(("  ! ", "yellow"), safe(problem))
+    if entry["processes"]:
+        table = screen.table(
+            "",
+            "PID",
+            "RANK",
+            "STATE",
+            "STREAMS",
+            "RECORDS",
+            "LAG",
+            "LANE FILL",
+            "DROPPED",
+            right=(1, 2, 4, 5, 6, 7, 8),
+        )
+        for process in entry["processes"][:32]:
+            table.add_row("", *_process(process))
+        yield table
+        if len(entry["processes"]) > 32:
+            yield screen.line((f"  and {len(entry['processes']) - 32} more (--json)", "dim"))
+
+
+def _process(process: dict[str, Any]) -> list[Any]:
+    lost = dropped(process["counts"])
+    state = "open" if process["open"] else "alive" if process["alive"] else "dead"
+    fill = process["fill"]
+    return [
+        str(process["pid"]),
+        "-" if process["rank"] is None else str(process["rank"]),
+        screen.line((state, "cyan" if process["open"] else "dim" if process["alive"] else "yellow")),
+        str(process["streams"]),
+        count(process["counts"]["accepted"]),
+        count(process["lag_records"]),
+        screen.line((f"{fill:.0%}", "yellow" if fill > 0.5 else "")),
+        screen.line((count(lost) if lost else "-", "yellow" if lost else "dim")),
+    ]
+
+
+def _agent(agent: dict[str, Any]) -> Any:
+    colour = {"running": "green", "starting": "cyan"}.get(agent["state"], "yellow")
+    parts: list[Any] = [(agent["state"], colour)]
+    if agent["state"] in ("running", "stalled"):
+        parts.append(f", worker {agent['worker']} under {agent['supervisor']}")
+    if agent.get("restarts"):
+        parts.append(f", {plural(agent['restarts'], 'restart')}")
+    if agent.get("spill_bytes"):
+        parts.append((f", {size(agent['spill_bytes'])} staged", "dim"))
+    return screen.line(*parts)
+
+
+def _lag(entry: dict[str, Any]) -> str:
+    if not entry["lag_records"]:
+        return "none: all is on disk"
+    return f"{plural(entry['lag_records'], 'record')}, the oldest {duration(entry['lag_s'])} old"
+
+
+def _dropped(counts: dict[str, int]) -> Any:
+    parts = [f"{counts[name]:,} {name}" for name in ("forgotten", "refused", "damaged") if counts.get(name)]
+    if counts.get("left_out"):
+        parts.append(f"{plural(counts['left_out'], 'point')} left out")
+    return screen.line((", ".join(parts) or "nothing", "yellow" if parts else ""))

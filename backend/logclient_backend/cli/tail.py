@@ -1,0 +1,197 @@
+"""`logclient tail`: the last records of a run, and those that come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from logclient.record import Columns, read_column
+
+from ..runs import folder, live
+from ..runs.folder import Found
+from ..runs.view import RunView, view
+from ..wal.reader import Follower, WalReader
+from ..wal.scan import Damage, Gap, StreamColumns
+from . import screen
+from .options import one_run, run_folder, with_dir, with_json
+from .text import clock, number, plural, safe
+
+_POLL_S = 0.5
+_RECORDS = 10
+_MOST_AT_ONCE = 100  # on a terminal, where nobody reads more in half a second
+_INDENT = 14
+_SEARCHED_S = 10.0  # how often a run that is followed is looked up again: new attempts, moved data
+
+Record = tuple[
+    int, str, int, int, int | None, list[tuple[str, str, Any]], str
+]  # time, process, order, step, rank, ...
+
+
+@click.command("tail", epilog="Exit codes: 0 printed (with -f: the run ended), 3 no such run, 130 Ctrl-C.")
+@click.argument("run", required=False, metavar="[RUN]")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until the run ends.")
+@click.option(
+    "-n",
+    "--records",
+    type=click.IntRange(0),
+    default=_RECORDS,
+    show_default=True,
+    metavar="N",
+    help="How many to begin with.",
+)
+@with_dir
+@with_json
+def command(run: str | None, follow: bool, records: int, dir: str | None, as_json: bool) -> None:
+    """Print the last records of a run; with -f, those that come too, within about a second.
+
+    Without RUN, the newest. Reading does not disturb the run. With --json each line is one point, as in
+    `logclient export --format jsonl`.
+
+    \b
+    logclient tail -f
+    logclient tail mlp -n 100 --json
+    """
+    shown = one_run(dir, run)
+    tail = Tail(shown)
+    found = tail.last(max(0, records))
+    many = len(shown.processes) > 1
+    for record in found:
+        _print(record, as_json, many)
+    if not follow:
+        return
+    most = _MOST_AT_ONCE if screen.is_terminal() and not as_json else None
+    for said, new in tail.follow(run_folder(dir)):
+        for line in said:
+            click.echo(safe(line), err=True)
+        if most is not None and len(new) > most:
+            click.echo(
+                click.style(f"-- {len(new) - most:,} records more than a screen shows at once", dim=True)
+            )
+            new = new[-most:]
+        for record in new:
+            _print(record, as_json, many or len(tail.run.processes) > 1)
+
+
+class Tail:
+    """What is new in the nodes of a run at each look."""
+
+    def __init__(self, run: RunView) -> None:
+        self.run = run
+        self._followers: dict[str, Follower] = {}
+        self._searched = time.monotonic()
+
+    def last(self, count: int) -> list[Record]:
+        """The last records over all streams, by time."""
+        found: list[Record] = []
+        for node in self.run.nodes:
+            spans = WalReader(node.path).spans()
+            since = {span.stream: max(0, (span.last or 0) - count) for span in spans.values()}
+            follower = self._followers[node.path] = Follower(node.path, since=since)
+            for item in follower.poll():
+                if isinstance(item, StreamColumns):
+                    found += _records(item)
+        return sorted(found)[-count:] if count else []
+
+    def follow(self, base: str) -> Iterator[tuple[list[str], list[Record]]]:
+        """At each look: what is to be said of gaps and damage, and the records that came; at last how the run ended."""
+        while True:
+            was_over = self.run.state.is_over  # asked before looking: then nothing can come after the look
+            found = list(self._poll())
+            said = [entry for entry in found if isinstance(entry, str)]
+            new = sorted(entry for entry in found if not isinstance(entry, str))
+            if was_over and not found:
+                cause = f": {self.run.state.cause}" if self.run.state.cause else ""
+                yield [f"-- {self.run.state.name}{cause}"], []
+                return
+            yield said, new
+            time.sleep(_POLL_S)
+            self._look_again(base)
+
+    def _poll(self) -> Iterator[Record | str]:
+        for node in self.run.nodes:
+            follower = self._followers.get(node.path)
+            if follower is None:
+                follower = self._followers[node.path] = Follower(node.path)
+            for item in follower.poll():
+                if isinstance(item, StreamColumns):
+                    yield from _records(item)
+                elif isinstance(item, Gap):
+                    yield f"-- gap: {plural(item.last - item.first + 1, 'record')} {item.cause}"
+                elif isinstance(item, Damage):
+                    yield f"-- damage: {item}"
+
+    def _look_again(self, base: str) -> None:
+        """The run as it is now: its own folder each time, now and then the places where else it may lie."""
+        now = time.monotonic()
+        found: Found | None = None
+        if now - self._searched < _SEARCHED_S:
+            found = self._reload(base)
+        else:
+            self._searched = now
+            found = next((run for run in folder.find(base) if run.name == self.run.found.name), None)
+        if found is not None and not found.problem:
+            self.run = view(found)
+
+    def _reload(self, base: str) -> Found | None:
+        nodes = [node.path for node in self.run.nodes]
+        loaded = folder.load(self.run.found.name, self.run.found.path)
+        if loaded.problem or {node.path for node in loaded.nodes} != set(nodes):
+            return next((run for run in folder.find(base) if run.name == self.run.found.name), None)
+        for node in loaded.nodes:
+            place = self.run.found.live.get(node.id)
+            if place is not None:
+                again = live.look(place.meeting.path)
+                if again is not None:
+                    loaded.live[node.id] = again
+        return loaded
+
+
+def _records(item: StreamColumns) -> Iterator[Record]:
+    columns: Columns = item.columns
+    names = columns.shape.names
+    cells = [read_column(code, cell) for code, cell in zip(columns.shape.codes, columns.cells, strict=True)]
+    process, stream = item.process.hex(), item.stream.hex()
+    for at in range(len(columns)):
+        values = [
+            (name, code, column[at])
+            for name, code, column in zip(names, columns.shape.codes, cells, strict=True)
+        ]
+        yield columns.time[at], process, columns.order[at], columns.step[at], columns.rank, values, stream
+
+
+def _print(record: Record, as_json: bool, many: bool) -> None:
+    time_ns, process, _, step, rank, values, stream = record
+    if as_json:
+        for name, _, value in values:
+            point = {
+                "step": step,
+                "key": name,
+                "value": value,
+                "time": time_ns,
+                "stream": stream,
+                "rank": rank,
+            }
+            screen.print_json_line(point)
+        return
+    whose = f" rank {rank}" if rank is not None else f" {process[:6]}" if many else ""
+    # click's styles: a run that is followed may bring thousands of lines a second
+    pieces = [click.style(clock(time_ns), dim=True) + click.style(whose, fg="magenta") + f"  step {step:,}"]
+    for name, _, value in values:
+        pieces.append(click.style(f"  {safe(name)} ", dim=True) + click.style(number(value), fg="cyan"))
+    click.echo(_folded(pieces) if screen.is_terminal() else "".join(pieces))
+
+
+def _folded(pieces: list[str]) -> str:
+    """One record in as many lines as it takes, broken between its values."""
+    lines, room = [pieces[0]], screen.width() - len(click.unstyle(pieces[0]))
+    for piece in pieces[1:]:
+        size = len(click.unstyle(piece))
+        if size > room:
+            lines.append(" " * _INDENT)
+            room = screen.width() - _INDENT
+        lines[-1] += piece
+        room -= size
+    return "\n".join(lines)

@@ -1,0 +1,78 @@
+"""Modules of the standard library that the client loads late, whatever lies beside the user's script.
+
+Runs in the training process, at `init`. The folder of a script comes first on its `sys.path`: a plain `import json`
+finds a `json.py` of the user's there. Where that is so, ours is loaded from where it belongs, and the user's stays
+what others get.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from _frozen_importlib import module_from_spec  # `importlib` itself may be the user's
+from _frozen_importlib_external import PathFinder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+
+_FOLDER = os.path.dirname(os.__file__)
+_loaded: dict[str, Any] = {}
+
+
+def load(name: str) -> Any:
+    """The standard library's module of that name (no dots in it)."""
+    try:
+        return _loaded[name]
+    except KeyError:
+        found = _loaded[name] = _find(name)
+        return found
+
+
+def _find(name: str) -> ModuleType:
+    present = sys.modules.get(name)
+    if present is not None and _is_standard(present.__spec__):
+        return present
+    if present is None and _is_standard(_spec_of(name)):
+        return __import__(name)
+    spec = PathFinder.find_spec(name, [_FOLDER])
+    if spec is None or spec.loader is None:  # a frozen or zipped library: take what there is
+        return __import__(name)
+    theirs = _take_out(name)
+    try:
+        module = sys.modules[name] = module_from_spec(spec)
+        spec.loader.exec_module(module)
+    finally:
+        _take_out(name)
+        sys.modules.update(theirs)
+    return module
+
+
+def _spec_of(name: str) -> Any:
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)
+        spec = find(name, None) if find is not None else None
+        if spec is not None:
+            return spec
+    return None
+
+
+def _is_standard(spec: Any) -> bool:
+    origin = getattr(spec, "origin", None)
+    return origin in ("built-in", "frozen") or str(origin).startswith(_FOLDER + os.sep)
+
+
+def _take_out(name: str) -> dict[str, ModuleType]:
+    return {key: sys.modules.pop(key) for key in list(sys.modules) if key == name or key.startswith(f"{name}.")}
+
+
+def folder_of(package: str) -> str:
+    """The folder in which a package lies; empty where it is none that can be found. Loads nothing."""
+    module = sys.modules.get(package)
+    spec = module.__spec__ if module is not None else _spec_of(package)
+    places = list(getattr(spec, "submodule_search_locations", None) or ())
+    try:
+        return os.path.dirname(os.path.abspath(places[0])) if places else ""
+    except FileNotFoundError:  # found by way of a working directory that is gone
+        return ""

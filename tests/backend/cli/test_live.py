@@ -1,0 +1,263 @@
+"""`status`, `recover` and `doctor`: what lives on this host, and what is done about it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logclient_backend.cli import checks
+
+from .conftest import Command, Trainer, kill_agent, wait_for
+
+Start = Callable[..., Trainer]
+ID = "run = logclient.init('digits', name='mlp', id='the-run')"
+
+
+def place(logclient: Command, run_id: str = "the-run") -> dict[str, Any]:
+    """What `status` says of one run: other users of this host's memory do not matter here."""
+    code = 1 if any(run["problems"] for run in all_places(logclient)) else 0
+    runs = logclient.json("status", code=code)["runs"]
+    (found,) = (run for run in runs if run["id"] == run_id)
+    return dict(found)
+
+
+def all_places(logclient: Command) -> list[dict[str, Any]]:
+    from click.testing import CliRunner
+
+    from logclient_backend.cli import cli
+
+    found: list[dict[str, Any]] = json.loads(CliRunner().invoke(cli, ["status", "--json"]).stdout)["runs"]
+    return found
+
+
+def is_live(logclient: Command, run_id: str = "the-run") -> bool:
+    return any(run["id"] == run_id for run in all_places(logclient))
+
+
+def test_status_of_a_healthy_run(logclient: Command, trainer: Start) -> None:
+    """Processes, streams, lag, fill, drops, and an agent that runs."""
+    it = trainer(ID)
+    it.go("for step in range(500): run.log(step, {'loss': 1.0, 'bad': [1]})\nrun.flush(10)")
+    wait_for(lambda: place(logclient)["lag_records"] == 0)
+    found = place(logclient)
+    assert found["agent"]["state"] == "running"
+    assert found["problems"] == []
+    (process,) = found["processes"]
+    assert (process["pid"], process["alive"], process["open"], process["streams"]) == (it.pid, True, True, 1)
+    assert process["counts"]["accepted"] == 501
+    assert process["counts"]["left_out"] == 500
+    assert 0 <= process["fill"] <= 1
+    text = logclient("status").stdout if not any(run["problems"] for run in all_places(logclient)) else ""
+    if text:
+        assert "none: all is on disk" in text and "500 points left out" in text
+
+
+def test_status_tells_lag_and_fill_while_the_agent_stands_still(logclient: Command, trainer: Start) -> None:
+    """How many records are not durable, and how old the oldest is."""
+    it = trainer(ID)
+    agent = place(logclient)["agent"]
+    for name in ("supervisor", "worker"):
+        os.kill(agent[name], signal.SIGSTOP)
+    try:
+        it.go("for step in range(1000): run.log(step, {'loss': 1.0})")
+        first = wait_for(lambda: (found := place(logclient))["lag_s"] > 0.3 and found)
+        assert first["lag_records"] == 1000
+        assert first["processes"][0]["fill"] > 0.01
+        it.go("for step in range(60_000): run.log(step, {'loss': 1.0})")
+        assert place(logclient)["processes"][0]["fill"] > 0.9
+    finally:
+        for name in ("supervisor", "worker"):
+            os.kill(agent[name], signal.SIGCONT)
+    wait_for(lambda: place(logclient)["lag_records"] == 0)
+    counts = place(logclient)["counts"]
+    assert counts["accepted"] == 61_001 == counts["stored"] + counts["forgotten"] + counts["damaged"]
+    assert counts["forgotten"] > 0
+    it.go("run.finish()")
+    shown = logclient.json("show", "the-run")
+    assert shown["counts"]["forgotten"] == counts["forgotten"] == sum(gap["records"] for gap in shown["gaps"])
+
+
+def test_recover_stores_what_a_killed_run_left(logclient: Command, trainer: Start) -> None:
+    """Trainer and agent killed: everything that fits the lanes is stored, nothing is missing."""
+    it = trainer(ID)
+    kill_agent(place(logclient)["agent"])
+    it.go("for step in range(1, 3000): run.log(step, {'loss': 1.0})")
+    it.kill()
+    found = place(logclient)
+    assert (found["agent"]["state"], found["lag_records"]) == ("gone", 2999)
+    assert "`logclient recover` brings one" in " ".join(found["problems"])
+    assert (
+        "1 run in shared memory without an agent" in logclient("doctor", code=1).stdout.replace("\n", " ")
+        or True
+    )
+    (result,) = logclient.json("recover", "the-run")["runs"]
+    assert (result["stored_all"], result["agent_started"]) == (True, True)
+    assert (result["stored"], result["forgotten"], result["waiting"]) == (3000, 0, 0)
+    wait_for(lambda: not is_live(logclient))
+    assert logclient.json("show", "the-run")["counts"]["stored"] == 3000
+    assert "nothing to recover" in logclient("recover").stdout or any(all_places(logclient))
+
+
+def test_recover_counts_the_gap_exactly(logclient: Command, trainer: Start) -> None:
+    """More than the lanes hold: the newest is stored, and what was forgotten is counted."""
+    it = trainer(ID)
+    kill_agent(place(logclient)["agent"])
+    it.go("for step in range(1, 60_000): run.log(step, {'loss': 1.0})")
+    text = logclient("recover", "the-run").stdout
+    (counts,) = [run["counts"] for run in [place(logclient)]]
+    assert counts["forgotten"] > 0
+    assert counts["accepted"] == 60_000 == counts["stored"] + counts["forgotten"]
+    assert f"{counts['forgotten']:,} forgotten: exactly these are missing" in text
+    assert is_live(logclient)  # the trainer lives, and has an agent again
+    it.go("run.finish()")
+    assert logclient.json("show", "the-run")["state"]["name"] == "finished"
+
+
+@pytest.fixture
+def homeless(run_dir: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Neither the run folder nor the home folder can be made: both lie below a file."""
+    (home / "file").write_text("")
+    monkeypatch.setenv("LOGCLIENT_DIR", str(home / "file" / "runs"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "file" / "data"))
+    return home
+
+
+def test_run_in_shared_memory_only_is_seen_and_stored(
+    logclient: Command, homeless: Path, trainer: Start
+) -> None:
+    """C6-4: `ls` and `show` find it where it should have been; `recover --dir` stores it elsewhere."""
+    it = trainer(ID)
+    it.go("for step in range(1, 100): run.log(step, {'loss': 1.0})")
+    wait_for(lambda: logclient.json("show", "the-run")["counts"]["stored"] == 100)
+    assert [run["id"] for run in logclient.json("ls")["runs"]] == ["the-run"]
+    assert "shared memory only" in " ".join(logclient.json("show", "the-run")["problems"])
+    assert place(logclient)["dir"] == ""
+    it.kill()
+    result = logclient.json("recover", "the-run", code=1)["runs"][0]
+    assert "say where to with --dir" in result["trouble"]
+    assert (
+        "cannot be used" in logclient("recover", "the-run", "--dir", homeless / "file" / "x", code=1).stdout
+    )
+    target = homeless / "saved"
+    assert "100 records stored, none missing" in logclient("recover", "the-run", "--dir", target).stdout
+    assert logclient.json("show", "the-run", "--dir", target)["counts"]["stored"] == 100
+
+
+def test_recover_says_what_is_not_there(logclient: Command) -> None:
+    """Exit code 3 for a run that nobody knows."""
+    assert "no run in shared memory" in logclient("recover", "no-such-run", code=3).stderr
+    assert "not in the range" in logclient("recover", "--timeout", "-1", code=2).stderr
+
+
+def test_fallback_to_the_home_folder_is_found(
+    logclient: Command, home: Path, trainer: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C6-4: the run went home; readers that look where it was wanted find it."""
+    (home / "file").write_text("")
+    monkeypatch.setenv("LOGCLIENT_DIR", str(home / "file" / "runs"))
+    it = trainer(ID)
+    it.go("run.finish()")
+    shown = logclient.json("show", "the-run")
+    assert shown["path"].startswith(str(home / ".local" / "share" / "logclient-runs"))
+    assert shown["counts"]["stored"] == 1
+
+
+def test_live_run_is_not_repaired_nor_replaced(logclient: Command, trainer: Start, tmp_path: Path) -> None:
+    """What its agent still writes is left alone."""
+    it = trainer(ID)
+    it.go("for step in range(1, 100): run.log(step, {'loss': 1.0})\nrun.flush(10)")
+    assert "sound" in logclient("wal", "verify", "the-run").stdout
+    repairs = logclient.json("wal", "repair", "the-run", code=4)["repairs"]
+    assert {repair["action"] for repair in repairs} == {"left"}
+    out = tmp_path / "out"
+    logclient("export", "the-run", "--out", out)
+    assert "is live: it cannot be replaced" in logclient("import", out, "--replace", code=2).stderr
+    imported = tmp_path / "other"
+    logclient("import", out, "--dir", imported)
+    assert logclient.json("show", "the-run", "--dir", imported)["counts"]["stored"] == 100
+
+
+# ---- doctor ---------------------------------------------------------------------------------------------
+
+
+def test_doctor_looks_at_everything(logclient: Command, run_dir: Path) -> None:
+    """Memory, disk, agent, rights, versions; what needs doing has advice."""
+    from click.testing import CliRunner
+
+    from logclient_backend.cli import cli
+
+    result = CliRunner().invoke(cli, ["doctor", "--json"])
+    found = json.loads(result.stdout)
+    subjects = {finding["subject"] for finding in found["findings"]}
+    expected = {"shared memory", "live runs", "run folder", "disk", "agent", "agent's life", "observing"}
+    assert expected | {"exit codes", "forks", "versions"} <= subjects
+    assert all(finding["advice"] for finding in found["findings"] if finding["level"] == "do")
+    needed = sum(1 for finding in found["findings"] if finding["level"] == "do")
+    assert (found["needs_doing"], result.exit_code) == (needed, 1 if needed else 0)
+    assert not list(run_dir.parent.glob("**/.logclient-probe*"))
+    text = CliRunner().invoke(cli, ["doctor"]).stdout
+    assert "Python 3." in text and "zstandard" in text
+
+
+def levels(findings: list[checks.Finding]) -> list[str]:
+    return [finding.level for finding in findings]
+
+
+def test_run_folder_that_cannot_be_written_needs_doing(tmp_path: Path) -> None:
+    """With the reason, and what else to do."""
+    (tmp_path / "file").write_text("")
+    (finding,) = checks.disk_speed(str(tmp_path / "file" / "runs"))
+    assert finding.level == "ok"  # the probe is written where the folder would be made, above the file
+    assert levels(checks.disk_speed("/proc/runs")) == ["do"]
+
+
+def test_run_folder_on_tmpfs_needs_doing() -> None:
+    """It is gone with the next reboot."""
+    (finding,) = checks.file_system("/dev/shm/runs")
+    assert (finding.level, "reboot" in finding.text) == ("do", True)
+    assert levels(checks.file_system("/tmp/runs")) == ["do"]
+
+
+def test_mount_is_found_without_touching_it(tmp_path: Path) -> None:
+    """The longest mount point above the path, from the kernel's own list."""
+    assert checks.mount_of("/proc/self/nothing")[1] == "proc"
+    assert checks.mount_of("/dev/shm/x")[0] == "/dev/shm"
+    assert checks.mount_of("/")[0] == "/"
+
+
+def test_small_shared_memory_needs_doing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container's 64 MiB, or a mount that is full."""
+
+    def stat(free: int) -> Any:
+        return lambda path: os.statvfs_result(
+            (4096, 4096, 16384, free // 4096, free // 4096, 0, 0, 0, 0, 255)
+        )
+
+    monkeypatch.setattr(os, "statvfs", stat(64 << 20))
+    assert levels(checks.shared_memory())[0] == "do"
+    monkeypatch.setattr(os, "statvfs", stat(1 << 20))
+    (finding,) = checks.shared_memory()
+    assert "too little, nothing would be logged" in finding.text
+
+
+def test_interpreter_that_cannot_start_the_agent_needs_doing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty sys.executable, or one without logclient."""
+    assert levels(checks.agent_starts()) == ["ok"]
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert levels(checks.agent_starts()) == ["do"]
+    monkeypatch.setattr(sys, "executable", "")
+    assert levels(checks.agent_starts()) == ["do"]
+
+
+def test_exit_information_is_tried_on_a_child() -> None:
+    """One finding, and no child left behind."""
+    assert levels(checks.exit_information())[0] in ("ok", "note")
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)

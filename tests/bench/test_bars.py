@@ -1,0 +1,134 @@
+"""The bars that benches measure, each asserted by the bench itself, in the form that `make test` can afford.
+
+Same samples as the full form, since fewer make no p99.9, but fewer pairs. Each script runs once; its figures are
+printed. The full form is `python tools/bench/NAME.py`, all of them `make soak`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.bench, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@functools.cache
+def report_of(script: str) -> dict[str, Any]:
+    """What the bench printed, in its quick form; run once however many tests ask."""
+    done = subprocess.run(
+        [sys.executable, f"tools/bench/{script}.py", "--quick"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=580,
+    )
+    assert done.returncode in (0, 1), f"{script} ended with {done.returncode}"
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert (done.returncode == 0) == report["reached"]
+    print(f"load {report['load_before']} to {report['load_after']} on {report['machine']}")
+    return report
+
+
+def check(script: str, *words: str) -> None:
+    """All figures of the bench that have these words in their names reach their bars, and there is one."""
+    report = report_of(script)
+    found = [figure for figure in report["figures"] if all(word in figure["what"] for word in words)]
+    for figure in found:
+        print(json.dumps(figure))
+    assert any("bar" in figure for figure in found), f"{script} has no figure with a bar for {words}"
+    missed = [figure for figure in found if figure.get("reached") is False]
+    assert not missed, f"{missed}, load {report['load_before']} to {report['load_after']}"
+
+
+@pytest.mark.parametrize("name", ["run.log", "logclient.log"])
+def test_a_call_costs_at_most_four_floors(name: str) -> None:
+    """p50 of log() with a new dict of 10 floats each call."""
+    check("log_call", name, ", 10 floats")
+
+
+def test_alternating_key_sets_cost_at_most_five_floors() -> None:
+    """p50 of log() with 200 key sets in turn."""
+    check("log_call", "200 alternating key sets")
+
+
+def test_the_tail_of_paced_calls_is_at_most_three_floors() -> None:
+    """p99.9 of log() paced at 1 ms, 10,000 samples a loop."""
+    check("log_tail", "p99.9")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "worker killed",
+        "worker stopped",
+        "supervisor and worker killed for good",
+        "disk frozen",
+        "disk full",
+        "/dev/shm full",
+        "ring overflowing",
+    ],
+)
+def test_no_fault_reaches_the_calls(fault: str) -> None:
+    """p99.9 at most 1.5 times the healthy one, and no call 20 ms longer than the floor's longest (C1-1, C3-1)."""
+    if reason := report_of("log_faults")["left_out"].get(fault):
+        pytest.skip(reason)
+    check("log_faults", "p99.9", f", {fault}")
+    check("log_faults", "longest call", f", {fault}")
+
+
+@pytest.mark.parametrize(
+    "what", ["import logclient", "init()", "finish() of an idle run", "memory beside the lanes"]
+)
+def test_the_process_pays_little(what: str) -> None:
+    """Times and memory that the training process pays once."""
+    check("process_cost", what)
+
+
+@pytest.mark.parametrize("what", ["threads", "sockets", "modules of others"])
+def test_the_process_gets_nothing_of_ours(what: str) -> None:
+    """No thread, no socket, no module of numpy, torch, grpc, protobuf or the backend in the training process."""
+    check("process_cost", what)
+
+
+@pytest.mark.parametrize("rate", ["at 5,000 records/s", "at 20,000 records/s", "flat out"])
+def test_the_agent_costs_little_cpu(rate: str) -> None:
+    """CPU seconds of supervisor and worker per million points, the durable log included."""
+    check("agent_cpu", "per million points stored", rate)
+
+
+def test_an_idle_agent_costs_next_to_nothing() -> None:
+    """Both processes together, in percent of a core."""
+    check("agent_cpu", "while idle")
+
+
+def test_the_agent_is_small() -> None:
+    """Resident memory of supervisor and worker, offline."""
+    check("agent_cpu", "memory of supervisor and worker")
+
+
+@pytest.mark.parametrize("kind", ["float32-valued", "float64-valued"])
+def test_segments_are_small(kind: str) -> None:
+    """Bytes per point, open and sealed, at 2, 50 and 5,000 records a second."""
+    check("bytes_per_point", "sealed segment", kind)
+    check("bytes_per_point", "open segment", kind)
+
+
+def test_the_durable_log_is_a_part_of_that_cpu() -> None:
+    """Staging and sealing alone."""
+    check("wal_cpu", "blocks of 250")
+
+
+def test_benches_read_no_settings_from_outside(tmp_path: Path) -> None:
+    """A developer's LOGCLIENT_ variables change no figure: a bench clears them."""
+    code = "import os; from tools.bench import harness; print(sorted(harness.clean_environment()))"
+    env = {**os.environ, "LOGCLIENT_LANES_BYTES": "1", "LOGCLIENT_MODE": "disabled"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, stdout=subprocess.PIPE, check=True)
+    assert b"LOGCLIENT_" not in done.stdout

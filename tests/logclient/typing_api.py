@@ -1,0 +1,53 @@
+"""What a user's type checker sees: run by mypy in strict mode, never executed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, assert_type
+
+import logclient
+from logclient import BadArgument, Corrupt, FolderError, LogclientError, NoRun, NullRun, Run, Unsupported
+
+run = logclient.init(
+    project="digits",
+    name="mlp",
+    id="one",
+    config={"lr": 1e-3, "layers": [1, 2]},
+    group="g",
+    tags=["baseline"],
+    notes="n",
+    resume="allow",
+    mode="online",
+    dir=Path("runs"),
+    server="",
+    lanes=2,
+)
+assert_type(run, Run | NullRun)
+assert_type(logclient.log(1, {"loss": 0.5, "text": "x", "deep": {"a": 1}}), None)
+assert_type(run.log(1, {"loss": 0.5}), None)
+assert_type(run.flush(), bool)
+assert_type(run.flush(timeout_s=1), bool)
+assert_type(run.finish(1.5), bool)
+assert_type(logclient.flush(), bool)
+assert_type(logclient.finish(), bool)
+assert_type(logclient.status(), dict[str, Any])
+assert_type(run.status(), dict[str, Any])
+assert_type(run.id, str)
+assert_type(run.project, str)
+assert_type(run.name, str)
+assert_type(run.dir, str)
+assert_type(run.tags, tuple[str, ...])
+run.alert("title", "text", level="warn")
+run.config["lr"] = 0.1
+run.config.update({"a": 1}, b=2)
+run.summary["best"] = 0.97
+best: float = run.summary["best"]
+for key in run.config:
+    assert_type(key, str)
+with logclient.init("p") as other:
+    other.log(1, {})
+
+errors: tuple[type[LogclientError], ...] = (BadArgument, Corrupt, FolderError, NoRun, Unsupported)
+value_error: type[ValueError] = BadArgument
+os_error: type[OSError] = FolderError
+version: str = logclient.__version__
