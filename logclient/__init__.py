@@ -15,6 +15,7 @@ public interface.
 
 from __future__ import annotations
 
+from . import foreign
 from .errors import BadArgument, Corrupt, FolderError, LogclientError, NoRun, Unsupported
 from .null import NullRun
 from .run import Run
@@ -71,7 +72,15 @@ def init(
     global _run
     from .start import start
 
-    given = {"name": name, "run_id": id, "group": group, "resume": resume, "mode": mode, "dir": dir, "server": server}
+    given = {
+        "name": name,
+        "run_id": id,
+        "group": group,
+        "resume": resume,
+        "mode": mode,
+        "dir": dir,
+        "server": server,
+    }
     _run = start(project, config=config, tags=tags, notes=notes, given={**given, **settings})
     return _run
 
@@ -107,6 +116,8 @@ def _current() -> Run | NullRun:
 
         try:
             _run = attach_to_parent() or _stray
-        except Exception:  # noqa: BLE001 - log() never raises
-            _run = _stray
+        except Exception as error:
+            if not foreign.is_own(error):
+                raise
+            _run = _stray  # log() never raises
     return _run

@@ -51,7 +51,8 @@ def identity(fd: int) -> tuple[int, int]:
 class Mapped(mmap.mmap):
     """A mapped file whose end closes nobody else's descriptor.
 
-    `mmap` duplicates the descriptor, keeps the number, and closes it in the end (since 3.13 it need not).
+    `mmap` duplicates the descriptor, keeps the number, and closes it in the end (since 3.13 it need not). Who is done
+    with it says so by `let_go`. Not by a finalizer: what a user's signal handler raises in one is swallowed.
     """
 
     _number: int | None = None
@@ -67,9 +68,12 @@ class Mapped(mmap.mmap):
         self._number = next(iter(_numbers(wanted) - before), None)
         return self
 
-    def __del__(self) -> None:
+    def let_go(self) -> None:
+        """The last reference may go from now on; where the number is somebody else's by now, it never does."""
         if self._number is not None and identity(self._number) != self._identity:
-            os.register_at_fork(after_in_parent=self.__len__)  # kept until the very end, when all files are flushed
+            # kept until the very end, when all files are flushed
+            os.register_at_fork(after_in_parent=self.__len__)
+        self._number = None
 
 
 def _numbers(wanted: tuple[int, int]) -> set[int]:

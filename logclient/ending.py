@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import sys
 
+from . import spawn
+from .stats import tell
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -30,7 +33,11 @@ def state_of(error: BaseException | None) -> dict[str, Any]:
         code = error.code
         if code is None or code == 0:
             return {"state": "finished", "exit_code": 0}
-        return {"state": "failed", "exit_code": code if type(code) is int else 1, "exception": describe(error)}
+        return {
+            "state": "failed",
+            "exit_code": code if type(code) is int else 1,
+            "exception": describe(error),
+        }
     if isinstance(error, KeyboardInterrupt):
         return {"state": "terminated", "signal": 2}
     return {"state": "failed", "exception": describe(error)}
@@ -67,8 +74,17 @@ def patience_s(state: dict[str, Any], full_s: float) -> float:
     return min(full_s, INTERRUPTED_S) if state.get("state") == "terminated" else full_s
 
 
+def say_goodbye(run: Run, done: bool, timeout_s: float, deadline: float) -> None:
+    """The line at finish, for whom it reaches without waiting; a file, whose disk may be frozen, is the agent's job."""
+    answer = run._folder or run._place.folder_answer()
+    line = goodbye(run, answer, done, timeout_s)
+    # what was made durable just now says that this disk answers
+    if not tell(line, on_device=answer.get("device", 0) if done else 0) and run._has_teller:
+        spawn.say(run._place, line, deadline)
+
+
 def goodbye(run: Run, answer: dict[str, Any], done: bool, timeout_s: float) -> str:
-    """The line at finish: where the run is, or what is not yet there and which command sees to it; what was lost."""
+    """Where the run is, or what is not yet there and which command sees to it; what was lost."""
     status = run.status()
     if done and answer.get("state") != "fallback":
         line = f"run {run.name} ({run.id}) is in {run.dir}"

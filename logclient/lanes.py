@@ -49,10 +49,10 @@ class Lanes:
         "_all",
         "_closed",
         "_lost_references",
-        "_map",
         "_misses",
         "blocks",
         "first",
+        "map",
         "mem",
         "others",
         "path",
@@ -70,8 +70,8 @@ class Lanes:
         fd = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(fd, 0, total_bytes)
-            self._map = Mapped(fd, total_bytes, mmap.MAP_SHARED | mmap.MAP_POPULATE)
-            self.mem = memoryview(self._map)
+            self.map = Mapped(fd, total_bytes, mmap.MAP_SHARED | mmap.MAP_POPULATE)
+            self.mem = memoryview(self.map)
             self.words = self.mem.cast("Q")
             _lay_out(self.words, total_bytes, count, self.process, rank)
         except BaseException:

@@ -10,6 +10,7 @@ Runs in the training process at `init`, and in the agent and the command line, w
         <process>.lanes  <process>.live     one pair per process incarnation
         <process>.<kind>.<n>.block          a document larger than its slot
         <writer>-<number>.wal               segments that are not yet on disk
+        say                                 a line for standard error, where that is a file
 
 Invariants: `run.json` is written once, whole, by whoever made the folder; there is no handshake.
 """
@@ -33,6 +34,7 @@ SHARE = 8  # a run takes at most 1/8 of what is free: data loaders need that mou
 LANES_FLOOR = 256 << 10
 _LEAST_FREE = SHARE * (LANES_FLOOR + (32 << 10))  # one process with the floor, and our small files
 _ATTEMPTS = 8
+SAY = "say"  # file with a line that the agent shall write to standard error
 
 
 class Meeting:
@@ -88,8 +90,10 @@ class Meeting:
         aside = os.path.join(os.path.dirname(self.path), f".gone-{os.urandom(6).hex()}")
         try:
             _remove(self.path, lambda name: name.startswith(stem))
+            if _has_lanes(self.path):
+                return
             os.rename(self.path, aside)  # from here on nobody can come in by this path
-            if any(name.removesuffix(".new").endswith(".lanes") for name in os.listdir(aside)):
+            if _has_lanes(aside):
                 os.rename(aside, self.path)
                 return
             _remove(aside, lambda name: True)
@@ -238,6 +242,10 @@ def _make_in(place: str, folder: str, facts: dict[str, Any]) -> Meeting:
         os.path.join(path, "run.json"), json.dumps(facts).encode()
     )  # last: it shows the place to others
     return read(path) or Meeting(path, facts)
+
+
+def _has_lanes(folder: str) -> bool:
+    return any(name.removesuffix(".new").endswith(".lanes") for name in os.listdir(folder))
 
 
 def _remove(folder: str, wanted: Callable[[str], bool]) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from _signal import SIG_BLOCK, SIG_SETMASK, pthread_sigmask, valid_signals
+from _signal import SIG_BLOCK, SIG_SETMASK, pthread_sigmask, valid_signals  # type: ignore[import-not-found]
 
 from . import stdlib
 
@@ -28,7 +28,9 @@ _WAIT_FOR_ALL = 0x40000000  # linux/wait.h: __WALL
 _STACK_BYTES = 256 << 10
 
 
-def start(words: list[str], *, dropped: Iterable[str], added: dict[str, str], end: str, keep_stderr_as: int = 0) -> bool:
+def start(
+    words: list[str], *, dropped: Iterable[str], added: dict[str, str], end: str, keep_stderr_as: int = 0
+) -> bool:
     """Start the program with null streams; False where that is impossible, and nothing was done.
 
     Its environment is ours less `dropped` plus `added`. When it has ended, the file `end` holds a line with its

@@ -157,10 +157,8 @@ class RingWriter:
             room = end + min(_FORGET_AHEAD * size, ring >> 6)  # a few at a time: the next calls need not look
             while room - head > ring and head < tail:
                 frame = cells[(head % ring) >> 3] & LENGTH_MASK
-                if (
-                    frame < 8 or frame & 7 or frame > tail - head
-                ):  # damaged: where the next one starts is unknown
-                    frame = tail - head
+                if frame < 8 or frame & 7 or frame > tail - head:
+                    frame = tail - head  # damaged: where the next one starts is unknown
                 head += frame
         if not self._mark[0]:
             raise Forked

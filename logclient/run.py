@@ -33,7 +33,7 @@ from .facts import Facts
 from .owner import ForkMark, LiveLock
 from .ring import Forked, read_counts
 from .shapes import Encoder, TooLargeRecord
-from .stats import Counters, Notices, describe_agent, lane_counts, tell
+from .stats import Counters, Notices, describe_agent, lane_counts
 from .values import LeftOut, convert
 
 TYPE_CHECKING = False
@@ -64,6 +64,7 @@ class Run:
         self._forking: dict[int, object] = {}  # process -> the call that makes its lanes
         self._trouble = ""  # why this process has no lanes
         self._folder: dict[str, Any] = {}  # what `init` heard about the run folder
+        self._has_teller = False  # the agent writes lines for us where standard error is a file
         self._counters = Counters()
         self._closed = ""  # why log() refuses, once it does
         self._alerts: list[dict[str, Any]] = []
@@ -318,11 +319,19 @@ class Run:
             self._documents = None
         if self._lanes is not None:
             self._lanes.detach()
-            self._lanes = None
         if self._live is not None:
             self._live.forget()
             self._live = None
+        self._release_maps()
+        self._lanes = self._status = None
         self._first = []
+
+    def _release_maps(self) -> None:
+        """Nobody touches them from now on, or the interpreter is about to end: see `descriptors.Mapped`."""
+        if self._lanes is not None:
+            self._lanes.map.let_go()
+        if self._status is not None:
+            self._status.obj.let_go()  # type: ignore[attr-defined]
 
     def __reduce__(self) -> tuple[Any, ...]:
         from .start import attach
@@ -491,7 +500,7 @@ class Run:
             self._leave_parent()
             self._mark[0] = 1
             return True
-        from .ending import goodbye, patience_s
+        from .ending import patience_s, say_goodbye
 
         timeout_s = patience_s(state, self._settings.finish_timeout_s) if timeout_s is None else timeout_s
         deadline = time.monotonic() + timeout_s
@@ -499,11 +508,10 @@ class Run:
             self._close_lanes(min(deadline, time.monotonic() + 1.0))
             if self._is_owner:
                 self._write("state", state)
-            self._is_durable = done = self.flush(max(0.0, deadline - time.monotonic()))
+            left = deadline - time.monotonic()
+            self._is_durable = done = self.flush(max(0.0, left - self._has_teller * min(0.3, 0.3 * left)))
             if self._is_owner and not self._settings.quiet:
-                answer = self._folder or self._place.folder_answer()
-                line = goodbye(self, answer, done, timeout_s)
-                tell(line, on_device=answer.get("device", 0) if done else 0)
+                say_goodbye(self, done, timeout_s, deadline)
         finally:  # Ctrl-C while it waits: the agent goes on with what is there
             self._let_go()
         return done
@@ -526,7 +534,10 @@ class Run:
             self._lanes.detach()  # a thread that is still inside log() is refused
             self._last_counts = lane_counts(self._lanes.words)
             self._lanes.words[layout.STATE] = layout.STATE_FINISHED
+        known = None if self._status is None else memoryview(bytes(self._status)).cast("Q")
+        self._release_maps()
         self._lanes = self._documents = self._encoder = None
+        self._status = known  # what was heard of the agent last
         self._counters.detach()
         if self._live is not None:
             self._live.release()
@@ -547,9 +558,3 @@ def _short(value: object) -> str:
         return f"of {value.bit_length()} bits"
     text = repr(value[:80]) if type(value) in (str, bytes) else repr(value)  # type: ignore[index]
     return text if len(text) <= 80 else text[:77] + "..."
-
-
-def detach_in_child(runs: list[Run]) -> None:
-    """At-fork hook: a call that the fork interrupted must not go on writing to the parent's lanes."""
-    for run in runs:
-        run._leave_parent()

@@ -15,11 +15,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-from _signal import valid_signals  # `signal` is 2 ms of import
+from _signal import valid_signals  # type: ignore[import-not-found]  # `signal` is 2 ms of import
 
 from . import config, layout, orphan
 from .descriptors import Mapped
-from .meeting import Meeting
+from .meeting import SAY, Meeting
 from .owner import is_locked
 from .stats import terminal_device
 from .stdlib import folder_of
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.002
 _TOLD_WAIT_S = 0.5
+_SAID_WAIT_S = 0.6  # the supervisor looks twice in that time
 _TERMINAL = 3  # where the launcher finds standard error
 
 
@@ -46,25 +47,27 @@ def start_agent(
     answer: str = "any.answer",
     resume: str = "allow",
     strict: bool = False,
-    quiet: bool = True,
+    tell: bool = False,
 ) -> str | None:
     """Start an agent for this meeting place; None, or why that did not work in time.
 
     With `check_folder` its launcher looks at the run folder first (`resume`, `strict`: as the user wants it), leaves
-    what it found in the file `answer` of the meeting place, and writes where the run goes to standard error where
-    that is a file: its disk may be frozen, too. There is no agent where the answer says that the run must not start.
+    what it found in the file `answer` of the meeting place, and where asked to `tell` writes where the run goes into
+    the file that is standard error: its disk may be frozen, too. There is no agent where the answer says that the run
+    must not start.
     """
     if not sys.executable:
         return "sys.executable is empty: no agent can be started; records stay in shared memory"
-    command = [sys.executable, "-P", "-m", "logclient_backend", "agent", meeting.path, f"--trainer={os.getpid()}"]
+    command = [sys.executable, "-P", "-m", "logclient_backend", "agent", meeting.path]
+    command.append(f"--trainer={os.getpid()}")
+    deadline = time.monotonic() + timeout_s
     terminal = 0
     if check_folder:
-        command += [f"--answer={answer}", f"--resume={resume}"]
+        command += [f"--answer={answer}", f"--until={deadline:.3f}", f"--resume={resume}"]
         command += ["--strict"] if strict else []
-        if not quiet and terminal_device() and os.get_inheritable(2):
+        if tell:
             command.append("--tell")
             terminal = _TERMINAL
-    deadline = time.monotonic() + timeout_s
     dropped, added = config.agent_changes(_our_folders(), _users_folders())
     end = meeting.file(f"{os.urandom(8).hex()}.end")
     try:
@@ -76,6 +79,8 @@ def start_agent(
         return f"{sys.executable} cannot be started ({error.strerror}); records stay in shared memory"
     if code is None:
         return f"the agent did not start within {timeout_s:g} s: a disk may be frozen; try `logclient doctor`"
+    if code in (126, 127):  # the shell's words for it
+        return f"{sys.executable} cannot be started; records stay in shared memory"
     return f"the agent's launcher ended with {code}: try `logclient doctor`" if code else None
 
 
@@ -118,11 +123,31 @@ def _spawn(command: list[str], dropped: tuple[str, ...], added: dict[str, str], 
         return os.posix_spawn(command[0], command, environment, setpgroup=0, **how)
 
 
+def is_file_to_tell() -> bool:
+    """Is standard error a file, and handed on to what we start?"""
+    return terminal_device() != 0 and os.get_inheritable(2)
+
+
+def say(meeting: Meeting, line: str, deadline: float) -> None:
+    """Have the agent, which was started with `tell`, write a line into the file that is standard error."""
+    path = meeting.file(SAY)
+    try:
+        with open(f"{path}.new", "wb") as file:
+            file.write(f"logclient: {line}\n".encode("utf-8", "backslashreplace"))
+        os.rename(f"{path}.new", path)
+    except OSError:
+        return
+    deadline = min(deadline, time.monotonic() + _SAID_WAIT_S)
+    while os.path.exists(path) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+
+
 def tell_in_file(line: str) -> None:
     """Write a line to standard error where that is a file, by a process that may hang in its disk."""
     if not terminal_device() or not sys.executable:
         return
-    command = [sys.executable, "-ISc", "import os, sys; os.write(3, sys.argv[1].encode())", f"logclient: {line}\n"]
+    code = "import os, sys; os.write(3, sys.argv[1].encode())"
+    command = [sys.executable, "-ISc", code, f"logclient: {line}\n"]
     try:
         _wait_for_child(_spawn(command, (), {}, _TERMINAL), time.monotonic() + _TOLD_WAIT_S)
     except OSError:
@@ -150,11 +175,15 @@ def _our_folders() -> list[str]:
     folders: list[str] = []
     for name in ("logclient", "logclient_backend"):
         folder = folder_of(name)
-        if folder and os.path.basename(folder) not in ("site-packages", "dist-packages") and folder not in folders:
+        if (
+            folder
+            and os.path.basename(folder) not in ("site-packages", "dist-packages")
+            and folder not in folders
+        ):
             folders.append(folder)
     return folders
 
 
 def _users_folders() -> list[str]:
-    """Where the user's program finds its modules: what the agent needs may be there alone. The script's own come last."""
+    """Where the user's program finds modules: what the agent needs may be there alone. The script's own come last."""
     return [path for path in sys.path[1:] + sys.path[:1] if isinstance(path, str) and os.path.isabs(path)]

@@ -19,8 +19,8 @@ from .ending import at_exit, patience_s  # now, not at exit: the disk that it li
 from .errors import BadArgument, FolderError, LogclientError
 from .null import NullRun
 from .owner import is_locked
-from .run import Run, detach_in_child
-from .stats import tell, terminal_device
+from .run import Run
+from .stats import tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -165,7 +165,6 @@ def _keep(run: Run) -> None:
     global _hooked
     if not _hooked:
         atexit.register(_at_exit)
-        os.register_at_fork(after_in_child=_in_child)
         _hooked = True
     _open[run._place.path] = run
 
@@ -180,27 +179,24 @@ def forget(run: Run) -> None:
         settings.hand_on(f"{os.getpid()}:{others[-1]._place.path}" if others else None)
 
 
-def _in_child() -> None:
-    detach_in_child(list(_open.values()))
-
-
 def _at_exit() -> None:
     state, begun = at_exit(), time.monotonic()
     for run in list(_open.values()):
         if run._is_owner and run._pid == os.getpid():
             patience = patience_s(state, run._settings.finish_timeout_s)
             try:
-                run._end(
-                    state, max(0.0, begun + patience - time.monotonic())
-                )  # all runs together wait as long as one
+                # all runs together wait as long as one
+                run._end(state, max(0.0, begun + patience - time.monotonic()))
             except KeyboardInterrupt:
                 pass  # asked not to wait: the agent goes on with what is there
+        else:
+            run._release_maps()
 
 
 def _start_agent(run: Run, place: meeting.Meeting, chosen: Config) -> None:
     """Bring an agent to the meeting place, and hear what the run folder is like."""
     strict = chosen.folder_errors == "raise"
-    is_file = terminal_device() != 0
+    in_file = not chosen.quiet and spawn.is_file_to_tell()
     trouble = None
     if spawn.agent_lives(place):
         answer = place.folder_answer()
@@ -213,9 +209,10 @@ def _start_agent(run: Run, place: meeting.Meeting, chosen: Config) -> None:
             answer=name,
             resume=chosen.resume if chosen.run_id else "allow",
             strict=strict,
-            quiet=chosen.quiet,
+            tell=in_file,
         )
         answer = place.take_answer(name)
+        run._has_teller = in_file
     state, reason = answer.get("state", ""), answer.get("reason", "")
     if state in ("exists", "missing"):
         _abandon(run, place)
@@ -227,14 +224,11 @@ def _start_agent(run: Run, place: meeting.Meeting, chosen: Config) -> None:
         raise FolderError(f"run folder {place.dir} cannot be used: {reason}")
     run._folder = answer
     line = place.where_it_goes(answer)
-    if trouble:
-        run._notices.once("agent", trouble)
-    elif state != "ok":
-        run._notices.once("folder", line)
-    elif (
-        not chosen.quiet and not is_file
-    ):  # else the launcher has told it: the disk of that file may be frozen
-        tell(line)
+    if trouble or state != "ok":
+        run._notices.once("agent" if trouble else "folder", trouble or line)
+        run._write_notices()
+    elif not chosen.quiet:
+        tell(line)  # where that is a file, whose disk may be frozen, the launcher does
 
 
 def _call_agent(run: Run, place: meeting.Meeting, chosen: Config, *, check_folder: bool) -> None:

@@ -5,7 +5,7 @@ Runs in the training process. `itertools.count` is the counter: `next` on it is 
 Invariants:
 
 - nothing here waits: a line is written only to a terminal, pipe or socket that says it has room, to a file (whose
-  disk may be frozen) only where that is known to answer; every notice is kept and can be read in `status()` and with `logclient show`;
+  disk may be frozen) only where that is known to answer; every notice is kept, for `status()` and `logclient show`;
 - the number of kept notices is bounded.
 """
 

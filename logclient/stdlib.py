@@ -32,9 +32,9 @@ def load(name: str) -> Any:
 
 def _find(name: str) -> ModuleType:
     present = sys.modules.get(name)
-    if present is not None and _is_standard(present.__spec__):
+    if present is not None and _is_standard(name, getattr(present, "__spec__", None)):
         return present
-    if present is None and _is_standard(_spec_of(name)):
+    if present is None and _is_standard(name, _spec_of(name)):
         return __import__(name)
     spec = PathFinder.find_spec(name, [_FOLDER])
     if spec is None or spec.loader is None:  # a frozen or zipped library: take what there is
@@ -58,13 +58,19 @@ def _spec_of(name: str) -> Any:
     return None
 
 
-def _is_standard(spec: Any) -> bool:
-    origin = getattr(spec, "origin", None)
-    return origin in ("built-in", "frozen") or str(origin).startswith(_FOLDER + os.sep)
+def _is_standard(name: str, spec: Any) -> bool:
+    places = (f"{name}.py", os.path.join(name, "__init__.py"))
+    return getattr(spec, "origin", "") in (
+        "built-in",
+        "frozen",
+        *(os.path.join(_FOLDER, place) for place in places),
+    )
 
 
 def _take_out(name: str) -> dict[str, ModuleType]:
-    return {key: sys.modules.pop(key) for key in list(sys.modules) if key == name or key.startswith(f"{name}.")}
+    return {
+        key: sys.modules.pop(key) for key in list(sys.modules) if key == name or key.startswith(f"{name}.")
+    }
 
 
 def folder_of(package: str) -> str:

@@ -31,7 +31,7 @@ RESULTS = ROOT / "tools" / "bench" / "results"
 PAGE = ROOT / "docs" / "soak.md"
 BENCHES = ("log_call", "log_tail", "log_faults", "process_cost", "agent_cpu", "bytes_per_point", "wal_cpu")
 CRASH = ROOT / "tools" / "faults" / "crash.py"
-CRASH_SEEDS = 20
+CRASH_SEEDS, CRASH_SECONDS = 20, 60
 PARTS = ("benches", "tests", "crashes")
 
 
@@ -74,9 +74,8 @@ def run_crashes() -> bool:
         return True
     begin, failed = time.monotonic(), []
     for seed in range(CRASH_SEEDS):
-        done = subprocess.run(
-            [sys.executable, str(CRASH.relative_to(ROOT)), "--seed", str(seed)], cwd=ROOT, check=False
-        )
+        command = [str(CRASH.relative_to(ROOT)), "--seed", str(seed), "--seconds", str(CRASH_SECONDS)]
+        done = subprocess.run([sys.executable, *command], cwd=ROOT, check=False)
         if done.returncode:
             failed.append(seed)
     found = {**head("crashes"), "seeds": CRASH_SEEDS, "failed": failed}

@@ -72,6 +72,7 @@ TREES = st.recursive(
 @given(st.dictionaries(KEYS, TREES, max_size=6))
 @example({"a": {":b": 1.0}, "a:": {"b": 1.0}, "a:::b": 1.0})
 @example({"a::b": 1.0, "a": {"b": 1.0}})
+@example({"a:": {"b": 1.0}, "a:\0b": 1.0})
 @example({"x" * 300: {"y" * 300: 1.0}, "x" * 300 + "::" + "y" * 300: 1.0})
 @example({("a::b",): 1.0, "tuple ('a::b')": 1.0, "tuple ('a::b',)": 1.0})
 @example({"": {"": 1.0}, "::": 1.0, "\0": 1.0, "\0\0": 1.0})

@@ -228,6 +228,7 @@ def test_forked_process_writes_nothing(call: str) -> None:
     ring = make_ring(cells=1, mark=mark)  # type: ignore[arg-type]
     ring.offer(15)
     mark[0] = 0
+    ring.reader.words[layout.SEQ] += 1  # the parent goes on
     before = bytes(ring.mem)
     seq = ring.writer.seq + 1
     prefix = BODY.pack(seq, 1, 1, 1, layout.BLOCK_SHAPE)

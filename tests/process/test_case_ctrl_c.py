@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import Pace
 from tools.faults import frozen
 from tools.faults.frozen import LoopExt4
 
 from . import scripts
-from tests.conftest import Pace
 from .terminal import PROMPT, Terminal
 
 # keeps the number of calls that returned in a file, so that the test knows what must be there
@@ -153,7 +153,7 @@ def test_agent_outlives_the_terminal(tmp_path: Path, run_dir: Path) -> None:
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("program", [PLAIN, WITH], ids=["plain", "with"])
 def test_interrupt_while_the_disk_is_frozen(tmp_path: Path, run_dir: Path, times: int, program: str) -> None:
-    """The disk does not answer: the prompt is back in 2 s all the same, with the command that finishes the job (C9-2)."""
+    """The disk does not answer: the prompt is back in 2 s all the same, with the command that helps (C9-2)."""
     with LoopExt4(16) as disk:
         runs = disk.path / "runs"
         scripts.write(tmp_path, program.format(quiet=False).replace('"case"', f'"case", dir={str(runs)!r}'))
@@ -174,7 +174,7 @@ def test_interrupt_while_the_disk_is_frozen(tmp_path: Path, run_dir: Path, times
 @pytest.mark.root
 @pytest.mark.skipif(frozen.why_not() is not None, reason=frozen.why_not() or "")
 def test_interrupt_of_a_waiting_finish(tmp_path: Path, run_dir: Path) -> None:
-    """Ctrl-C while finish() waits for a frozen disk: it is the user's own interrupt, at once; nothing is lost (C9-2)."""
+    """Ctrl-C while finish() waits for a frozen disk: the user's own interrupt, at once; nothing is lost (C9-2)."""
     code = HEAD.format(quiet=True) + "train()\nprint('finishing', flush=True)\nrun.finish(30)\n"
     with LoopExt4(16) as disk:
         runs = disk.path / "runs"

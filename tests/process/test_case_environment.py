@@ -1,4 +1,4 @@
-"""P2, R2-22: odd environments: settings that make no sense, variables that change an interpreter, folders that vanish."""
+"""P2, R2-22: settings that make no sense, variables that change an interpreter, folders that vanish, odd mains."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_relative_folder_is_the_one_at_init(tmp_path: Path, run_dir: Path) -> No
 
 @pytest.mark.parametrize("moment", ["before init", "after init"])
 def test_working_directory_is_removed(tmp_path: Path, run_dir: Path, home: Path, moment: str) -> None:
-    """The working directory is gone before or after init: nothing raises, and the run is stored and told where (P2, C6-4)."""
+    """The working directory is gone before or after init: nothing raises, the run is stored, told where (C6-4)."""
     code = """
     import os, sys
     import logclient
@@ -323,7 +323,7 @@ def test_twenty_inits_at_once(tmp_path: Path, run_dir: Path, same: bool) -> None
 
 @pytest.mark.parametrize("executable", ["", "/nonexistent/python", "train.py", "/bin/false", "/bin/true"])
 def test_no_interpreter_to_start_the_agent(tmp_path: Path, run_dir: Path, executable: str) -> None:
-    """sys.executable is empty, gone or no Python (a program embeds it): init says so, logs to memory, finish returns (P2)."""
+    """sys.executable is empty, gone or no Python (a program embeds it): init says so, finish returns (P2)."""
     code = """
     import sys
     sys.executable = sys.argv[1]

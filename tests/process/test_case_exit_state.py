@@ -188,7 +188,7 @@ def test_nested_runs_fail_together_or_alone(tmp_path: Path, run_dir: Path) -> No
 
 
 def test_exit_hooks_run_in_the_users_order(tmp_path: Path, run_dir: Path) -> None:
-    """One hook of ours, at its place: those registered later log before it, those registered earlier come after it (P2)."""
+    """One hook of ours, at its place: those registered later come before it, the earlier ones after it (P2)."""
     code = """
     import atexit
     import logclient
@@ -262,7 +262,7 @@ assert "LOGCLIENT_PARENT" not in os.environ
 
 
 def test_nothing_of_the_users_is_touched(tmp_path: Path, run_dir: Path) -> None:
-    """Signal handlers, mask, hooks, streams, os.fork, path, threads, children: the same before and after all we do (P2)."""
+    """Signal handlers, mask, hooks, streams, os.fork, path, threads, children: as before, whatever we do (P2)."""
     scripts.run_well(tmp_path, UNTOUCHED)
     scripts.wait_gone()
     assert scripts.steps(scripts.the_run(run_dir)) == [0]

@@ -87,9 +87,16 @@ def test_import_in_64_processes_at_once(tmp_path: Path, run_dir: Path) -> None:
         ROOT / "logclient", tmp_path / "fresh" / "logclient", ignore=shutil.ignore_patterns("__pycache__")
     )
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "fresh")}
-    words = [sys.executable, "-S", "-c", "import logclient; print(logclient.__file__, len(logclient.__all__))"]
+    words = [
+        sys.executable,
+        "-S",
+        "-c",
+        "import logclient; print(logclient.__file__, len(logclient.__all__))",
+    ]
     pipe = subprocess.PIPE
-    started = [subprocess.Popen(words, cwd=tmp_path, env=env, text=True, stdout=pipe, stderr=pipe) for _ in range(64)]
+    started = [
+        subprocess.Popen(words, cwd=tmp_path, env=env, text=True, stdout=pipe, stderr=pipe) for _ in range(64)
+    ]
     shown = {
         (ended.code, ended.out, ended.err) for ended in (scripts.end(process, 60) for process in started)
     }
@@ -102,10 +109,12 @@ def test_import_in_64_processes_at_once(tmp_path: Path, run_dir: Path) -> None:
 @pytest.mark.root
 @pytest.mark.skipif(fuse.why_not() is not None, reason=fuse.why_not() or "")
 def test_import_from_a_slow_file_system_asks_it_for_little(tmp_path: Path) -> None:
-    """Over a network each file costs round trips: one open and one read or two for each module, nothing else (R2-20)."""
+    """Over a network each file costs round trips: one open for each module, and nothing written (R2-20)."""
     with Fuse(cache_s=1.0) as mount:
         shutil.copytree(ROOT / "logclient", mount.backing / "logclient")
-        compileall.compile_dir(mount.backing / "logclient", quiet=1, stripdir=mount.backing, prependdir=mount.path)
+        compileall.compile_dir(
+            mount.backing / "logclient", quiet=1, stripdir=mount.backing, prependdir=mount.path
+        )
         before = mount.counts()
         added = modules_added(tmp_path, mount.path)
         ours = len([name for name in added if name.startswith("logclient")])

@@ -127,7 +127,7 @@ def test_notebook_survives_the_death_of_the_agent(tmp_path: Path, run_dir: Path,
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_cell_that_failed_long_ago_fails_no_run(tmp_path: Path, run_dir: Path) -> None:
-    """An error in a cell is shown and forgotten: the run of a kernel that is shut down later is not failed by it (R2-16)."""
+    """An error in a cell is shown and forgotten: a kernel that is shut down later has not failed (R2-16)."""
     outputs = in_kernel(tmp_path, [INIT, "1/0", "logclient.log(0, {'loss': 1.0})\nprint(run.flush())"])
     assert outputs[1][0]["ename"] == "ZeroDivisionError"
     assert text_of(outputs[2]).endswith("True\n")
@@ -144,7 +144,8 @@ def test_interactive_shell_without_kernel(tmp_path: Path, run_dir: Path) -> None
     from IPython.core.interactiveshell import InteractiveShell
     shell = InteractiveShell.instance()
     before = {{name: list(calls) for name, calls in shell.events.callbacks.items()}}
-    for cell in ({INIT!r}, {KILL!r}, "1+1", "logclient.log(0, {{'loss': 1.0}})", {INIT!r}, "logclient.log(1, {{'loss': 1.0}})"):
+    log = "logclient.log({{}}, {{{{'loss': 1.0}}}})"
+    for cell in ({INIT!r}, {KILL!r}, "1+1", log.format(0), {INIT!r}, log.format(1)):
         result = shell.run_cell(cell)
         assert result.success, cell
     assert before == {{name: list(calls) for name, calls in shell.events.callbacks.items()}}

@@ -1,4 +1,4 @@
-"""C8-4: two processes, then two hosts, with one run id; each logs steps 0 to 99 under names of its own and a shared one.
+"""C8-4: two processes, then two hosts, with one run id; each logs steps 0 to 99 under own names and a shared one.
 
 What is right: all rows of both are there, whoever came first and whoever stops first; `resume` says whether the run
 may, must or must not exist already. A host is a meeting place of its own here.
@@ -132,7 +132,7 @@ def test_close_on_the_heels(tmp_path: Path, run_dir: Path) -> None:
 
 
 def test_one_stops_while_the_other_goes_on(tmp_path: Path, run_dir: Path) -> None:
-    """The first finishes and is resumed while the second has the run open: it stays running until all are done (C8-4)."""
+    """The first finishes and is resumed while the second has the run open: running until all are done (C8-4)."""
     b = scripts.start(tmp_path, PROGRAM, "b", "allow", "a.finished", "again")
     wait_for(tmp_path / "b.began")
     scripts.run_well(tmp_path, PROGRAM, "a", "allow")

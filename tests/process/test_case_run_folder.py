@@ -290,7 +290,7 @@ def test_dead_disk_goes_home(tmp_path: Path, run_dir: Path, home: Path) -> None:
 @pytest.mark.root
 @pytest.mark.skipif(frozen.why_not() is not None, reason=frozen.why_not() or "")
 def test_frozen_folder_does_not_hold_init(tmp_path: Path, run_dir: Path, home: Path) -> None:
-    """The disk is frozen at init: it returns in time and says so, training goes on, all is stored after the thaw (C6-4)."""
+    """The disk is frozen at init: it returns in time and says so; all is stored after the thaw (C6-4)."""
     code = PROGRAM.replace("run.finish()", "print(run.flush(1.0), flush=True); input(); run.finish()")
     with LoopExt4(16) as disk:
         wanted = disk.path / "runs"
@@ -318,6 +318,47 @@ def test_frozen_folder_raises_if_asked(tmp_path: Path, run_dir: Path, home: Path
             ended = scripts.run(tmp_path, RAISES, str(wanted))
         assert_raised(ended, wanted, "does not answer")
         assert list(wanted.iterdir()) == []
+
+
+def command(where: Path, *words: str) -> Ended:
+    """The command line, as a user types it."""
+    return scripts.run_words(where, [sys.executable, "-m", "logclient_backend", *words])
+
+
+def test_commands_find_a_run_that_went_home(tmp_path: Path, run_dir: Path, home: Path) -> None:
+    """`logclient ls`, `show` and `export` with the wanted folder as --dir find the run that lies at home (C6-4)."""
+    wanted = tmp_path / "taken"
+    wanted.write_text("a file")
+    scripts.run_well(tmp_path, PROGRAM, str(wanted))
+    scripts.wait_gone()
+    wanted.unlink()  # it may be gone, or usable again, when somebody looks
+    for _ in ("gone", "there"):
+        (listed,) = json.loads(command(tmp_path, "ls", "--dir", str(wanted), "--json").out)["runs"]
+        shown = json.loads(command(tmp_path, "show", listed["id"], "--dir", str(wanted), "--json").out)
+        assert shown["state"]["name"] == "finished"
+        assert shown["counts"]["stored"] == 10
+        exported = command(tmp_path, "export", listed["id"], "--dir", str(wanted), "--format", "jsonl").out
+        assert [json.loads(line)["step"] for line in exported.splitlines()] == list(range(10))
+        wanted.mkdir(exist_ok=True)
+
+
+def test_recover_stores_a_run_that_is_in_memory_only(
+    tmp_path: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the lines at start and finish say is true: `logclient recover --dir FOLDER` stores the run (C6-4)."""
+    wanted = tmp_path / "taken"
+    wanted.write_text("a file")
+    monkeypatch.setenv("HOME", "")
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    scripts.run_well(tmp_path, PROGRAM, str(wanted))
+    assert len(scripts.places()) == 1
+    good = tmp_path / "good"
+    ended = command(tmp_path, "recover", "--dir", str(good))
+    assert ended.code == 0, ended
+    scripts.wait_gone()
+    found = scripts.the_run(good)
+    assert scripts.steps(found) == list(range(10))
+    assert found.state.name == "finished"
 
 
 # ---- shared memory: a folder in a place that is open to all -------------------------------------------------

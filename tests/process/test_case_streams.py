@@ -1,4 +1,4 @@
-"""C3-4, C4-4, P1, P2: standard streams that are closed, full, or on a frozen disk, and descriptors and children of the user's.
+"""C3-4, C4-4, P1, P2: standard streams that are closed, full or on a frozen disk; the user's descriptors and children.
 
 What is right: closed streams do no harm and what comes to lie on 0, 1 and 2 is not ours; a notice never waits and is
 never written into a file that is not the user's terminal; the agent's start shows up in no handler and no wait of the
@@ -12,6 +12,7 @@ import subprocess
 import sys
 from itertools import combinations
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -151,7 +152,7 @@ def test_full_stderr_is_not_waited_for(tmp_path: Path, run_dir: Path, kind: str)
     os.set_blocking(writer, True)
     os.dup2(writer, 2)
     """
-    ended = scripts.run(tmp_path, scripts.dedent(code) + PROGRAM, kind, timeout_s=20)
+    ended = scripts.run(tmp_path, dedent(code) + PROGRAM, kind, timeout_s=20)
     assert ended.code == 0, ended
     init_s, finish_s, done, durable = told(tmp_path)
     assert (done, durable) == (True, 11)
@@ -176,7 +177,7 @@ def test_closed_pipe_on_stderr_raises_nothing(tmp_path: Path, run_dir: Path) -> 
 
 
 def test_stderr_in_a_file_gets_both_lines(tmp_path: Path, run_dir: Path) -> None:
-    """Standard error is a file, as under a scheduler: the lines at start and finish are in it, whole and once (C6-4)."""
+    """Standard error is a file, as under a scheduler: both lines are in it, whole and once (C6-4)."""
     path = tmp_path / "log"
     with open(path, "wb") as file:
         code = PROGRAM.replace("run = logclient", "sys.stderr.write('first\\n'); run = logclient")
@@ -187,6 +188,39 @@ def test_stderr_in_a_file_gets_both_lines(tmp_path: Path, run_dir: Path) -> None
     assert [line.split(" ")[0] for line in lines[1:]] == ["logclient:"] * (len(lines) - 1), lines
     assert len([line for line in lines if f"goes to {run_dir}" in line]) == 1, lines
     assert len([line for line in lines if f"is in {run_dir}" in line]) == 1, lines
+
+
+def test_stderr_in_a_file_of_another_disk_gets_both_lines(tmp_path: Path, run_dir: Path) -> None:
+    """Whether that disk answers nobody knows: the agent writes the line at finish, before finish returns (C6-4, P6)."""
+    path = Path(os.environ["LOGCLIENT_SHM_DIR"]) / "log"
+    with open(path, "wb") as file:
+        ended = scripts.run(tmp_path, PROGRAM + "\nsys.stderr.write('last')\n", stderr=file)
+    lines = path.read_text().splitlines()
+    path.unlink()
+    assert ended.code == 0, ended
+    assert [f"goes to {run_dir}" in lines[0], f"is in {run_dir}" in lines[-2], lines[-1]] == [
+        True,
+        True,
+        "last",
+    ], lines
+    scripts.wait_gone()
+
+
+def test_stderr_in_a_file_tells_what_is_in_memory_only(
+    tmp_path: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No folder can be used and standard error is a file: both loud lines are in it (C6-4, P6)."""
+    monkeypatch.setenv("HOME", "")
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    (tmp_path / "taken").write_text("")
+    path = tmp_path / "log"
+    with open(path, "wb") as file:
+        env = scripts.environment(LOGCLIENT_DIR=str(tmp_path / "taken"))
+        ended = scripts.run(tmp_path, PROGRAM, stderr=file, env=env)
+    assert ended.code == 0, ended
+    lines = path.read_text().splitlines()
+    assert len(lines) == 2, lines
+    assert all("logclient recover --dir" in line for line in lines), lines
 
 
 @pytest.mark.root
@@ -217,16 +251,15 @@ def test_stderr_freezes_after_init(tmp_path: Path, run_dir: Path) -> None:
     code = PROGRAM.replace(
         "begun = time.monotonic()\ndone", "print('go', flush=True); input()\nbegun = time.monotonic()\ndone"
     )
-    with LoopExt4(16) as disk:
-        with open(disk.path / "log", "wb") as file:
-            process = scripts.start(tmp_path, code, stderr=file, stdin=subprocess.PIPE)
-            assert process.stdout is not None
-            assert process.stdout.readline() == "go\n"
-            with disk.frozen():
-                ended = scripts.end_with(process, "\n", 20)
-                assert ended.code == 0, ended
-                assert told(tmp_path)[1] < 1.5
-                assert told(tmp_path)[2:] == (True, 11)
+    with LoopExt4(16) as disk, open(disk.path / "log", "wb") as file:
+        process = scripts.start(tmp_path, code, stderr=file, stdin=subprocess.PIPE)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "go\n"
+        with disk.frozen():
+            ended = scripts.end_with(process, "\n", 20)
+            assert ended.code == 0, ended
+            assert told(tmp_path)[1] < 1.5
+            assert told(tmp_path)[2:] == (True, 11)
 
 
 # ---- children and signals ---------------------------------------------------------------------------------------
@@ -385,7 +418,7 @@ for number, fd in enumerate(mine):
 
 
 def test_program_that_closes_all_descriptors_goes_on(tmp_path: Path, run_dir: Path) -> None:
-    """os.closerange(3, 1024) after init: the run is not declared dead, all is stored, no file of the user's is closed (P2)."""
+    """os.closerange(3, 1024) after init: the run is not declared dead, all is stored, no foreign file closed (P2)."""
     process = scripts.start(tmp_path, DAEMON, stdin=subprocess.PIPE)
     assert process.stdout is not None
     line = process.stdout.readline()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from logclient import layout
+from tests.conftest import Pace
 from tests.lanes import ROOT, Script, lane_files
 
 # system calls that read a clock: time.time_ns is one only where the kernel offers no vDSO
@@ -186,3 +187,45 @@ def test_closed_standard_streams_do_no_harm(run_dir: Path, tmp_path: Path) -> No
     assert file.words[layout.STATE] == layout.STATE_FINISHED
     assert [record.values for record in file.read()] == [{"ok": 1.0}] and file.refused == 1
     assert [os.path.getsize(victim) for victim in tmp_path.glob("victim*")] == [0, 0, 0]
+
+
+FLAT = """
+import gc
+
+def sight():
+    gc.collect()
+    with open("/proc/self/status") as file:
+        found = {line.split(":")[0]: line.split()[1] for line in file if line.startswith(("RssAnon", "Threads"))}
+    return int(found["RssAnon"]), int(found["Threads"]), len(os.listdir("/proc/self/fd"))
+
+def rows(run, count):
+    for step in range(count):
+        run.log(step, {"a": 0.5, "b": step})
+        run.log(step, {f"new{step}": 1.0, "x": "text"})
+        run.log(step, {"none": None, f"bad{step}": [], "ok": 1.0})
+        run.log("no step", {"a": 1.0})
+
+def runs(count):
+    for number in range(count):
+        run = logclient.init(f"p{number % 3}", lanes_bytes=1 << 20)
+        run.log(1, {"a": 1.0})
+        run.summary["large"] = "x" * 100_000
+        run.finish()
+
+run = logclient.init("flat")
+rows(run, 6000)  # more than there are ids for shapes
+runs(3)
+before = sight()
+rows(run, int(sys.argv[1]))
+middle = sight()
+runs(int(sys.argv[2]))
+print(json.dumps([before, middle, sight()]))
+"""
+
+
+def test_memory_threads_and_descriptors_stay_flat(run_dir: Path, tmp_path: Path, pace: Pace) -> None:
+    """Cases C1-4, S-4, S-7: new keys and wrong values in every row, a hundred runs one after another: no growth."""
+    script = Script(tmp_path, FLAT, pace.count(200_000), pace.count(1000))
+    before, middle, after = script.result(timeout_s=100 * max(1, 20 / pace))
+    assert middle[0] - before[0] < 1024 and after[0] - middle[0] < 1024, (before, middle, after)
+    assert before[1:] == middle[1:] == after[1:] and before[1] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import signal
 import sys
 import threading
@@ -171,10 +172,14 @@ def wait_for_what_is_on_its_way() -> None:
 
 @pytest.fixture
 def quick_switches():
+    """Threads take turns often, and no finalizer of an earlier test runs, which would swallow what hits it."""
     before = sys.getswitchinterval()
+    gc.collect()
+    gc.disable()
     sys.setswitchinterval(2e-5)
     yield
     sys.setswitchinterval(before)
+    gc.enable()
 
 
 @pytest.mark.parametrize("kind", [*KINDS, KeyboardInterrupt, SystemExit, Interrupt])

@@ -96,7 +96,9 @@ class Copier:
                 self._pause_s = min(_MOST_PAUSE_S, 2 * self._pause_s or _FIRST_PAUSE_S)
                 self.log.append(f"the run folder refused: {type(error).__name__}: {error}")
                 if isinstance(error, FileNotFoundError):
-                    self._made = ""  # somebody removed the folder: it is made again, and filled from what is staged
+                    self._made = (
+                        ""  # somebody removed the folder: it is made again, and filled from what is staged
+                    )
                 continue  # busy_since stays: to a waiter, an error and a hang are the same
             self.error = 0
             self._pause_s = 0.0

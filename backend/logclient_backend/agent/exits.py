@@ -28,7 +28,9 @@ class Cause(NamedTuple):
     signal: int | None
 
 
-_known: dict[tuple[int, int], int] = {}  # (PID, start) -> pidfd opened while that process lived; inherited by fork
+_known: dict[
+    tuple[int, int], int
+] = {}  # (PID, start) -> pidfd opened while that process lived; inherited by fork
 
 
 def watch_from_now_on(pid: int) -> int:

@@ -123,7 +123,9 @@ def why_not(base: str, run: str, node: str) -> str | None:
                 os.mkdir(folder, 0o700)
             except FileExistsError:
                 pass
-        probe = os.path.join(place, f"probe-{os.urandom(6).hex()}")  # other processes of the run may look just now
+        probe = os.path.join(
+            place, f"probe-{os.urandom(6).hex()}"
+        )  # other processes of the run may look just now
         fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             os.write(fd, b"logclient")

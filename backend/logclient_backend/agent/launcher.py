@@ -23,20 +23,26 @@ from typing import Any, NamedTuple
 from logclient import meeting as meetings
 
 from . import exits
+from .terminal import DESCRIPTOR, Terminal
 
 FOLDER_WAIT_S = 1.5
-TOLD_WAIT_S = 0.2
-TERMINAL = 3  # the descriptor on which --tell finds the user's standard error
+_LEFT_S = 0.3  # of the time of `init`, for what comes after the look at the folder
 _MOST_FDS = 1 << 16
+# meant for the trainer, whose process group they may reach
+_NOT_FOR_US = (
+    *(signal.SIGINT, signal.SIGHUP, signal.SIGTERM),
+    *(signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2),
+)
 
 
 def main(arguments: list[str]) -> int:
-    """`agent MEETING [--trainer=PID] [--answer=FILE [--resume=R] [--strict] [--tell]]`; see `logclient.spawn`."""
+    """`agent MEETING` and what `Options` names; see `logclient.spawn`."""
     options = _parse(arguments)
     if options is None:
         return 2
-    os.closerange(TERMINAL + options.tell, _MOST_FDS)  # what the trainer's libraries left inheritable is not ours
-    trainer = exits.watch_from_now_on(int(options.trainer or 0))  # it may end before a worker looks at it
+    # what the trainer's libraries left inheritable is not ours to hold open
+    os.closerange(DESCRIPTOR + options.tell, _MOST_FDS)
+    exits.watch_from_now_on(int(options.trainer or 0))  # it may end before a worker looks at it
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # may be ignored; the others are seen to in the supervisor
     os.chdir("/")
     os.umask(0o077)
@@ -49,10 +55,9 @@ def main(arguments: list[str]) -> int:
         if found.get("state") in ("exists", "missing", "refused") or (options.strict and not found):
             return 0  # `init` raises
     if os.fork() == 0:
-        _become_supervisor(meeting, trainer)
+        _become_supervisor(meeting, DESCRIPTOR if options.tell else -1)
     if options.tell:
-        line = f"logclient: {meeting.where_it_goes(found)}\n".encode("utf-8", "backslashreplace")
-        _in_child(lambda: os.write(TERMINAL, line), TOLD_WAIT_S)
+        Terminal(meeting, DESCRIPTOR).say(meeting.where_it_goes(found))
     return 0
 
 
@@ -61,10 +66,11 @@ class Options(NamedTuple):
 
     meeting: str
     trainer: str = ""  # PID of who starts us
-    answer: str = ""  # file in the meeting place for what is found out about the run folder; empty: nobody asks
+    answer: str = ""  # file in the meeting place for what the run folder is like; empty: nobody asks
+    until: str = ""  # monotonic time at which `init` waits no longer
     resume: str = "allow"
     strict: bool = False
-    tell: bool = False  # say it on TERMINAL too
+    tell: bool = False  # say it on standard error, which is at DESCRIPTOR
 
 
 def _parse(arguments: list[str]) -> Options | None:
@@ -77,18 +83,18 @@ def _parse(arguments: list[str]) -> Options | None:
     return Options(arguments[0], **given) if arguments else None
 
 
-def _become_supervisor(meeting: meetings.Meeting, trainer: int) -> None:
-    """`trainer`: the descriptor by which that process is watched; none is below it but the standard streams."""
+def _become_supervisor(meeting: meetings.Meeting, terminal: int) -> None:
     code = 1
     try:
         os.setsid()
-        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2):
-            signal.signal(number, signal.SIG_IGN)  # meant for the trainer, whose process group they may reach
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # `logclient.orphan` starts us with all of them blocked
-        os.closerange(TERMINAL, max(trainer, TERMINAL))
+        for number in _NOT_FOR_US:
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(
+            signal.SIG_SETMASK, ()
+        )  # `logclient.orphan` starts us with all of them blocked
         from .supervisor import Supervisor
 
-        code = Supervisor(meeting).run()
+        code = Supervisor(meeting, terminal).run()
     finally:
         os._exit(code)
 
@@ -101,7 +107,8 @@ def _ask_about_folder(meeting: meetings.Meeting, options: Options) -> dict[str, 
 
         write_answer(meeting, Wish(options.resume, options.strict), options.answer)
 
-    if not _in_child(ask, FOLDER_WAIT_S):
+    left = float(options.until) - time.monotonic() if options.until else FOLDER_WAIT_S
+    if not _in_child(ask, min(FOLDER_WAIT_S, left - _LEFT_S)):
         return {}
     try:
         with open(meeting.file(options.answer), "rb") as file:

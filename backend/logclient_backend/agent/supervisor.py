@@ -27,6 +27,7 @@ from logclient.owner import is_locked, start_ticks
 from . import attach, resident
 from .settings import Settings
 from .status import StatusPage
+from .terminal import Terminal
 from .worker import Worker
 
 _LOOK_S = 0.25
@@ -37,8 +38,10 @@ _MOST_BACKOFF_S = 5.0
 class Supervisor:
     """One per run and node."""
 
-    def __init__(self, meeting: Meeting) -> None:
+    def __init__(self, meeting: Meeting, terminal: int = -1) -> None:
+        """`terminal`: the descriptor of the trainer's standard error, where that is a file; else -1."""
         self.meeting = meeting
+        self.terminal = Terminal(meeting, terminal)
         self.settings = Settings(meeting.facts.get("settings") or {})
         self.status = StatusPage(meeting.file("agent.status"))
         self._lock = -1
@@ -160,6 +163,7 @@ class Supervisor:
         while True:
             self.status.beat(layout.AGENT_SUPERVISOR_BEAT)
             self._keep_descriptors()
+            self.terminal.look()
             ended, code = self._worker_ended()
             if ended and code == 0:
                 if self._leave():
@@ -275,4 +279,3 @@ def _kill(pid: int) -> None:
         if done:
             return
         time.sleep(0.005)
-

@@ -24,6 +24,7 @@ from typing import Any
 import click
 
 from logclient import meeting as meetings
+from logclient.errors import LogclientError
 
 from ..runs import contents, folder, live
 from ..runs.curve import Curve
@@ -66,8 +67,8 @@ def command(ctx: click.Context, seconds: float, dir: str | None, as_json: bool) 
     """
     missing = [name for name, module in _NEEDED.items() if importlib.util.find_spec(module) is None]
     if missing:
-        raise click.ClickException(
-            f"The demo needs {' and '.join(missing)}: {sys.executable} -m pip install 'logclient[demo]'"
+        raise LogclientError(
+            f"the demo needs {' and '.join(missing)}: {sys.executable} -m pip install 'logclient[demo]'"
         )
     demo = Demo(max(_LEAST_S, seconds), run_folder(dir), quiet=as_json)
     result = demo.run()

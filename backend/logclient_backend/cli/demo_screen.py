@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from typing import Any
 
 from ..runs.curve import Curve
@@ -110,10 +113,17 @@ def show_result(result: dict[str, Any], curve: Curve) -> None:
         lines = curve.draw(screen.width() - 1, _HEIGHT, ascii_only=not screen.can_draw()).lines
         screen.show(screen.line(("train/loss", "bold")), *(screen.line((each, "cyan")) for each in lines))
     if not result["troubles"]:
-        shown = f"logclient show {result['id']}"
+        shown = f"{_command()} show {result['id']}"
         if result["dir"] != run_folder(None):
             shown += f" --dir {safe(result['dir'])}"
         screen.show(screen.line(""), screen.line((shown, "dim"), ("   draws the other curves", "dim")))
+
+
+def _command() -> str:
+    """How this command is called from here."""
+    called = sys.argv[0]
+    is_path = os.path.basename(called) == "logclient" and shutil.which("logclient") is None
+    return safe(called) if is_path else "logclient"
 
 
 def rows_of(result: dict[str, Any]) -> list[tuple[str, str]]:

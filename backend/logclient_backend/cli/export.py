@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import IO, cast
 
 import click
 
@@ -13,7 +14,7 @@ from ..runs.export import RUN_FILE, Export, points_file
 from ..runs.formats import FORMATS
 from . import screen
 from .options import one_run, with_dir, with_json
-from .text import plural, safe
+from .text import plural, safe, safe_lines
 
 
 @click.command(
@@ -61,8 +62,9 @@ def command(
             raise BadArgument("--json tells what was written to a folder: give --out FOLDER too")
         if format == "parquet" and sys.stdout.isatty():
             raise BadArgument("parquet is no text: use --out FOLDER, or send standard output to a file")
+        sink = Screen(sys.stdout.buffer) if sys.stdout.isatty() else sys.stdout.buffer
         with screen.progress("exporting", total) as advance:
-            made.write_points(format, sys.stdout.buffer, advance)
+            made.write_points(format, cast("IO[bytes]", sink), advance)
         sys.stdout.buffer.flush()
     else:
         there = [name for name in (RUN_FILE, points_file(format)) if os.path.lexists(os.path.join(out, name))]
@@ -92,3 +94,13 @@ def command(
         click.echo(f"logclient: left out: {safe(trouble)}", err=True)
     if troubles:
         ctx.exit(4)
+
+
+class Screen:
+    """A terminal: what it could obey is shown as an escape. A file or pipe gets the bytes as they are."""
+
+    def __init__(self, out: IO[bytes]) -> None:
+        self._out = out
+
+    def write(self, data: bytes) -> int:
+        return self._out.write(safe_lines(data.decode("utf-8")).encode("utf-8"))

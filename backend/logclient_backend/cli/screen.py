@@ -109,6 +109,13 @@ def line(*parts: str | tuple[str, str]) -> Text:
     return Text.assemble(*parts)
 
 
+def cells(text: str) -> int:
+    """Columns that a text takes on a screen: some characters take two."""
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
 def state_mark(name: str) -> tuple[str, str]:
     """Sign and colour of a state."""
     mark, colour = STATES.get(name, ("?", "magenta"))

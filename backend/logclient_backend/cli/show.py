@@ -252,10 +252,10 @@ def _tree(title: str, values: dict[str, Any], most: int) -> Iterator[Any]:
         return
     yield _title(title)
     lines = list(_leaves(values, 0))
-    left = max((len(label) for label, _ in lines[:most]), default=0)
-    left = min(left, 36)
+    left = min(36, max((screen.cells(label) for label, _ in lines[:most]), default=0))
     for label, value in lines[:most]:
-        yield screen.line("  ", f"{label:<{left}}", ("" if value is None else f"  {value}", "cyan"))
+        blanks = " " * (left - screen.cells(label))
+        yield screen.line("  ", label, blanks, ("" if value is None else f"  {value}", "cyan"))
     if len(lines) > most:
         yield screen.line((f"  and {len(lines) - most:,} more lines (--all)", "dim"))
 
@@ -409,7 +409,7 @@ def _beside(blocks: list[list[Text]], room: int) -> Iterator[Text]:
             text = block[at] if at < len(block) else screen.line("")
             parts.append(text)
             if place + 1 < len(blocks):
-                parts.append(" " * (room - len(text.plain) + 4))
+                parts.append(" " * (room - text.cell_len + 4))
         yield screen.line(*parts)
 
 

@@ -98,7 +98,7 @@ class Tail:
     def follow(self, base: str) -> Iterator[tuple[list[str], list[Record]]]:
         """At each look: what is to be said of gaps and damage, and the records that came; at last how the run ended."""
         while True:
-            was_over = self.run.state.is_over  # asked before looking: then nothing can come after the look
+            was_over = self._is_over()  # asked before looking: then nothing can come after the look
             found = list(self._poll())
             said = [entry for entry in found if isinstance(entry, str)]
             new = sorted(entry for entry in found if not isinstance(entry, str))
@@ -109,6 +109,12 @@ class Tail:
             yield said, new
             time.sleep(_POLL_S)
             self._look_again(base)
+
+    def _is_over(self) -> bool:
+        """Has it ended, and is known how? A process that is gone is lost until its agent has said more."""
+        if self.run.state.name == "lost" and any(place.has_agent for place in self.run.found.live.values()):
+            return False
+        return self.run.state.is_over
 
     def _poll(self) -> Iterator[Record | str]:
         for node in self.run.nodes:

@@ -160,8 +160,9 @@ def read(
         mine.gaps = dict(span.gaps)
         if span.last is not None:
             found.accepted[span.stream] = span.last
+    numbers = run.attempt_numbers()
     for item in reader.blocks():
-        _count(found, run, item, only)
+        _count(found, numbers.get(item.process.hex(), 1), item, only)
         if progress is not None:
             progress(len(item.columns))
     found.damage, found.unsupported = reader.damage, reader.unsupported
@@ -191,7 +192,7 @@ def _first_keys(reader: RunReader, most: int) -> list[str]:
     return sorted(first, key=first.__getitem__)[:most]
 
 
-def _count(found: Contents, run: RunView, item: StreamColumns, is_drawn: Callable[[str], bool]) -> None:
+def _count(found: Contents, attempt: int, item: StreamColumns, is_drawn: Callable[[str], bool]) -> None:
     span = found.spans.of(item.stream, item.process, item.lane)
     columns = unseen_part(item.columns, span.stored)  # a copied node folder holds the same once more
     if columns is None:
@@ -202,7 +203,6 @@ def _count(found: Contents, run: RunView, item: StreamColumns, is_drawn: Callabl
     first, last = columns.time[0], columns.time[-1]
     found.first_time = min(found.first_time or first, first)
     found.last_time = max(found.last_time, last)
-    attempt = run.attempt_of(item.process.hex())
     steps = min(columns.step), max(columns.step)
     shape = columns.shape
     for place, (name, code, cells) in enumerate(zip(shape.names, shape.codes, columns.cells, strict=True)):

@@ -81,9 +81,9 @@ class RunView:
     def ranks(self) -> list[int]:
         return sorted({process.rank for process in self.processes.values() if process.rank is not None})
 
-    def attempt_of(self, process: str) -> int:
-        """Number of the attempt that a process is part of; 1 where nothing tells."""
-        return next((each.number for each in self.attempts if process in each.processes), 1)
+    def attempt_numbers(self) -> dict[str, int]:
+        """Which attempt each process is part of."""
+        return {process: attempt.number for attempt in self.attempts for process in attempt.processes}
 
     def counts(self) -> dict[str, int]:
         """Records as the agents told them last, and as live processes count them now; exact once the run is over."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from logclient_backend.cli import cli
+from logclient_backend.cli.export import Screen
 from tests.backend.runs.build import NOW_NS, SECOND, NodeMaker, Rec, rec, simple_run
 
 from .conftest import Command
@@ -321,3 +323,10 @@ def test_unreadable_files_are_sentences(logclient: Command, runs: Path, tmp_path
     assert result.stderr.startswith("logclient: ") and "Traceback" not in result.stderr
     result = logclient("import", blocked, code=1)
     assert "Not a directory" in result.stderr
+
+
+def test_csv_on_a_terminal_is_escaped() -> None:
+    """A file or pipe gets the bytes as they are; a terminal what it cannot obey."""
+    out = io.BytesIO()
+    Screen(out).write("1,\x1b[2J损失,2\n3,\u202ex,4\n".encode())
+    assert out.getvalue().decode() == "1,\\x1b[2J损失,2\n3,\\u202ex,4\n"

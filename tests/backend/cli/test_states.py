@@ -85,7 +85,7 @@ def test_default_sigterm_is_terminated(logclient: Command, trainer: Start) -> No
 def test_interrupt_is_terminated(logclient: Command, trainer: Start) -> None:
     """Ctrl-C that nobody caught."""
     it = trainer()
-    it.process.send_signal(signal.SIGINT)
+    it.tell("signal.raise_signal(signal.SIGINT)")
     it.process.wait(20)
     assert state(logclient, "terminated")["signal"] == 2
 
