@@ -1,7 +1,9 @@
 """The bars that benches measure, each asserted by the bench itself, in the form that `make test` can afford.
 
 Same samples as the full form, since fewer make no p99.9, but fewer pairs. Each script runs once; its figures are
-printed. The full form is `python tools/bench/NAME.py`, all of them `make soak`.
+printed, misses of a bar included. A bar is judged by the full form on a quiet machine (`python tools/bench/NAME.py`,
+all of them `make soak`); with few pairs beside other load these tests fail where a time is half as bad again as its
+bar: that is no noise. Counts and sizes are judged as they are.
 """
 
 from __future__ import annotations
@@ -37,6 +39,19 @@ def report_of(script: str) -> dict[str, Any]:
     return report
 
 
+NOISE = 1.5  # of times and ratios of times, in the quick form
+TIMES = {"ns", "us", "ms", "s", "x", "%"}
+
+
+def is_missed(figure: dict[str, Any]) -> bool:
+    """Missed beyond noise? The bar reads: at most NUMBER UNIT."""
+    if figure.get("reached") is not False:
+        return False
+    most, unit = figure["bar"].split()[2:4]
+    found = figure["ratio"] if unit == "x" else figure["value"]
+    return unit not in TIMES or found > NOISE * float(most)
+
+
 def check(script: str, *words: str) -> None:
     """All figures of the bench that have these words in their names reach their bars, and there is one."""
     report = report_of(script)
@@ -44,7 +59,7 @@ def check(script: str, *words: str) -> None:
     for figure in found:
         print(json.dumps(figure))
     assert any("bar" in figure for figure in found), f"{script} has no figure with a bar for {words}"
-    missed = [figure for figure in found if figure.get("reached") is False]
+    missed = [figure for figure in found if is_missed(figure)]
     assert not missed, f"{missed}, load {report['load_before']} to {report['load_after']}"
 
 
