@@ -312,11 +312,12 @@ if "other threads" in sys.argv:
 run = logclient.init(project="case", quiet=True)
 for step in range(10):
     run.log(step, {"loss": step / 2})
-for _ in range(2):  # a restart of the worker, and of both
-    while not (agent := run.status()["agent"])["worker"]:
+killed = 0
+for _ in range(2):  # two restarts of the worker
+    while (worker := run.status()["agent"].get("worker", 0)) in (0, killed):
         time.sleep(0.01)
-    os.kill(agent["worker"], signal.SIGKILL)
-    time.sleep(0.1)
+    os.kill(worker, signal.SIGKILL)
+    killed = worker
 if "waiting thread" in sys.argv:
     thread.join()
 else:

@@ -28,8 +28,8 @@ def test_a_worker_that_dies_at_this_point_loses_and_repeats_nothing(run_dir, tmp
     """Every worker is SIGKILLed when it gets there; at last a sound agent stores what is left."""
     settings = {f"LOGCLIENT_{name}": value for name, value in crash.SETTINGS.items()}
     settings["LOGCLIENT_FAILPOINTS"] = f"{point}=kill:{VISITS.get(point, 3)}"
-    seconds = pace.seconds(40)
-    with crash.training(tmp_path, settings, rate=2_500, seconds=seconds, finish_timeout_s=0.5) as trainer:
+    seconds = pace.seconds(20)
+    with crash.training(tmp_path, settings, rate=5_000, seconds=seconds, finish_timeout_s=0.5) as trainer:
         page = trainer.status_page()
         trainer.end()
         wait_until(

@@ -228,24 +228,10 @@ run.finish(60)
 mark("end")
 assert run.status()["durable"] == 861, run.status()
 """
-FILE_CALLS = frozenset(
-    [
-        "open",
-        "openat",
-        "creat",
-        "write",
-        "pwrite64",
-        "writev",
-        "pwritev",
-        "fsync",
-        "fdatasync",
-        "sync",
-        "sendto",
-        "sendmsg",
-        "socket",
-        "connect",
-    ]
-)
+OPENING = {"open", "openat", "creat"}
+WRITING = {"write", "pwrite64", "writev", "pwritev", "fsync", "fdatasync", "sync"}
+TALKING = {"socket", "connect", "sendto", "sendmsg"}
+FILE_CALLS = OPENING | WRITING | TALKING
 
 
 @pytest.mark.timeout(120)
@@ -257,7 +243,7 @@ def test_slow_fsyncs_are_few_and_none_is_the_trainers(mount, tmp_path, pace):
     subprocess.run([*tracing, sys.executable, "-c", ROWS], check=True, timeout=90)
     wait_until(lambda: not any(Path(os.environ["LOGCLIENT_SHM_DIR"]).iterdir()), GONE_S, "the agent leaves")
     fsyncs = mount.counts()["fsync"]
-    called: dict[str, set[str]] = {"init": set(), "rows": set(), "finish": set(), "end": set()}
+    called = {name: set() for name in ("init", "rows", "finish", "end")}
     part = "init"
     for line in trace.read_text().splitlines():
         if "/nowhere/" in line:

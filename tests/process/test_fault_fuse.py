@@ -131,8 +131,9 @@ def test_an_environment_that_answers_nothing_stops_neither_trainer_nor_draining(
         for pid in (trainer.process.pid, worker):
             ours = [path for path in mapped_files(pid) if path.startswith(f"{mount.path}/")]
             assert any("/bin/python" in path for path in ours), "the interpreter does not lie on the mount"
+            assert pid != worker or any("zstandard" in path for path in ours), "the packages do not"
         with stuck(mount):
-            mount.wait_until_hanging("write")
+            wait_until(lambda: any(mount.hanging().values()), 30, "the worker hangs in the mount")
             assert processes.send(worker, signal.SIGKILL)
             wait_until(lambda: page.words[layout.AGENT_WORKER] != worker, 30, "another worker starts")
             drained = page.words[layout.AGENT_DRAINED]

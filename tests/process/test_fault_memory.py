@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def lanes_bytes(trainer: Trainer) -> int:
     return sum(path.stat().st_blocks * 512 for path in Path(trainer.meeting).glob("*.lanes"))
 
 
-def with_sizes(status: dict) -> list[str]:
+def with_sizes(status: dict[str, Any]) -> list[str]:
     """Notices that say how much memory there is and how much was wanted."""
     return [
         line

@@ -192,7 +192,7 @@ def test_fork_while_another_thread_is_inside_log(run_dir: Path, tmp_path: Path) 
     for thread in threads:
         thread.start()
     codes = []
-    for child in range(30):
+    for child in range(15):
         pid = os.fork()
         if pid == 0:
             begun = time.monotonic()
@@ -209,11 +209,11 @@ def test_fork_while_another_thread_is_inside_log(run_dir: Path, tmp_path: Path) 
     print(json.dumps([os.getpid(), codes, run.status(), len(lanes.first) + len(lanes.others)]))
     """
     parent, codes, status, lanes_back = Script(tmp_path, source).result()
-    assert codes == [0] * 30 and lanes_back == 4
+    assert codes == [0] * 15 and lanes_back == 4
     found = by_pid()
     own, records = found.pop(parent)
     assert len(records) + sum(own.forgotten) == status["accepted"] and not sum(own.damaged)
-    assert len(found) == 30
+    assert len(found) == 15
     assert all([r.values["fresh"] for r in records] == list(range(20)) for _, records in found.values())
 
 

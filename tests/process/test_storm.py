@@ -88,8 +88,8 @@ def check_process(facts: dict[str, Any], file: LaneFile, numbers: dict[int, list
 @pytest.mark.parametrize(
     ("seconds", "threads", "children"),
     [
-        pytest.param(60, 0, 0, id="signals"),
-        pytest.param(60, 16, 0, id="threads"),
+        pytest.param(30, 0, 0, id="signals"),
+        pytest.param(30, 16, 0, id="threads"),
         pytest.param(600, 16, 8, id="all", marks=[pytest.mark.slow, pytest.mark.timeout(240)]),
     ],
 )

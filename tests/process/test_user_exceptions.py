@@ -93,7 +93,7 @@ def test_exceptions_of_any_handler_come_out_of_log(
 ) -> None:
     """Each exception is counted where it is raised and where it arrives; also those that log() itself could raise."""
     kinds = ",".join(kind.__name__ for kind in KINDS)
-    script = Script(tmp_path, STORM, handler, kinds, pace.seconds(20))
+    script = Script(tmp_path, STORM, handler, kinds, pace.seconds(12))
     raised, caught, step, returned, cut, back, status = script.result()
     assert raised == caught > 10
     assert step == returned + cut
