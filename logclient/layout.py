@@ -54,6 +54,7 @@ FLUSH_ASKED = 69  # grows by 1 per flush
 # agent words
 DOCUMENTS_DURABLE = 96  # the DOCUMENTS_WRITTEN that is on disk
 FLUSH_DONE = 97  # the FLUSH_ASKED that is on disk
+SWEPT = 98  # 1: everything is stored, and the file is about to be removed
 
 STATE_OPEN = 0
 STATE_FINISHED = 1  # the process gave up its lanes; nothing more will come
@@ -113,6 +114,7 @@ AGENT_WRITE_PENDING = 10  # bytes staged and not yet past an fsync
 AGENT_WRITE_STALLED_NS = 11  # since when the disk does not answer; 0: it does
 AGENT_SPILL_BYTES = 12  # tmpfs taken by staged segments
 AGENT_WRITE_ERROR = 13  # errno of the last failed write; 0: none since the last success
+AGENT_WORKER_TICKS = 14  # when that PID started (as FILE_START_TICKS); 0: about to change
 # what the worker staged for good: its id, then number << 40 | end of its current segment. A successor cuts off what
 # lies beyond, so that the records of one look at a lane are staged all or not at all
 AGENT_STAGE_WRITER = 16

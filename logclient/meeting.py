@@ -204,11 +204,13 @@ def make(config: Config, folder: str, facts: dict[str, Any]) -> Meeting:
     """Make (or join, if another process was first) the meeting place of a run. Raises OSError."""
     trouble: list[OSError] = []
     for place in places(config):
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             try:
                 found = _make_in(place, folder, facts)
             except FileNotFoundError as error:
-                if os.path.isdir(place):  # an agent that left removed our folder just now
+                if (
+                    os.path.isdir(place) and attempt < _ATTEMPTS - 1
+                ):  # an agent that left removed our folder just now
                     continue
                 trouble.append(error)
             except OSError as error:

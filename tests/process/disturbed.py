@@ -128,11 +128,13 @@ def stored(run_dir: Path) -> Stored:
             columns = item.columns
             found.seqs.setdefault(item.stream, []).extend(columns.seq)
             found.steps.setdefault(item.stream, []).extend(columns.step)
-            first = array("d", columns.cells[0].tobytes())
-            last = array("d", columns.cells[-1].tobytes())
+            first = array("d", columns.cells[0].tobytes())  # type: ignore[union-attr]
+            last = array("d", columns.cells[-1].tobytes())  # type: ignore[union-attr]
             width = len(columns.cells) - 1
             found.wrong += sum(
-                1 for step, a, z in zip(columns.step, first, last) if a != step or z != step + width / 16
+                1
+                for step, a, z in zip(columns.step, first, last, strict=True)
+                if a != step or z != step + width / 16
             )
         for span in reader.spans().values():
             found.forgotten += len(span.forgotten) + len(span.trimmed) + len(span.missing())

@@ -12,13 +12,14 @@ import mmap
 import os
 import sys
 import time
+from typing import Any
 
 WORDS = 8
 RUN_AT = 8 * WORDS
 BYTES = 4096
 
 
-def main(plan: dict) -> None:
+def main(plan: dict[str, Any]) -> None:
     import logclient
 
     fd = os.open(plan["truth"], os.O_RDWR | os.O_CREAT, 0o600)
@@ -26,6 +27,7 @@ def main(plan: dict) -> None:
     truth = mmap.mmap(fd, BYTES)
     words = memoryview(truth)[:RUN_AT].cast("Q")
     run = logclient.init("disturbed", quiet=plan.get("quiet", True), **plan.get("init", {}))
+    assert isinstance(run, logclient.Run), "no shared memory for the test"
     place = f"{run.id}\n{run._place.path}".encode() if run.id else b"\n"
     truth[RUN_AT : RUN_AT + len(place)] = place
     words[3] = 1

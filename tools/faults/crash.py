@@ -3,10 +3,11 @@
     python tools/faults/crash.py --seed 3 --seconds 20
 
 For the given time worker and supervisor are killed, stopped and continued at random, with random fail points armed
-in the agent (`logclient_backend/failpoint.py`). Then all agents are killed, a sound one is started, as `logclient
-recover` does, and the run folder is checked against what the trainer says that it logged: accepted = stored +
-forgotten + damaged, exactly, per stream; nothing twice; order and values right. The same seed makes the same plan;
-what it meets is a matter of timing. Prints one line of JSON; exit code 1 where the account does not hold.
+in the agent (`logclient_backend/failpoint.py`) and lanes that may overflow. Then the trainer ends or is killed, all
+agents are killed, a sound one is started, as `logclient recover` does, and the run folder is checked against what
+the trainer says that it logged: accepted = stored + forgotten + damaged, exactly, per stream; nothing twice; order
+and values right. The same seed makes the same plan; what it meets is a matter of timing. Prints one line of JSON;
+exit code 1 where the account does not hold.
 
 `training` and `account` are also what the tests of faults use.
 """
@@ -43,6 +44,7 @@ from tools.faults import processes
 RATE = 5_000
 START_S = 10.0
 GONE_S = 60.0  # until a sound agent has stored everything
+LANES_BYTES = (256 << 10, 4 << 20)  # the small ones overflow while there is no agent
 FINISH_S = 0.5  # the trainer waits no longer for an agent that is being killed
 
 RUNNING_POINTS = (
@@ -231,20 +233,35 @@ def crash(seed: int, seconds: float, folder: Path) -> dict[str, Any]:
     """One run; what happened, and `problems`. LOGCLIENT_DIR and LOGCLIENT_SHM_DIR are the caller's."""
     rng = random.Random(seed)
     armed = fail_points(rng)
-    env = {f"LOGCLIENT_{name}": value for name, value in SETTINGS.items()} | {"LOGCLIENT_FAILPOINTS": armed}
-    with training(folder, env, rate=RATE, seconds=seconds, finish_timeout_s=FINISH_S) as trainer:
+    lanes_bytes = rng.choice(LANES_BYTES)
+    ends = rng.choice(("finish", "kill"))
+    env = {f"LOGCLIENT_{name}": value for name, value in SETTINGS.items()}
+    env |= {"LOGCLIENT_LANES_BYTES": str(lanes_bytes), "LOGCLIENT_FAILPOINTS": armed}
+    plan = {"rate": RATE, "seconds": seconds + 60 * (ends == "kill"), "finish_timeout_s": FINISH_S}
+    with training(folder, env, **plan) as trainer:
         os.environ["LOGCLIENT_FAILPOINTS"] = armed  # agents that we start meanwhile are no better
         try:
             done = disturb(trainer, rng, seconds)
         finally:
             del os.environ["LOGCLIENT_FAILPOINTS"]
-        trainer.end()
+        if ends == "kill":
+            trainer.kill()
+            trainer.process.wait(10)
+        else:
+            trainer.end()
         kill_agents()
         recover(trainer.meeting)
         wait_until(lambda: not os.path.exists(trainer.meeting), GONE_S, "a sound agent stores everything")
-        found = account(Path(os.environ["LOGCLIENT_DIR"]), trainer.logged)
+        found = account(Path(os.environ["LOGCLIENT_DIR"]), trainer.logged, trainer.begun)
         counts = {name: getattr(found, name) for name in ("accepted", "stored", "forgotten", "damaged")}
-        told = {"seed": seed, "seconds": seconds, "fail_points": armed, **done, "logged": trainer.logged}
+        told = {
+            "seed": seed,
+            "seconds": seconds,
+            "fail_points": armed,
+            "lanes_bytes": lanes_bytes,
+            "trainer": ends,
+        }
+        told |= {**done, "logged": trainer.logged}
         return {**told, **counts, "problems": found.problems}
 
 

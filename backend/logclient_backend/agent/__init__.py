@@ -2,14 +2,24 @@
 
 ========================  =========================================================================
 `launcher.py`             first process: leaves the trainer's family, asks about the run folder
-`supervisor.py`           election, restarts; opens nothing outside tmpfs once it runs
+`supervisor.py`           restarts workers; opens nothing outside tmpfs and /proc once it runs
+`election.py`             who is the supervisor of a place
+`place.py`                the meeting place by descriptor, and what is kept open of it
+`handover.py`             what a worker leaves to its supervisor when it dies
+`resident.py`             keeps the code in memory
+`leaving.py` `sweep.py`   the end of a place; places that dead agents left
 `worker.py`               one look at the lanes after the other; decides what is due
-`attach.py`               one producer: its lane file, lock, documents
+`roster.py`               who logs, who is gone, and what becomes of their files
+`attach.py` `exits.py`    one producer: lane file, documents; why its process ended
 `drain.py`                lane -> columns, gaps, damage
-`stage.py`                columns -> segments on tmpfs, under a budget
+`stage.py` `memory.py`    columns -> segments on tmpfs, under a budget; their memory, used again
+`destination.py`          where the run goes
 `copier.py`               the only thread that touches the run folder
+`agentlog.py`             what went wrong, for people
 `ledger.py`               the node's documents: what is known of processes, streams and their ends
-`exits.py`                why a process ended, asked from outside
 `status.py`               the status page that trainers and the command line read
+`settings.py`             what `init` asked for
+`folder.py`               the run folder, looked at once at start
+`terminal.py`             the trainer's standard error, where that is a file
 ========================  =========================================================================
 """

@@ -1,12 +1,12 @@
 """One producer: a process incarnation's lane file, its lock and its documents, as the agent sees them.
 
-Runs in the worker. Maps the lane file once and keeps it, so that its removal by somebody else costs nothing.
+Runs in the worker. Maps the lane file that `Place` keeps open.
 
 Invariants:
 
-- a file is opened with O_NOFOLLOW, and its size and layout are checked before anything in it is believed;
+- size and layout of the file are checked before anything in it is believed;
 - a producer is dead when its record lock is free and, in our PID namespace, its process is gone;
-- what a producer committed before it died is drained before its files go.
+- what a producer committed before it died is drained before its files go, and its lane file is marked before it goes.
 """
 
 from __future__ import annotations
@@ -16,20 +16,19 @@ import mmap
 import os
 import stat
 import struct
-from collections.abc import Callable
+import time
 from typing import Any
 
 from logclient import layout
 from logclient.documents import read_document
 from logclient.errors import Corrupt
-from logclient.owner import is_alive, pid_namespace
 from logclient.record import Shape
 from logclient.ring import RingReader, read_counts
 
-from .exits import Watch
+from .place import LANES, Kept, Place
 
-SUFFIX = ".lanes"
 _MOST_BYTES = 1 << 30
+_MOST_DOCUMENT = 64 << 20
 
 
 class BadLaneFile(Exception):
@@ -44,35 +43,57 @@ class Lane:
         self.index = index
         self.stream = stream
         self.durable, self.stored, self.damaged = read_counts(reader.words)
-        self.staged_seq = max(reader.seq, self.durable)
+        self.staged_seq = self.durable
         self.staged_stored, self.staged_damaged = self.stored, self.damaged
+        self.lost: list[
+            tuple[int, int]
+        ] = []  # seqs that were released and are staged nowhere: told with the next look
+
+    def take_over(self, staged_seq: int, stored: int, damaged: int) -> None:
+        """Go on behind what dead workers staged, of which so much is stored."""
+        released_seq = self.reader.words[layout.STAGED_SEQ]
+        self.staged_seq, self.staged_stored, self.staged_damaged = staged_seq, stored, damaged
+        if released_seq > staged_seq:
+            self.lost = [(staged_seq + 1, released_seq)]
+            self.staged_seq = released_seq
+        self.reader.seq = self.staged_seq
+
+    def take_back(self) -> None:
+        """What was taken could not be staged: it is taken again."""
+        self.reader.position = self.reader.words[layout.RELEASED]
+
+    def release(self, position: int, last_seq: int, stored: int, damaged: int) -> None:
+        """What lies below `position` is staged, so much of it stored: the producer may overwrite it."""
+        self.staged_stored += stored
+        self.staged_damaged += damaged
+        self.staged_seq = self.reader.seq = last_seq
+        self.lost = []
+        self.reader.words[layout.STAGED_SEQ] = last_seq
+        self.reader.words[layout.RELEASED] = self.reader.position = position
 
 
 class Producer:
     """One lane file and what belongs to it."""
 
-    def __init__(self, folder: str, name: str, fd: int | None = None) -> None:
-        """`fd`: a descriptor kept by the supervisor, for a file that is no longer in the folder."""
-        self.folder = folder
-        self.name = name
-        self.process = bytes.fromhex(name[: -len(SUFFIX)])
-        self.mem = _map(os.path.join(folder, name), fd)
+    def __init__(self, place: Place, kept: Kept) -> None:
+        """Raises `BadLaneFile`, or ValueError, where the file is none that can be read."""
+        self.kept = kept
+        self.name = kept.name
+        self.process = bytes.fromhex(self.name[: -len(LANES)])
+        self.watch = kept.watch
+        self.mem = _map(kept)
         self.words = words = self.mem.cast("Q")
         _check_header(words, len(self.mem), self.process)
         self.pid = words[layout.FILE_PID]
-        self.ticks = words[layout.FILE_START_TICKS]
-        self.namespace = words[layout.FILE_PID_NAMESPACE]
         self.created_ns = words[layout.FILE_CREATED_NS]
         self.rank = words[layout.FILE_RANK] - 1 if words[layout.FILE_RANK] else None
-        self.is_neighbour = bool(self.namespace) and self.namespace == pid_namespace()
-        self.watch = Watch(self.pid, self.ticks) if self.is_neighbour else None
+        self._place = place
         self.lanes = [self._lane(index) for index in range(words[layout.FILE_LANES])]
         self.documents: dict[str, Any] = {}
         self.documents_seen = 0
-        self.flush_seen = words[layout.FLUSH_DONE]
         self.pending_flush = 0
-        self.is_drained = False
-        self.ending_since = 0.0  # monotonic; when its end was first seen
+        self.is_gone = False  # seen to have ended
+        self._ending_since = 0.0  # monotonic; when that was first seen
         self.documents_sent = (0, 0)  # version of the node's documents that holds them, and up to which write
         self._versions = dict.fromkeys(layout.DOCUMENT_KINDS, 0)
         self._shapes: dict[int, Shape] = {}
@@ -80,7 +101,9 @@ class Producer:
 
     def _lane(self, index: int) -> Lane:
         at = layout.LANE_HEADERS + index * layout.LANE_HEADER_WORDS
-        stream = struct.pack("<QQ", self.words[at + layout.LANE_STREAM], self.words[at + layout.LANE_STREAM + 1])
+        stream = struct.pack(
+            "<QQ", self.words[at + layout.LANE_STREAM], self.words[at + layout.LANE_STREAM + 1]
+        )
         return Lane(RingReader(self.mem, at), index, stream)
 
     # ---- is there something to do? -------------------------------------------------------------------
@@ -88,7 +111,7 @@ class Producer:
     @property
     def pending(self) -> int:
         """Bytes committed and not yet taken, over all lanes."""
-        return sum(lane.reader.pending for lane in self.lanes)
+        return sum(max(0, lane.reader.pending) for lane in self.lanes)
 
     def fill(self) -> float:
         """How full the fullest lane is with what is not yet taken."""
@@ -99,11 +122,16 @@ class Producer:
         """Gave up its lanes by itself."""
         return bool(self.words[layout.STATE] == layout.STATE_FINISHED)
 
-    def is_alive(self) -> bool:
-        """May anything still come from it?"""
-        if self.watch is not None and self.watch.is_open and not self.watch.has_ended():
-            return True
-        return is_alive(self._path(".live"), self.pid, self.ticks, self.namespace)
+    def may_still_tell(self, *, alive: bool, is_unknown: bool, linger_s: float) -> bool:
+        """A program that is ending may still fail: its exit code is worth a short wait."""
+        state = (self.documents.get("state") or {}).get("data")
+        by_exit = isinstance(state, dict) and state.get("by") == "exit"
+        if (self.has_finished and not by_exit) or not (alive or is_unknown):
+            return False
+        if self.watch is None or not self.watch.is_open:
+            return False
+        self._ending_since = self._ending_since or time.monotonic()
+        return time.monotonic() - self._ending_since < linger_s
 
     # ---- shapes and documents ------------------------------------------------------------------------
 
@@ -150,78 +178,67 @@ class Producer:
             content = json.loads(payload)
             if "file" in content:
                 name = str(content["file"])
-                if "/" in name or not name.startswith(self.name[: -len(SUFFIX)]):
+                if "/" in name or not name.startswith(self.name[: -len(LANES)]):
                     return None
-                fd = os.open(os.path.join(self.folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                fd = os.open(self._place.file(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
                 try:
-                    content = json.loads(os.read(fd, os.fstat(fd).st_size))
+                    content = json.loads(os.read(fd, min(os.fstat(fd).st_size, _MOST_DOCUMENT)))
                 finally:
                     os.close(fd)
-            return content
-        except (OSError, ValueError, TypeError):
+            return content if isinstance(content, dict) else None
+        except (OSError, ValueError, TypeError, RecursionError):
             return None
 
     # ---- the end ----------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        if self.watch is not None:
-            self.watch.close()
-
     def sweep(self) -> None:
         """Remove its files: everything is staged or stored, and nobody writes any more."""
-        self.close()
-        stem = self.name[: -len(SUFFIX)]
-        try:
-            names = [name for name in os.listdir(self.folder) if name.startswith(stem + ".")]
-        except OSError:
-            return
-        for name in names:
-            _unlink(os.path.join(self.folder, name))
-
-    def _path(self, suffix: str) -> str:
-        return os.path.join(self.folder, self.name[: -len(SUFFIX)] + suffix)
+        self.words[layout.SWEPT] = 1
+        remove_files(self._place, self.kept)
 
 
-def find(folder: str, known: Callable[[str], bool]) -> list[str]:
-    """Names of lane files in the folder that are not known yet."""
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return []
-    return sorted(name for name in names if is_lane_file(name) and not known(name))
+def remove_files(place: Place, kept: Kept) -> None:
+    """The lane file and what belongs to it."""
+    stem = kept.name[: -len(LANES)]
+    place.let_go(kept)
+    for name in os.listdir(place.path):
+        if name.startswith(stem + "."):
+            _unlink(place.file(name))
 
 
-def is_lane_file(name: str) -> bool:
-    stem = name[: -len(SUFFIX)]
-    return name.endswith(SUFFIX) and len(stem) == 32 and not set(stem) - set("0123456789abcdef")
-
-
-def _map(path: str, fd: int | None) -> memoryview:
-    own = fd is None
-    if fd is None:
-        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or not layout.KEYS_OFFSET < found.st_size <= _MOST_BYTES:
-            raise BadLaneFile(f"{os.path.basename(path)}: {found.st_size} bytes is no size of a lane file")
-        return memoryview(mmap.mmap(fd, found.st_size))
-    finally:
-        if own:
-            os.close(fd)
+def _map(kept: Kept) -> memoryview:
+    found = os.fstat(kept.fd)
+    if not stat.S_ISREG(found.st_mode) or not layout.KEYS_OFFSET < found.st_size <= _MOST_BYTES:
+        raise BadLaneFile(f"{found.st_size} bytes is no size of a lane file")
+    return memoryview(mmap.mmap(kept.fd, found.st_size))
 
 
 def _check_header(words: memoryview, size: int, process: bytes) -> None:
     if words[layout.FILE_MAGIC] != layout.MAGIC:
         raise BadLaneFile("not a lane file")
     if words[layout.FILE_VERSION] != layout.VERSION:
-        raise BadLaneFile(f"lane file of version {words[layout.FILE_VERSION]}, this agent reads {layout.VERSION}")
+        raise BadLaneFile(
+            f"lane file of version {words[layout.FILE_VERSION]}, this agent reads {layout.VERSION}"
+        )
     named = struct.pack("<QQ", words[layout.FILE_PROCESS], words[layout.FILE_PROCESS + 1])
-    if words[layout.FILE_BYTES] != size or not 1 <= words[layout.FILE_LANES] <= layout.MAX_LANES or named != process:
+    if (
+        words[layout.FILE_BYTES] != size
+        or not 1 <= words[layout.FILE_LANES] <= layout.MAX_LANES
+        or named != process
+    ):
         raise BadLaneFile("the header contradicts the file")
-    areas = ((layout.FILE_KEYS, 1), (layout.FILE_DOCUMENTS, 1), (layout.FILE_BLOCKS, 1))
-    for start, width in areas:
-        if words[start] % 8 or words[start] + words[start + width] > size:
+    large, small = words[layout.FILE_DOCUMENTS + 1], words[layout.FILE_DOCUMENTS + 2]
+    slots = layout.LARGE_KINDS * large + (len(layout.DOCUMENT_KINDS) - layout.LARGE_KINDS) * small
+    cell, cells = words[layout.FILE_BLOCKS + 1], words[layout.FILE_BLOCKS + 2]
+    for start, length in (
+        (words[layout.FILE_KEYS], words[layout.FILE_KEYS + 1]),
+        (words[layout.FILE_DOCUMENTS], 2 * slots),
+        (words[layout.FILE_BLOCKS], cell * cells),
+    ):
+        if start % 8 or start + length > size:
             raise BadLaneFile("an area lies outside the file")
+    if min(large, small) < layout.DOCUMENT_HEADER or (large | small | cell) % 8:
+        raise BadLaneFile("slots or cells of a size that cannot be")
 
 
 def _unlink(path: str) -> None:

@@ -34,9 +34,9 @@ class Harvest:
         self.stored = 0
 
 
-def harvest(producer: Producer, lane: Lane) -> Harvest | None:
-    """Take the next frames of a lane; None where there is nothing new."""
-    taken = lane.reader.take()
+def harvest(producer: Producer, lane: Lane, most_bytes: int) -> Harvest | None:
+    """Take the next frames of a lane, that many bytes or one frame; None where there is nothing that checks."""
+    taken = lane.reader.take(most_bytes)
     if taken is None:
         return None
     found = Harvest(taken.end, max(lane.staged_seq, taken.last_seq))
@@ -47,6 +47,21 @@ def harvest(producer: Producer, lane: Lane) -> Harvest | None:
     for head, places in _by_head(taken, lane.staged_seq).items():
         _convert(found, producer, taken, head, places)
     found.parts.sort(key=_first_seq)
+    return found
+
+
+def nothing(lane: Lane) -> Harvest:
+    """No record; for what else is to be told of the lane."""
+    return Harvest(lane.reader.position, lane.staged_seq)
+
+
+def written_off(lane: Lane) -> Harvest:
+    """What a dead producer's lane holds and nobody can read: counted as damaged."""
+    words = lane.reader.words
+    last_seq = max(lane.staged_seq, words[layout.SEQ])
+    found = Harvest(words[layout.TAIL], last_seq)
+    if last_seq > lane.staged_seq:
+        found.damaged.append((lane.staged_seq + 1, last_seq))
     return found
 
 
@@ -83,7 +98,9 @@ def _by_head(taken: Taken, staged_seq: int) -> dict[int, list[tuple[int, int]]]:
     elif not taken.jumps:
         skip = min(len(frames), max(0, staged_seq + 1 - taken.first_seq))
     else:
-        skip = sum(1 for at, _, _ in frames if int.from_bytes(taken.data[at + 8 : at + 16], "little") <= staged_seq)
+        skip = sum(
+            1 for at, _, _ in frames if int.from_bytes(taken.data[at + 8 : at + 16], "little") <= staged_seq
+        )
     groups: dict[int, list[tuple[int, int]]] = {}
     last_head, start, stop = -1, 0, 0
     for at, size, head in frames[skip:]:
@@ -98,7 +115,9 @@ def _by_head(taken: Taken, staged_seq: int) -> dict[int, list[tuple[int, int]]]:
     return groups
 
 
-def _convert(found: Harvest, producer: Producer, taken: Taken, head: int, places: list[tuple[int, int]]) -> None:
+def _convert(
+    found: Harvest, producer: Producer, taken: Taken, head: int, places: list[tuple[int, int]]
+) -> None:
     data = taken.data
     number = head & layout.SHAPE_MASK
     rank = (head >> layout.RANK_SHIFT) - 1
@@ -107,7 +126,9 @@ def _convert(found: Harvest, producer: Producer, taken: Taken, head: int, places
             _convert_each(found, producer, data[start:stop])
         return
     shape = producer.shape(number)
-    frames = data[places[0][0] : places[0][1]] if len(places) == 1 else b"".join([data[a:b] for a, b in places])
+    frames = (
+        data[places[0][0] : places[0][1]] if len(places) == 1 else b"".join([data[a:b] for a, b in places])
+    )
     if shape is None:
         for at in _frame_starts(frames):
             seq = int.from_bytes(frames[at + 8 : at + 16], "little")

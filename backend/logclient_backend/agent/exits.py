@@ -1,7 +1,8 @@
-"""Why a process ended, asked from outside: exit code or signal, without being its parent.
+"""Another process, by a pidfd: has it ended, and why (exit code or signal), asked without being its parent.
 
-Two places know: /proc/PID/stat while nobody has reaped it, and a pidfd opened while it lived, afterwards
-(PIDFD_GET_INFO with exit information: Linux 6.15). On older kernels the cause is known only if it is seen in time.
+Two places know the cause: /proc/PID/stat while nobody has reaped it, and a pidfd opened while it lived, afterwards
+(PIDFD_GET_INFO with exit information: Linux 6.15). On older kernels it is known only if it is seen in time; without
+pidfd at all (before 5.3) the process is told from a newcomer with its PID by its start time.
 
 Runs in supervisor and worker. Opens nothing outside /proc.
 """
@@ -14,11 +15,11 @@ import select
 import struct
 from typing import NamedTuple
 
-from logclient.owner import start_ticks
-
 _INFO = struct.Struct("<QQ11Ii")  # mask, cgroup, 11 ids, exit status: struct pidfd_info, first version
 _GET_INFO = 3 << 30 | _INFO.size << 16 | 0xFF << 8 | 11
 _WITH_EXIT = 1 << 3
+_MOST_PID = 1 << 22
+_STATE, _TICKS, _EXIT = 0, 19, 49  # fields of /proc/PID/stat behind the name
 
 
 class Cause(NamedTuple):
@@ -26,6 +27,9 @@ class Cause(NamedTuple):
 
     exit_code: int | None
     signal: int | None
+
+    def __str__(self) -> str:
+        return f"signal {self.signal}" if self.signal is not None else f"exit code {self.exit_code}"
 
 
 _known: dict[
@@ -35,46 +39,65 @@ _known: dict[
 
 def watch_from_now_on(pid: int) -> int:
     """Whatever becomes of this process, a later `Watch` knows why; the descriptor, or -1."""
-    try:
-        fd = os.pidfd_open(pid)
-    except OSError:
+    watch = Watch(pid)
+    if not watch.is_open:
         return -1
-    _known[pid, start_ticks(pid)] = fd
+    _known[pid, watch.ticks] = fd = os.dup(watch.fd)
     return fd
 
 
 class Watch:
-    """A pidfd of one process, if it is the one that started at `ticks`."""
+    """The process that has this PID and started at `ticks` (0: whichever has the PID now)."""
 
-    def __init__(self, pid: int, ticks: int) -> None:
+    def __init__(self, pid: int, ticks: int = 0) -> None:
         self.pid = pid
-        self._ticks = ticks
+        self.fd = -1
         self._cause: Cause | None = None
-        try:
-            if (pid, ticks) in _known:
-                self._fd = os.dup(_known[pid, ticks])
-                return
-            self._fd = os.pidfd_open(pid)
-        except OSError:
-            self._fd = -1
-        if self._fd >= 0 and (not ticks or start_ticks(pid) != ticks):
+        if (pid, ticks) in _known:
+            self.fd = os.dup(_known[pid, ticks])
+            self.ticks = ticks
+            return
+        if 0 < pid < _MOST_PID:
+            try:
+                self.fd = os.pidfd_open(pid)
+            except (OSError, AttributeError):
+                pass
+        found = _stat(pid)
+        self.ticks = ticks or (int(found[_TICKS]) if found else 0)
+        if self.fd >= 0 and (not found or int(found[_TICKS]) != self.ticks):
             self.close()
+
+    def __del__(self) -> None:
+        self.close()
 
     @property
     def is_open(self) -> bool:
-        return self._fd >= 0
+        """Is there a pidfd: was it there when we looked first?"""
+        return self.fd >= 0
 
     def has_ended(self) -> bool:
-        """True as soon as the process is dead, reaped or not."""
-        if self._fd < 0:
-            return start_ticks(self.pid) != self._ticks
+        """True as soon as its last thread is dead, reaped or not."""
+        return self.wait(0) if self.fd >= 0 else self._leader() is None
+
+    def wait(self, timeout_s: float) -> bool:
+        """The same, waited for; only where there is a pidfd."""
         poll = select.poll()
-        poll.register(self._fd, select.POLLIN)
-        return bool(poll.poll(0))
+        poll.register(self.fd, select.POLLIN)
+        return bool(poll.poll(1000 * timeout_s))
+
+    def has_stopped_working(self) -> bool:
+        """True also if only its main thread is dead, and another one hangs in a system call."""
+        return self.has_ended() or self._leader() is None
+
+    def _leader(self) -> list[bytes] | None:
+        """Fields of the main thread while that lives; None where it is dead, or another process has the PID."""
+        found = _stat(self.pid)
+        alive = found and found[_STATE] not in b"ZX" and int(found[_TICKS]) == self.ticks
+        return found if alive else None
 
     def cause(self) -> Cause | None:
         """Why it ended; None where it has not, or nobody can tell (yet: it may be asked again)."""
-        if self._cause is None:
+        if self._cause is None and self.has_ended():
             status = self._zombie_status()
             if status is None:
                 status = self._reaped_status()
@@ -84,27 +107,33 @@ class Watch:
         return self._cause
 
     def _zombie_status(self) -> int | None:
-        try:
-            with open(f"/proc/{self.pid}/stat", "rb", buffering=0) as file:
-                fields = file.read(4096).rsplit(b")", 1)[1].split()
-        except (OSError, IndexError):
-            return None
-        is_it = len(fields) >= 50 and fields[0] in (b"Z", b"X") and int(fields[19]) == self._ticks
-        return int(fields[49]) if is_it else None
+        found = _stat(self.pid)
+        is_it = found and len(found) > _EXIT and found[_STATE] in b"ZX" and int(found[_TICKS]) == self.ticks
+        return int(found[_EXIT]) if is_it else None
 
     def _reaped_status(self) -> int | None:
-        if self._fd < 0:
+        if self.fd < 0:
             return None
         info = bytearray(_INFO.size)
         _INFO.pack_into(info, 0, _WITH_EXIT, *([0] * 13))
         try:
-            fcntl.ioctl(self._fd, _GET_INFO, info)
+            fcntl.ioctl(self.fd, _GET_INFO, info)
         except OSError:
             return None
         found = _INFO.unpack(info)
         return int(found[-1]) if found[0] & _WITH_EXIT else None
 
     def close(self) -> None:
-        fd, self._fd = self._fd, -1
+        fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+def _stat(pid: int) -> list[bytes]:
+    """Fields of /proc/PID/stat behind the name; empty where there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            fields = file.read(4096).rsplit(b")", 1)[1].split()
+    except (OSError, IndexError):
+        return []
+    return fields if len(fields) > _TICKS else []

@@ -5,11 +5,19 @@ Runs in the worker's main thread; the copier saves what `content` returns. Reade
 ::
 
     {"version": 1, "run": {...}, "node": id, "host": name, "heard_ns": n, "closed": bool,
+     "set_aside": [{"file", "reason"}],
      "processes": {hex: {"pid", "rank", "created_ns", "documents": {kind: {"time", "data"}},
-                         "refused", "left_out", "end": null | {"time", "exit_code" | "signal" | neither}}},
+                         "refused", "left_out", "end": null | {"time", "alive", "exit_code" | "signal" | neither}}},
      "streams": {hex: {"process", "lane", "accepted", "stored", "damaged"}}}
 
 forgotten = accepted - stored - damaged, once the process has ended and everything is durable.
+
+Invariants:
+
+- an entry becomes text when it changes, not when the whole is written: a run with thousands of ended processes costs
+  little more than copying their bytes, and that is done the less often the longer it takes;
+- of an ended process that is no owner only what says something is kept;
+- nothing that an earlier worker knew is lost: it is taken over from tmpfs, and from the run folder once that answers.
 """
 
 from __future__ import annotations
@@ -26,6 +34,23 @@ from .attach import Producer
 from .exits import Cause
 
 _HEARTBEAT_S = 10.0
+_LEAST_S = 0.5
+_SHARE, _SHARE_AT_ONCE = 20, 2  # writing it takes at most 1/20 of the time, 1/2 while somebody waits for it
+
+
+class Entry:
+    """One process and its streams."""
+
+    __slots__ = ("seen", "streams", "text", "value", "version")
+
+    def __init__(
+        self, version: int, value: dict[str, Any], streams: dict[str, Any], seen: object = None
+    ) -> None:
+        self.version = version  # of the first content that holds it like this
+        self.value = value
+        self.streams = streams
+        self.seen = seen
+        self.text = (_dumps(value), [f"{_dumps(key)}:{_dumps(counts)}" for key, counts in streams.items()])
 
 
 class Ledger:
@@ -41,59 +66,104 @@ class Ledger:
             "host": os.uname().nodename,
         }
         self._path = meeting.file("ledger.json")
-        self._processes: dict[str, dict[str, Any]] = {}
-        self._streams: dict[str, dict[str, Any]] = {}
+        self._entries: dict[str, Entry] = {}
+        self._set_aside: dict[str, str] = {}
         self._made_at = 0.0
         self._changed = True
         self._cost_s = 0.0
         self.closed = False
+        self.has_absorbed = False  # what is in the run folder
         self.version = 0
 
+    # ---- what earlier workers knew -----------------------------------------------------------------------
+
     def load(self) -> None:
-        """Go on from what an earlier worker knew; kept on tmpfs, since the run folder may not answer."""
+        """Go on from what an earlier worker left on tmpfs."""
         try:
             with open(self._path, "rb") as file:
-                saved = json.loads(file.read())
-            self._processes = dict(saved.get("processes", {})) | self._processes
-            self._streams = dict(saved.get("streams", {})) | self._streams
-        except (OSError, ValueError, AttributeError, TypeError):
+                self._merge(file.read())
+        except OSError:
             return
+
+    def absorb(self, saved: bytes) -> None:
+        """Add what only the documents in the run folder know: tmpfs may have been full, or cleared."""
+        self.has_absorbed = True
+        self._merge(saved)
+
+    def _merge(self, saved: bytes) -> None:
+        try:
+            whole = json.loads(saved or b"{}")
+            streams: dict[str, dict[str, Any]] = {}
+            for key, counts in dict(whole.get("streams", {})).items():
+                streams.setdefault(str(counts["process"]), {})[key] = counts
+            for key, value in dict(whole.get("processes", {})).items():
+                if key not in self._entries and isinstance(value, dict):
+                    self._entries[key] = Entry(self.version + 1, value, streams.get(key, {}))
+                    self._changed = True
+            for item in whole.get("set_aside", []):
+                self.set_aside(str(item["file"]), str(item["reason"]))
+        except (ValueError, AttributeError, TypeError, KeyError):
+            return
+
+    # ---- what is known now ---------------------------------------------------------------------------------
 
     def note(self, producer: Producer) -> None:
         """Take over a producer's documents and counts."""
+        words = producer.words
+        lanes = [lane for lane in producer.lanes if lane.durable]
+        counts = tuple((lane.index, lane.durable, lane.stored, lane.damaged) for lane in lanes)
+        seen = (producer.documents_seen, words[layout.REFUSED], words[layout.LEFT_OUT], counts)
         key = producer.process.hex()
-        entry = {
+        before = self._entries.get(key)
+        if before is not None and before.seen == seen:
+            return
+        value = {
             "pid": producer.pid,
             "rank": producer.rank,
             "created_ns": producer.created_ns,
             "documents": dict(producer.documents),
-            "refused": producer.words[layout.REFUSED],
-            "left_out": producer.words[layout.LEFT_OUT],
-            "end": (self._processes.get(key) or {}).get("end"),
+            "refused": seen[1],
+            "left_out": seen[2],
+            "end": before.value.get("end") if before else None,
         }
-        self._set(self._processes, key, entry)
-        for lane in producer.lanes:
-            if lane.durable:
-                counts = {
-                    "process": key,
-                    "lane": lane.index,
-                    "accepted": lane.durable,
-                    "stored": lane.stored,
-                    "damaged": lane.damaged,
-                }
-                self._set(self._streams, lane.stream.hex(), counts)
+        streams = {
+            lane.stream.hex(): {
+                "process": key,
+                "lane": lane.index,
+                "accepted": lane.durable,
+                "stored": lane.stored,
+                "damaged": lane.damaged,
+            }
+            for lane in lanes
+        }
+        self._entries[key] = Entry(self.version + 1, value, streams, seen)
+        self._changed = True
+        self.closed = False
 
     def end(self, producer: Producer, cause: Cause | None, *, alive: bool) -> None:
         """The process ended (or gave up its lanes and lives on)."""
-        entry = self._processes[producer.process.hex()]
+        key = producer.process.hex()
+        entry = self._entries[key]
         end: dict[str, Any] = {"time": time.time_ns(), "alive": alive}
         if cause is not None:
             end["exit_code" if cause.signal is None else "signal"] = (
                 cause.exit_code if cause.signal is None else cause.signal
             )
-        before = entry.get("end") or {}
-        if {**before, "time": 0} != {**end, "time": 0}:
-            entry["end"] = end
+        before = entry.value.get("end") or {}
+        if {**before, "time": 0} == {**end, "time": 0}:
+            return
+        value = {**entry.value, "end": end, "documents": _telling(entry.value["documents"])}
+        self._entries[key] = Entry(self.version + 1, value, entry.streams, entry.seen)
+        self._changed = True
+
+    def version_of(self, producer: Producer) -> int:
+        """The first version of the content with what is known of it now."""
+        return self._entries[producer.process.hex()].version
+
+    def set_aside(self, file: str, reason: str) -> None:
+        """A lane file that cannot be read."""
+        if self._set_aside.get(file) != reason:
+            self._set_aside[file] = reason
             self._changed = True
 
     def close(self) -> None:
@@ -101,31 +171,36 @@ class Ledger:
         if not self.closed:
             self.closed = self._changed = True
 
-    def _set(self, where: dict[str, dict[str, Any]], key: str, entry: dict[str, Any]) -> None:
-        if where.get(key) != entry:
-            where[key] = entry
-            self._changed = True
+    @property
+    def has_run(self) -> bool:
+        """Something was logged, or an `init` succeeded (or has not failed yet)."""
+        return any(entry.streams or not _is_abandoned(entry.value) for entry in self._entries.values())
+
+    # ---- writing it ------------------------------------------------------------------------------------------
 
     def is_due(self, *, at_once: bool) -> bool:
         """Changed (and not written just before), or the heartbeat's time has come."""
         age = time.monotonic() - self._made_at
         if self._changed:
-            return at_once or age > max(0.5, 20 * self._cost_s)
+            return age > (_SHARE_AT_ONCE * self._cost_s if at_once else max(_LEAST_S, _SHARE * self._cost_s))
         return age > _HEARTBEAT_S and not self.closed
+
+    @property
+    def is_written(self) -> bool:
+        """The last `content` holds all that is known."""
+        return not self._changed
 
     def content(self) -> tuple[int, bytes]:
         """(version, JSON bytes) as of now."""
         started = time.monotonic()
         self._changed = False
         self.version += 1
-        whole = {
-            **self._fixed,
-            "heard_ns": time.time_ns(),
-            "closed": self.closed,
-            "processes": self._processes,
-            "streams": self._streams,
-        }
-        data = json.dumps(whole, separators=(",", ":")).encode("utf-8", "backslashreplace")
+        aside = [{"file": file, "reason": reason} for file, reason in self._set_aside.items()]
+        head = {**self._fixed, "heard_ns": time.time_ns(), "closed": self.closed, "set_aside": aside}
+        processes = ",".join([f"{_dumps(key)}:{entry.text[0]}" for key, entry in self._entries.items()])
+        streams = ",".join([text for entry in self._entries.values() for text in entry.text[1]])
+        text = f'{_dumps(head)[:-1]},"processes":{{{processes}}},"streams":{{{streams}}}}}'
+        data = text.encode("utf-8", "backslashreplace")
         self._keep(data)
         self._made_at = time.monotonic()
         self._cost_s = self._made_at - started
@@ -137,5 +212,30 @@ class Ledger:
             with open(making, "wb") as file:
                 file.write(data)
             os.rename(making, self._path)
-        except OSError:
-            pass  # tmpfs is full: a successor starts from what the lane files say
+        except OSError:  # tmpfs is full, or was cleared: a successor asks the run folder
+            try:
+                os.unlink(making)
+            except OSError:
+                pass
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _is_abandoned(process: dict[str, Any]) -> bool:
+    state = (process.get("documents") or {}).get("state") or {}
+    return (state.get("data") or {}).get("state") == "abandoned"
+
+
+def _telling(documents: dict[str, Any]) -> dict[str, Any]:
+    """Without what a member process writes in any case: it has nothing that its entry does not say."""
+    start = (documents.get("start") or {}).get("data")
+    if not isinstance(start, dict) or start.get("role") != "member":
+        return documents
+    return {kind: document for kind, document in documents.items() if kind != "start" and _has_data(document)}
+
+
+def _has_data(document: Any) -> bool:
+    data = document.get("data") if isinstance(document, dict) else document
+    return any(data.values()) if isinstance(data, dict) else bool(data)

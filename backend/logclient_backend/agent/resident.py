@@ -1,54 +1,69 @@
 """Makes the agent's code resident, so that a frozen disk under the interpreter cannot stop a restart.
 
-Runs once in the supervisor, before its first fork. Everything that workers import or open lazily is forced here.
+Runs in the supervisor, before its first fork. Everything that workers import or open lazily is forced here, and what
+would read source files to tell of an exception is replaced.
 """
 
 from __future__ import annotations
 
 import ctypes
-import encodings.idna
-import encodings.latin_1
-import encodings.utf_8
-import json.encoder
+import json
 import os
+import sys
+import threading
+import time
+import warnings
 
 import zstandard
 
+from logclient.config import fail_points
+from logclient.meeting import folder_name
+
 from .. import failpoint
-from ..wal import reader, repair
+from ..wal.codec import Codec
 
 _MCL_CURRENT = 1
-_LAZY = (encodings.idna, encodings.latin_1, encodings.utf_8, json.encoder, zstandard, reader, repair)
+_NICE = 5
+_OOM_SCORE = "500"
 
 
-def prepare() -> bool:
-    """Lower our priority, arm fail points, lock or at least read the pages; True if they are locked."""
+def prepare() -> None:
+    """Lower our priority, arm fail points, load what is loaded late."""
     _be_modest()
-    from logclient.config import fail_points
-
     failpoint.arm(fail_points())
+    warnings.simplefilter("ignore")
+    sys.excepthook = sys.unraisablehook = threading.excepthook = _say_nothing
+    # each of these opens a file or imports a module when it is called first
+    time.gmtime()
+    folder_name("Not Harmless")
+    json.loads(json.dumps({"text": "\u00e9"}))
+    os.strerror(5).encode("utf-8", "backslashreplace")
     zstandard.ZstdDecompressor().decompress(zstandard.ZstdCompressor().compress(b"logclient"))
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mlockall(_MCL_CURRENT) == 0:
+    Codec(dense=True)
+
+
+def lock_pages() -> bool:
+    """Keep what is mapped in memory, if we may; else read it once, and it usually stays."""
+    if ctypes.CDLL(None, use_errno=True).mlockall(_MCL_CURRENT) == 0:
         return True
     _read_mapped_files()
     return False
 
 
+def _say_nothing(*_: object) -> None:
+    pass
+
+
 def _be_modest() -> None:
     try:
-        os.nice(5)
-    except OSError:
-        pass
-    try:
+        os.nice(max(0, _NICE - os.nice(0)))
         with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("500")
+            file.write(_OOM_SCORE)
     except OSError:
         pass
 
 
 def _read_mapped_files() -> None:
-    """Without the right to lock: bring the files into the page cache, where they usually stay."""
     with open("/proc/self/maps") as file:
         paths = {line.split(maxsplit=5)[5].strip() for line in file if line.count("/")}
     for path in sorted(paths):

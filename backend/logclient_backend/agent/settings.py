@@ -1,27 +1,37 @@
-"""The agent's settings: what `init` wrote into the meeting place, checked for type, with defaults for what is absent."""
+"""The agent's settings: what `init` wrote into the meeting place, checked for type, else the defaults.
+
+Invariant: what is out of range is brought into it, never refused: a run goes on whatever it was asked for.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+_SEGMENTS = 4  # that fit into the spill at least
+_LEAST_SEGMENT_BYTES = 64 << 10
+
 
 class Settings:
     """Units are in the names; meanings in `logclient.config.SETTINGS`."""
 
-    def __init__(self, given: dict[str, Any]) -> None:
+    def __init__(self, facts: dict[str, Any]) -> None:
+        """`facts`: what the meeting place says."""
+        given = facts.get("settings")
+        given = given if isinstance(given, dict) else {}
         self.poll_s = _number(given, "poll_s", 0.05, least=0.001)
         self.sync_s = _number(given, "sync_s", 0.4)
         self.seal_s = _number(given, "seal_s", 60.0)
-        self.stall_s = _number(given, "stall_s", 5.0, least=0.2)
+        self.stall_s = _number(given, "stall_s", 5.0, least=0.5)
         self.linger_s = _number(given, "linger_s", 10.0)
-        self.segment_bytes = int(_number(given, "segment_bytes", 4 << 20, least=64 << 10))
-        self.spill_bytes = int(_number(given, "spill_bytes", 64 << 20))
         self.disk_bytes = int(_number(given, "disk_bytes", 16 << 30))
         self.restart_limit = int(_number(given, "restart_limit", 8, least=1))
+        share = _number(facts, "budget_bytes", 1 << 40) / 2
+        spill_bytes = int(min(_number(given, "spill_bytes", 64 << 20), share))
+        wanted_bytes = int(_number(given, "segment_bytes", 4 << 20))
+        self.segment_bytes = max(_LEAST_SEGMENT_BYTES, min(wanted_bytes, spill_bytes // _SEGMENTS))
+        self.spill_bytes = max(spill_bytes, _SEGMENTS * self.segment_bytes)
 
 
 def _number(given: dict[str, Any], name: str, default: float, least: float = 0.0) -> float:
     value = given.get(name, default)
-    if type(value) not in (int, float) or not value >= least:
-        return default
-    return float(value)
+    return max(least, float(value)) if type(value) in (int, float) and value == value else default

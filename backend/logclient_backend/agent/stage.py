@@ -8,29 +8,35 @@ Invariants:
   alone, and a worker may be killed at any instruction;
 - one look at one lane is staged all or not at all: `AGENT_STAGE_COMMIT` moves after the bytes are written, and a
   successor cuts off what lies beyond;
+- only the worker named in `AGENT_STAGE_WRITER` stages: one that finds another name there has been replaced;
 - all staged segments together stay within a budget; beyond it the lanes are left to forget their oldest, counted;
-- a staged segment is removed when its sealed copy is in the run folder.
+- a staged segment is given back when its sealed copy is in the run folder.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 
 from logclient import layout
 from logclient.ring import release_block, write_counts
 
 from .. import failpoint
-from ..wal.files import REAL
 from ..wal.segment import parse_name
 from ..wal.seqs import SeqSet
 from ..wal.writer import OpenSegment
 from .attach import Lane, Producer
 from .drain import Harvest
+from .memory import Memory
+from .place import Place
 
 _END_BITS = 40
-_LEAST_BYTES = 64 << 10
+_MOST_TAKEN = 1 << 20
+
+
+class Replaced(Exception):
+    """Another worker is at work in this place."""
 
 
 class Mark:
@@ -65,63 +71,66 @@ class Stage:
     """The staged segments of this worker and of the dead ones before it."""
 
     def __init__(
-        self, folder: str, status: memoryview, *, segment_bytes: int, spill_bytes: int, seal_s: float
+        self, place: Place, status: memoryview, segment_bytes: int, spill_bytes: int, seal_s: float
     ) -> None:
-        self.folder = folder
         self.segments: list[Staged] = []
-        self._status = status
-        self._spill_bytes = max(spill_bytes, 4 * _LEAST_BYTES)
-        self._segment_bytes = max(_LEAST_BYTES, min(segment_bytes, self._spill_bytes // 4))
-        self._seal_s = seal_s
         self.writer = new_writer()
+        self._place = place
+        self._status = status
+        self._memory = Memory(place, segment_bytes)
+        self._segment_bytes = segment_bytes
+        self._spill_bytes = spill_bytes
+        self._seal_s = seal_s
         self._number = 0
         self._current: Staged | None = None
-        self.is_short = False  # the last record found no room
+        self.most_taken = min(_MOST_TAKEN, self._segment_bytes // 4)  # of a lane at once
 
     # ---- taking over -----------------------------------------------------------------------------------
 
-    def adopt(self) -> Iterator[str]:
-        """Take over the segments of dead workers; yields what went wrong, in words."""
+    def adopt(self, beat: Callable[[], None]) -> list[str]:
+        """Take over the segments of dead workers; what went wrong, in words."""
+        troubles = []
         last_writer = self._status[layout.AGENT_STAGE_WRITER].to_bytes(8, "little")
         commit = self._status[layout.AGENT_STAGE_COMMIT]
-        for name in sorted(os.listdir(self.folder)):
-            parsed = parse_name(name)
-            if parsed is None or parsed.is_sealed:
-                continue
-            path = os.path.join(self.folder, name)
+        for name in self._memory.adopt():
+            beat()
+            path = self._place.file(name)
             try:
-                if parsed.writer == last_writer and not _cut_uncommitted(path, parsed.number, commit):
-                    continue
-                segment = OpenSegment.adopt(REAL, path)
+                if _cut_uncommitted(self._memory, path, last_writer, commit):
+                    segment = OpenSegment.adopt(self._memory, path)
+                    self._memory.trim(segment)
+                    self.segments.append(Staged(segment, is_complete=True))
             except Exception as error:  # noqa: BLE001 - one bad file must not keep the others from being stored
-                yield f"{name} on tmpfs cannot be taken over and stays there: {error}"
-                continue
-            self.segments.append(Staged(segment, is_complete=True))
+                troubles.append(f"{name} in shared memory cannot be taken over and stays there: {error}")
+        for staged in self.segments:
+            troubles += [f"in shared memory: {damage}" for damage in staged.segment.damage]
         self.segments.sort(key=lambda staged: staged.segment.created_ns)
-        self._status[layout.AGENT_STAGE_WRITER] = int.from_bytes(self.writer, "little")  # this order: see layout
+        self._status[layout.AGENT_STAGE_WRITER] = int.from_bytes(
+            self.writer, "little"
+        )  # this order: see layout
         self._status[layout.AGENT_STAGE_COMMIT] = 0
+        return troubles
 
     def resume(self, lane: Lane) -> None:
         """Continue a lane where the staged segments end, and count what they hold once it is durable."""
-        stored, damaged, highest = lane.stored, lane.damaged, lane.staged_seq
+        stored, damaged, highest = lane.stored, lane.damaged, lane.durable
         already = SeqSet([(1, lane.durable)]) if lane.durable else SeqSet()
         for staged in self.segments:
             span = staged.segment.summary.get(lane.stream)
             if span is None:
                 continue
-            fresh = span.stored.minus(already)
-            broken = span.damaged.minus(already)
-            stored += len(fresh)
-            damaged += len(broken)
             known = span.stored.copy()
             for gap in span.gaps.values():
                 known.update(gap)
-            already.update(known)
-            if known:
-                highest = max(highest, known.last)
+            if not known:
+                continue
+            whole = SeqSet([(known.first, known.last)])  # a hole in it did not check
+            stored += len(span.stored.minus(already))
+            damaged += len(span.damaged.minus(already)) + len(whole.minus(known).minus(already))
+            already.update(whole)
+            highest = max(highest, known.last)
             staged.marks.append(Mark(staged.end, lane, highest, stored, damaged))
-        lane.staged_seq, lane.staged_stored, lane.staged_damaged = highest, stored, damaged
-        lane.reader.seq = highest
+        lane.take_over(highest, stored, damaged)
 
     # ---- adding ----------------------------------------------------------------------------------------
 
@@ -129,61 +138,64 @@ class Stage:
         """Stage what was taken from a lane and release it; False, with nothing changed, where there is no room."""
         staged = self._room_for()
         if staged is None:
-            lane.reader.position = lane.reader.words[layout.RELEASED]
+            lane.take_back()
             return False
         segment, process = staged.segment, producer.process
+        damaged = lane.lost + harvest.damaged
         try:
-            for first, last in harvest.damaged:
+            for first, last in damaged:
                 segment.append_gap(lane.stream, process, lane.index, first, last, "damaged")
             for first, last in harvest.forgotten:
                 segment.append_gap(lane.stream, process, lane.index, first, last, "forgotten")
             for columns in harvest.parts:
                 segment.append(lane.stream, process, lane.index, columns)
-        except OSError:  # tmpfs is full: what was written of this look is cut off by the next commit
+        except OSError:  # tmpfs is full
             self._undo(staged)
-            self.is_short = True
-            lane.reader.position = lane.reader.words[layout.RELEASED]
+            lane.take_back()
             return False
-        self.is_short = False
         failpoint.hit("stage.appended")
-        lane.staged_stored += harvest.stored
-        lane.staged_damaged += sum(last - first + 1 for first, last in harvest.damaged)
-        lane.staged_seq = lane.reader.seq = harvest.last_seq
         self._commit(staged)
         for reference in harvest.blocks:
             release_block(producer.mem, reference)
-        lane.reader.words[layout.STAGED_SEQ] = harvest.last_seq
-        lane.reader.words[layout.RELEASED] = harvest.position
+        count = sum(last - first + 1 for first, last in damaged)
+        lane.release(harvest.position, harvest.last_seq, harvest.stored, count)
         failpoint.hit("stage.released")
-        staged.marks.append(Mark(staged.end, lane, harvest.last_seq, lane.staged_stored, lane.staged_damaged))
+        staged.marks.append(Mark(staged.end, lane, lane.staged_seq, lane.staged_stored, lane.staged_damaged))
         return True
 
     def _commit(self, staged: Staged) -> None:
+        if self._status[layout.AGENT_STAGE_WRITER].to_bytes(8, "little") != self.writer:
+            raise Replaced
         self._status[layout.AGENT_STAGE_COMMIT] = staged.segment.number << _END_BITS | staged.segment.end
         self._status[layout.AGENT_DRAINED] += staged.segment.end - staged.end
         staged.end = staged.segment.end
 
     def _undo(self, staged: Staged) -> None:
         """The segment ends at its last commit and takes nothing more: rather a short one than half a look."""
-        staged.is_complete = True
-        self._current = None
+        self._memory.pwrite(staged.segment.fd, bytes(staged.segment.end - staged.end), staged.end)
+        self.close_current()
 
     def has_room(self) -> bool:
         """Can a look at a lane be staged now?"""
-        self.is_short = self._room_for() is None
-        return not self.is_short
+        return self._room_for() is not None
 
     def _room_for(self) -> Staged | None:
         staged = self._current
         if staged is not None:
-            if not staged.segment.is_full:
+            if staged.segment.has_room(self.most_taken):
                 return staged
             self.close_current()
-        if self.taken_bytes() + self._segment_bytes > self._spill_bytes:
+        spare_bytes = self._memory.spare_bytes
+        if not spare_bytes and self.taken_bytes() + self._segment_bytes > self._spill_bytes:
             return None
         try:
             segment = OpenSegment.create(
-                REAL, self.folder, self.writer, self._number + 1, time.time_ns(), self._segment_bytes
+                self._memory,
+                self._place.path,
+                self.writer,
+                self._number + 1,
+                time.time_ns(),
+                self._segment_bytes,
             )
         except OSError:
             return None
@@ -191,7 +203,7 @@ class Stage:
         staged = Staged(segment, is_complete=False)
         self.segments.append(staged)
         self._current = staged
-        self._status[layout.AGENT_STAGE_COMMIT] = segment.number << _END_BITS | segment.end
+        self._commit(staged)
         return staged
 
     def close_current(self) -> None:
@@ -208,33 +220,19 @@ class Stage:
     # ---- what the copier got done ------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Publish what has become durable, and remove what is sealed."""
+        """Publish what has become durable, and give back what is sealed."""
         for staged in tuple(self.segments):
-            synced = staged.synced
-            marks = staged.marks
-            done = 0
-            while done < len(marks) and marks[done].end <= synced:
-                done += 1
-            if done:
-                latest: dict[int, Mark] = {id(mark.lane): mark for mark in marks[:done]}
-                del marks[:done]
-                for mark in latest.values():
-                    lane = mark.lane
-                    if mark.durable >= lane.durable:
-                        lane.durable, lane.stored, lane.damaged = mark.durable, mark.stored, mark.damaged
-                        write_counts(lane.reader.words, mark.durable, mark.stored, mark.damaged)
-            if staged.is_sealed and not marks:
+            _publish(staged)
+            if staged.is_sealed and not staged.marks:
                 self.segments.remove(staged)
-                try:
-                    staged.segment.unlink()
-                except OSError:
-                    staged.segment.close()  # the folder was cleared by somebody else
+                staged.segment.unlink()
         self._status[layout.AGENT_SPILL_BYTES] = self.taken_bytes()
         self._status[layout.AGENT_WRITE_PENDING] = sum(staged.end - staged.synced for staged in self.segments)
 
     def taken_bytes(self) -> int:
-        """Shared memory that staged segments take."""
-        return sum(max(staged.segment.capacity_bytes, staged.segment.end) for staged in self.segments)
+        """Shared memory that staged segments take, and the spare one."""
+        held = sum(max(staged.segment.capacity_bytes, staged.segment.end) for staged in self.segments)
+        return held + self._memory.spare_bytes
 
     @property
     def is_settled(self) -> bool:
@@ -242,24 +240,37 @@ class Stage:
         return all(staged.synced >= staged.end for staged in self.segments)
 
 
+def _publish(staged: Staged) -> None:
+    synced, marks = staged.synced, staged.marks
+    done = 0
+    while done < len(marks) and marks[done].end <= synced:
+        done += 1
+    latest = {id(mark.lane): mark for mark in marks[:done]}
+    del marks[:done]
+    for mark in latest.values():
+        lane = mark.lane
+        if mark.durable >= lane.durable:
+            lane.durable, lane.stored, lane.damaged = mark.durable, mark.stored, mark.damaged
+            write_counts(lane.reader.words, mark.durable, mark.stored, mark.damaged)
+
+
 def new_writer() -> bytes:
     """Id of a worker incarnation: names of later segments sort behind those of earlier ones."""
     return (time.time_ns() >> 16).to_bytes(6, "big") + os.urandom(2)
 
 
-def _cut_uncommitted(path: str, number: int, commit: int) -> bool:
-    """Zero what the last worker had not committed; False where that is the whole file, which is removed."""
+def _cut_uncommitted(memory: Memory, path: str, last_writer: bytes, commit: int) -> bool:
+    """Cut off what the last worker had not committed; False where that is the whole file, which is given back."""
+    name = parse_name(os.path.basename(path))
     committed_number, end = commit >> _END_BITS, commit & (1 << _END_BITS) - 1
-    if number < committed_number:
+    if name is None or name.writer != last_writer or name.number < committed_number:
         return True
-    if number > committed_number:
-        os.unlink(path)
+    if name.number > committed_number:
+        memory.unlink(path)
         return False
-    fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    fd = memory.open(path, os.O_RDWR)
     try:
-        beyond = os.fstat(fd).st_size - end
-        if beyond > 0:
-            os.pwrite(fd, bytes(beyond), end)
+        memory.truncate(fd, max(1, min(end, memory.size(fd))))
     finally:
-        os.close(fd)
+        memory.close(fd)
     return True

@@ -6,276 +6,248 @@ disk frozen.
 
 Invariants:
 
-- one supervisor per meeting place: a record lock on `agent.lock`, and the path still leads to that file;
+- one supervisor per meeting place (`election.py`), and one worker that works;
 - a worker that died or shows no progress is replaced at once; deaths *without* progress are counted, slow the
   restarts down and end them at a limit;
-- a worker that SIGKILL does not reach (state D) is left behind, not waited for;
-- it holds a descriptor of every lane file: removal of the folder costs new producers only.
+- a worker that SIGKILL does not reach (state D) is left behind, not waited for: it never runs a line of ours again;
+- a worker whose supervisor died forks another, and that inherits what this one knew.
 """
 
 from __future__ import annotations
 
-import fcntl
+import gc
 import os
-import shutil
 import time
+from collections.abc import Callable
+from typing import NoReturn
 
 from logclient import layout
 from logclient.meeting import Meeting
-from logclient.owner import is_locked, start_ticks
 
-from . import attach, resident
+from . import election, leaving, resident, sweep
+from .exits import Watch
+from .handover import Handover
+from .memory import Memory
+from .place import Place
 from .settings import Settings
 from .status import StatusPage
 from .terminal import Terminal
-from .worker import Worker
+from .worker import KEPT, STORED, Worker
 
 _LOOK_S = 0.25
-_CLOSING_WAIT_S = 10.0
 _MOST_BACKOFF_S = 5.0
+_KILL_S = 1.0
+_LONG_LIFE_S = 60.0  # a worker that lived so long did not die of what killed the one before
+
+
+class Promoted(BaseException):
+    """Raised in a child of a worker, to unwind and let go of all that the worker held."""
 
 
 class Supervisor:
     """One per run and node."""
 
     def __init__(self, meeting: Meeting, terminal: int = -1) -> None:
-        """`terminal`: the descriptor of the trainer's standard error, where that is a file; else -1."""
-        self.meeting = meeting
-        self.terminal = Terminal(meeting, terminal)
-        self.settings = Settings(meeting.facts.get("settings") or {})
-        self.status = StatusPage(meeting.file("agent.status"))
-        self._lock = -1
-        self._worker = 0
-        self._worker_ticks = 0
-        self._is_child = True  # the worker was forked by us, not found
-        self._kept: dict[str, int] = {}
+        """`terminal`: the descriptor of the trainer's standard error, where that is a file; else -1.
+
+        Raises OSError where the meeting place is gone.
+        """
+        self.place = Place(meeting)
+        self.terminal = Terminal(self.place.meeting, terminal)
+        self.settings = Settings(meeting.facts)
+        self.status = StatusPage(self.place.file("agent.status"))
+        self._handover = Handover()
+        self._lock: int | None = None
+        self._worker = Watch(0)
+        self._progress = self.status.progress()
         self._deaths = 0
+        self._awake_since = self._started_worker = time.monotonic()
 
     def run(self) -> int:
         """Until the run is over on this node; the process's exit code."""
-        if not self._elect():
-            return 0
-        self.status.words[layout.AGENT_CLOSING] = 0
-        self.status.words[layout.AGENT_GAVE_UP] = 0
-        self.status.words[layout.AGENT_SUPERVISOR] = os.getpid()
-        self.status.beat(layout.AGENT_SUPERVISOR_BEAT)
-        resident.prepare()
-        self._sweep_siblings()
-        worker = self.status.words[layout.AGENT_WORKER]
-        if start_ticks(worker) and not self._is_stuck():  # its supervisor died just now
-            return self.take_over(worker, self._lock)
-        self._start_worker()
-        return self._watch()
-
-    def take_over(self, worker: int, lock: int) -> int:
-        """Go on in a process forked by a worker whose supervisor died; that worker is not our child."""
-        self._lock = lock
-        self._worker, self._worker_ticks, self._is_child = worker, start_ticks(worker), False
-        self.status.words[layout.AGENT_SUPERVISOR] = os.getpid()
-        return self._watch()
-
-    # ---- election ---------------------------------------------------------------------------------------
-
-    def _elect(self) -> bool:
-        deadline = time.monotonic() + _CLOSING_WAIT_S
-        while True:
-            lock = try_lock(self.meeting.file("agent.lock"))
-            if lock is not None:
-                self._lock = lock
-                return True
-            if not os.path.isdir(self.meeting.path):
-                return False
-            if not self.status.words[layout.AGENT_CLOSING] or time.monotonic() > deadline:
-                return False  # the holder serves the newcomer too
-            time.sleep(0.02)
-
-    def _sweep_siblings(self) -> None:
-        """Runs of this user that died with their agent: one for each, which stores what is left and goes."""
-        base = os.path.dirname(self.meeting.path)
-        for name in os.listdir(base):
-            path = os.path.join(base, name)
-            if path == self.meeting.path or not os.path.exists(os.path.join(path, "run.json")):
-                continue
-            if is_locked(os.path.join(path, "agent.lock")):
-                continue
-            self._start_for_sibling(path)
-
-    def _start_for_sibling(self, path: str) -> None:
-        from logclient import meeting as meetings
-
-        other = meetings.read(path)
-        if other is None or os.fork() != 0:
-            return
-        code = 1
-        try:
-            os.setsid()
-            os.close(self._lock)  # record locks stay with our parent
-            supervisor = Supervisor(other)
-            code = supervisor.run() if os.fork() == 0 else 0
-        finally:
-            os._exit(code)
-
-    # ---- workers ------------------------------------------------------------------------------------------
-
-    def _start_worker(self) -> None:
-        self.status.beat(layout.AGENT_WORKER_BEAT)
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                code = self._be_worker()
-            finally:
-                os._exit(code)
-        self._worker, self._worker_ticks, self._is_child = pid, start_ticks(pid), True
-        self.status.words[layout.AGENT_WORKER] = pid
-
-    def _be_worker(self) -> int:
-        os.close(self._lock)
-        supervisor = [os.getppid()]
-        worker = Worker(self.meeting, self.status, self.settings, dict(self._kept))
-
-        def guard() -> None:
-            if os.getppid() != supervisor[0] and not _is_running(supervisor[0]):
-                supervisor[0] = self._found_supervisor() or supervisor[0]
-
-        worker.run(guard)
-        return 0
-
-    def _found_supervisor(self) -> int:
-        """In a worker whose supervisor is gone: fork another; its PID, or 0 where one is there already."""
-        lock = try_lock(self.meeting.file("agent.lock"))
+        lock = election.win(self.place, self.status)
         if lock is None:
-            return self.status.words[layout.AGENT_SUPERVISOR]
-        os.close(lock)  # frees it: a record lock belongs to the process, and our child must take its own
-        worker = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                os.setsid()
-                mine = try_lock(self.meeting.file("agent.lock"))
-                code = 0 if mine is None else self.take_over(worker, mine)
-            finally:
-                os._exit(code)
-        return pid
+            return 0
+        resident.prepare()
+        self._be_supervisor(lock)
+        words = self.status.words
+        sweep.start(self.place, lambda meeting: Supervisor(meeting).run())
+        worker = Watch(words[layout.AGENT_WORKER], words[layout.AGENT_WORKER_TICKS])
+        if words[layout.AGENT_WORKER_TICKS] and not worker.has_stopped_working():
+            self._worker = worker  # its supervisor died just now
+        else:
+            Memory(self.place, self.settings.segment_bytes).prepare()
+            self._start_worker()
+        return self._watch()
+
+    def _be_supervisor(self, lock: int | None) -> None:
+        self._lock = lock
+        self._me = os.getpid()
+        self._left_behind: list[Watch] = []
+        words = self.status.words
+        words[layout.AGENT_CLOSING] = words[layout.AGENT_GAVE_UP] = 0
+        words[layout.AGENT_SUPERVISOR] = self._me
+        resident.lock_pages()
+
+    # ---- watching ---------------------------------------------------------------------------------------
 
     def _watch(self) -> int:
         while True:
-            self.status.beat(layout.AGENT_SUPERVISOR_BEAT)
-            self._keep_descriptors()
-            self.terminal.look()
-            ended, code = self._worker_ended()
-            if ended and code == 0:
-                if self._leave():
-                    return 0
+            self._look()
+            ended = self._wait(_LOOK_S)
+            stuck = not ended and self._is_stuck()
+            if not ended and not stuck:
+                continue
+            cause = self._worker.cause() if ended else None
+            code = cause.exit_code if cause else None
+            if code == KEPT or (code == STORED and leaving.leave(self.place, self.status)):
+                return 0
+            if code == STORED:  # somebody came at the last moment
+                _reap(self._worker)
+                self._pause(_LOOK_S)
                 self._start_worker()
-            elif ended or self._is_stuck():
-                if not self._restart():
-                    return 1
-            time.sleep(_LOOK_S if not ended else 0)
+            elif not self._restart(stuck):
+                self.status.words[layout.AGENT_GAVE_UP] = 1
+                return 1
 
-    def _worker_ended(self) -> tuple[bool, int]:
-        if self._is_child:
-            try:
-                pid, status = os.waitpid(self._worker, os.WNOHANG)
-            except ChildProcessError:
-                return True, 1
-            return pid != 0, os.waitstatus_to_exitcode(status) if pid else 0
-        if start_ticks(self._worker) == self._worker_ticks != 0:
-            return False, 0
-        return True, 1
+    def _look(self) -> None:
+        self.status.beat(layout.AGENT_SUPERVISOR_BEAT)
+        self.place.look()
+        self.terminal.look()
+        self._left_behind = [worker for worker in self._left_behind if not _reap(worker)]
+
+    def _wait(self, timeout_s: float) -> bool:
+        """Has the worker ended, within that time at most?"""
+        before = time.monotonic()
+        if self._worker.is_open:
+            self._worker.wait(timeout_s)
+        else:
+            time.sleep(min(timeout_s, 0.05))  # a kernel without pidfd
+        now = time.monotonic()
+        if now - before > timeout_s + 1.0:
+            self._awake_since = (
+                now  # we were stopped ourselves, and so was the worker perhaps: let it beat first
+            )
+        return self._worker.has_stopped_working()
 
     def _is_stuck(self) -> bool:
-        return self.status.age_s(layout.AGENT_WORKER_BEAT) > self.settings.stall_s
+        silent_s = self.status.age_s(layout.AGENT_WORKER_BEAT)
+        return min(silent_s, time.monotonic() - self._awake_since) > self.settings.stall_s
 
-    def _restart(self) -> bool:
+    # ---- workers ------------------------------------------------------------------------------------------
+
+    def _restart(self, was_stuck: bool) -> bool:
         """Replace the worker; False when too many died without any progress."""
-        _kill(self._worker)
+        if was_stuck:
+            self._kill()
+        self._handover.conclude(self._worker.pid, self._worker.cause(), was_stuck=was_stuck)
+        if not _reap(self._worker):
+            self._left_behind.append(self._worker)
         progress = self.status.progress()
-        self._deaths = 0 if progress != self._progress else self._deaths + 1
+        if progress != self._progress or time.monotonic() - self._started_worker > _LONG_LIFE_S:
+            self._deaths = 0
         self._progress = progress
+        self._deaths += 1
         if self._deaths > self.settings.restart_limit:
-            self.status.words[layout.AGENT_GAVE_UP] = 1
             return False
-        if self._deaths:
-            time.sleep(min(_MOST_BACKOFF_S, 0.1 * 2 ** (self._deaths - 1)))
+        if self._deaths > 1:
+            self._pause(min(_MOST_BACKOFF_S, 0.1 * 2 ** (self._deaths - 2)))
         self.status.words[layout.AGENT_RESTARTS] += 1
         self._start_worker()
         return True
 
-    _progress = (0, 0, 0)
+    def _pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self._look()
+            time.sleep(min(_LOOK_S, max(0.0, until - time.monotonic())))
 
-    def _keep_descriptors(self) -> None:
-        """Open what is new in the folder; close what producers or workers removed."""
+    def _kill(self) -> None:
+        """Of a worker in state D only the pending SIGKILL is sure: it will not come back to our code."""
         try:
-            names = {name for name in os.listdir(self.meeting.path) if attach.is_lane_file(name)}
+            if not self._worker.has_stopped_working():
+                os.kill(self._worker.pid, 9)
         except OSError:
-            return  # the folder is gone: what we hold stays
-        for name in names - self._kept.keys():
-            try:
-                self._kept[name] = os.open(self.meeting.file(name), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-            except OSError:
-                continue
-        if names or os.path.isdir(self.meeting.path):
-            for name in self._kept.keys() - names:
-                os.close(self._kept.pop(name))
+            return
+        deadline = time.monotonic() + _KILL_S
+        while not self._worker.has_stopped_working() and time.monotonic() < deadline:
+            time.sleep(0.005)
 
-    # ---- the end ------------------------------------------------------------------------------------------
+    def _start_worker(self) -> None:
+        self.status.beat(layout.AGENT_WORKER_BEAT)
+        self.place.look()
+        pid = os.fork()
+        if pid == 0:
+            self._in_child(self._be_worker)
+        self._started_worker = time.monotonic()
+        self._note_worker(pid)
 
-    def _leave(self) -> bool:
-        """Everything is stored: remove the meeting place, unless somebody came meanwhile."""
-        self.status.words[layout.AGENT_CLOSING] = 1
-        path = self.meeting.path
-        aside = os.path.join(os.path.dirname(path), f".gone-{os.urandom(6).hex()}")
+    def _note_worker(self, pid: int) -> None:
+        """The one that works; told by itself too, before it does, in case its supervisor dies this instant."""
+        self._worker = Watch(pid)
+        words = self.status.words
+        words[layout.AGENT_WORKER_TICKS] = 0
+        words[layout.AGENT_WORKER] = pid
+        words[layout.AGENT_WORKER_TICKS] = self._worker.ticks
+
+    def _in_child(self, task: Callable[[], int]) -> NoReturn:
+        code = 1
         try:
-            os.rename(path, aside)  # from here on nobody can come in by this path
-        except OSError:
-            return True  # removed by somebody else
-        left = [name for name in os.listdir(aside) if attach.is_lane_file(name.removesuffix(".new"))]
-        if left and not os.path.exists(path):
-            os.rename(aside, path)
-            self.status.words[layout.AGENT_CLOSING] = 0
-            return False
-        shutil.rmtree(aside, ignore_errors=True)
+            code = task()
+        except BaseException as error:  # noqa: BLE001 - a traceback would read source files
+            self._handover.last_words(error)
+        finally:
+            os._exit(code)
+
+    # ---- in a worker ----------------------------------------------------------------------------------------
+
+    def _be_worker(self) -> int:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+        self._boss = Watch(self._me)
+        self._note_worker(os.getpid())
+        worker = Worker(self.place, self.status, self.settings, self._handover)
         try:
-            os.rmdir(os.path.dirname(path))
-        except OSError:
-            pass  # other runs are there
+            return worker.run(self._see_to_boss)
+        except Promoted:
+            worker.abandon()
+        del worker
+        gc.collect()  # its mappings: they would keep memory that is given back
+        return self._be_promoted()
+
+    def _see_to_boss(self) -> None:
+        """With every look of a worker: is there a supervisor? Else one is forked."""
+        if not self._boss.has_ended():
+            return
+        _reap(self._boss)
+        known = self.status.words[layout.AGENT_SUPERVISOR]
+        if known != self._boss.pid:
+            self._boss = Watch(known)  # another process of the run started it
+            return
+        lock = election.try_lock(self.place)
+        if lock is not None:
+            os.close(lock)  # frees it: a record lock belongs to its process, so the child must take its own
+        elif not self.place.is_removed:
+            return  # somebody is just about to tell its PID
+        pid = os.fork()
+        if pid == 0:
+            raise Promoted
+        self._boss = Watch(pid)
+
+    def _be_promoted(self) -> int:
+        """In a child forked by a worker: supervise that worker (`_worker` is it already), which is not our child."""
+        os.setsid()
+        lock = election.try_lock(self.place)
+        if lock is None and not self.place.is_removed:
+            return 0
+        self._be_supervisor(lock)
+        return self._watch()
+
+
+def _reap(child: Watch) -> bool:
+    """True once it is reaped, by us or by whoever is its parent now."""
+    try:
+        return os.waitpid(child.pid, os.WNOHANG)[0] != 0
+    except ChildProcessError:
         return True
-
-
-def try_lock(path: str) -> int | None:
-    """The descriptor that holds the lock on the file at `path`; None where another process does."""
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError:
-        return None
-    try:
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        here, there = os.fstat(fd), os.stat(path)
-        if (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino):
-            return fd
-    except OSError:
-        pass
-    os.close(fd)
-    return None
-
-
-def _is_running(pid: int) -> bool:
-    return start_ticks(pid) != 0
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, 9)
-    except OSError:
-        return
-    deadline = time.monotonic() + 1.0
-    while time.monotonic() < deadline:  # in state D it never comes: left behind
-        try:
-            done, _ = os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if done:
-            return
-        time.sleep(0.005)

@@ -1,0 +1,79 @@
+"""What a worker leaves to its supervisor when it dies: a shared page without a name, inherited by fork.
+
+The worker writes; the supervisor reads once the worker is dead. Nothing here needs a file or a lock.
+
+Invariant: a lane file in whose handling a worker crashed twice is set aside. A crash is what the file's content can
+cause: an exception, SIGSEGV and its like, or no end. A SIGKILL from outside is none.
+"""
+
+from __future__ import annotations
+
+import mmap
+import signal
+from collections import Counter
+
+from .exits import Cause
+
+_IN_HAND = slice(0, 16)  # id of the process whose lane file is worked on; zeros: none is
+_TOLD = 16  # how many lines of news are in the agent's log by now
+_WORDS_AT = 64
+_MOST_NEWS = 100  # one byte on the page
+_CRASHES = frozenset((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE))
+_MOST_CRASHES = 2
+_MOST_FRAMES = 8
+
+
+class Handover:
+    """One page; also what the supervisor concludes from it, and hands on to the next worker by fork."""
+
+    def __init__(self) -> None:
+        self._page = mmap.mmap(-1, mmap.PAGESIZE)
+        self._crashes: Counter[bytes] = Counter()
+        self.news: list[str] = []  # lines for the agent's log, which only a worker can write
+        self.set_aside: set[bytes] = set()  # process ids
+
+    # ---- the worker's side -----------------------------------------------------------------------------
+
+    def take(self, process: bytes) -> None:
+        """From now on whatever happens is because of this process's lane file."""
+        self._page[_IN_HAND] = process
+
+    def put_down(self) -> None:
+        self._page[_IN_HAND] = bytes(16)
+
+    def told(self, lines: int) -> None:
+        """So many of the news are written: the next worker need not say them again."""
+        self._page[_TOLD] = min(lines, len(self.news))
+
+    def last_words(self, error: BaseException) -> None:
+        """Say what we die of: names and numbers only, since source files may lie on a frozen disk."""
+        text = describe(error).encode("utf-8", "backslashreplace")
+        room = mmap.PAGESIZE - _WORDS_AT
+        self._page[_WORDS_AT:] = text[: room - 1].ljust(room, b"\0")
+
+    # ---- the supervisor's side -------------------------------------------------------------------------
+
+    def conclude(self, worker: int, cause: Cause | None, *, was_stuck: bool) -> None:
+        """Judge a dead worker."""
+        words = self._page[_WORDS_AT:].rstrip(b"\0").decode("utf-8", "replace")
+        in_hand = self._page[_IN_HAND]
+        del self.news[: self._page[_TOLD]]
+        self._page[:] = bytes(mmap.PAGESIZE)
+        how = "made no progress and was killed" if was_stuck else f"ended with {cause or 'a cause unknown'}"
+        self.news.append(f"worker {worker} {how}{': ' if words else ''}{words}; another one goes on")
+        del self.news[:-_MOST_NEWS]
+        is_crash = was_stuck or cause is None or cause.signal in _CRASHES or cause.exit_code is not None
+        if any(in_hand) and is_crash and cause is not None:
+            self._crashes[in_hand] += 1
+            if self._crashes[in_hand] >= _MOST_CRASHES:
+                self.set_aside.add(in_hand)
+
+
+def describe(error: BaseException) -> str:
+    """One line: kind, text and where, without reading a source file as `traceback` would."""
+    where = []
+    step = error.__traceback__
+    while step is not None:
+        where.append(f"{step.tb_frame.f_code.co_filename.rpartition('/')[2]}:{step.tb_lineno}")
+        step = step.tb_next
+    return f"{type(error).__name__}: {error} ({', '.join(where[-_MOST_FRAMES:])})"

@@ -1,0 +1,86 @@
+"""The end of a meeting place: everything is stored, so it goes, unless somebody came at the last moment.
+
+Runs in the supervisor.
+
+Invariants:
+
+- the folder is renamed before it is looked into once more: from then on nobody can come in by its path;
+- who was in by then is served, under the old name if that is still free, else under the new one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from logclient import layout
+
+from .place import Place, is_lane_file, open_regular, watch_of
+from .status import StatusPage
+
+_GONE = ".gone-"
+_MAKING = ".new"
+_STALE_S = 10.0
+
+
+def leave(place: Place, status: StatusPage) -> bool:
+    """Remove the place; False if somebody is in it again."""
+    status.words[layout.AGENT_CLOSING] = 1
+    if place.is_removed:
+        return True
+    before = place.public
+    if place.is_public:
+        place.public = os.path.join(os.path.dirname(before), f"{_GONE}{os.urandom(6).hex()}")
+        os.rename(before, place.public)
+    if any(_is_newcomer(place, name) for name in os.listdir(place.path)):
+        try:
+            os.rename(place.public, before)  # takes the place of an empty folder at most
+            place.public = before
+        except OSError:
+            pass  # another one was made at that path; this one goes on without a path
+        status.words[layout.AGENT_CLOSING] = 0
+        return False
+    remove(place.path)
+    for folder in (place.public, os.path.dirname(place.public)):
+        try:
+            os.rmdir(folder)
+        except OSError:
+            break  # other runs are there
+    return True
+
+
+def _is_newcomer(place: Place, name: str) -> bool:
+    """A lane file, or one in the making whose process lives."""
+    if not is_lane_file(name.removesuffix(_MAKING)):
+        return False
+    fd = open_regular(place.file(name))
+    if fd < 0:
+        return False
+    try:
+        if is_lane_file(name):
+            return True
+        watch = watch_of(fd)
+        if watch is not None:
+            return not watch.has_ended()
+        return time.time() - os.fstat(fd).st_mtime < _STALE_S
+    finally:
+        os.close(fd)
+
+
+def remove(folder: str) -> None:
+    """All that is in the folder; first what makes it a meeting place."""
+    for name in ("run.json", *os.listdir(folder)):
+        path = os.path.join(folder, name)
+        try:
+            os.unlink(path)
+        except IsADirectoryError:
+            _remove_if_empty(path)
+        except OSError:
+            continue
+
+
+def _remove_if_empty(path: str) -> None:
+    try:
+        os.rmdir(path)
+    except OSError:
+        pass  # a stranger's

@@ -1,0 +1,154 @@
+"""Files of staged segments: memory on tmpfs that is used again rather than given back and asked for anew.
+
+A `Files` for `OpenSegment`, used in the worker's main thread; the supervisor makes the first spare files. `unlink`
+turns a segment that is sealed into a spare one, and the next segment takes that. So storing goes on while somebody
+else fills the mount, and after the folder was removed, when nothing can be made there any more.
+
+Invariants:
+
+- a file is opened through the descriptor that `Place` keeps, so that it need not be listed;
+- a spare file is all zeros: one that was sealed is wiped, its first bytes first, and then gets a name that says so;
+- one spare is kept in reserve, more only where the folder was removed.
+"""
+
+from __future__ import annotations
+
+import os
+
+from logclient.errors import Corrupt, Unsupported
+
+from ..wal.files import NEW, RealFiles
+from ..wal.segment import HEADER_BYTES, parse_header, parse_name, segment_name
+from ..wal.writer import OpenSegment
+from .place import SEGMENT, SPARE, Kept, Place
+
+_CHUNK = bytes(1 << 18)
+_PREPARED = 2  # one to write to, and one to go on with while that is copied and sealed
+_RESERVE = 1
+
+
+class Memory(RealFiles):
+    """The staged segments of one place, by name."""
+
+    def __init__(self, place: Place, segment_bytes: int) -> None:
+        self._place = place
+        self.segment_bytes = segment_bytes
+        self._files: dict[str, Kept] = {}
+        self._spares: list[Kept] = []
+
+    @property
+    def spare_bytes(self) -> int:
+        return sum(os.fstat(kept.fd).st_size for kept in self._spares)
+
+    def adopt(self) -> list[str]:
+        """Take over what dead workers left; names of the segments that hold something."""
+        self._place.look()
+        for kept in self._place.kept():
+            if not kept.name.endswith((SEGMENT, SPARE)):
+                continue
+            name = _name_of(kept)
+            if name:
+                self._files[name] = kept
+            elif kept.name.endswith(SPARE):
+                self._spares.append(kept)
+            elif os.fstat(kept.fd).st_size:
+                self._make_spare(kept)
+            else:
+                self._give_back(kept)
+        return sorted(self._files)
+
+    def prepare(self) -> None:
+        """In the supervisor, so that it keeps them open from the start: make the spare files, if there is room."""
+        self._place.look()
+        self._spares = [kept for kept in self._place.kept() if kept.name.endswith(SPARE)]
+        while len(self._spares) < _PREPARED:
+            path = self._place.file(f"{os.urandom(8).hex()}{SPARE}")
+            try:
+                fd = super().open(path, NEW)
+            except OSError:
+                return
+            try:
+                self.fallocate(fd, self.segment_bytes)
+            except OSError:
+                super().unlink(path)
+                return
+            finally:
+                os.close(fd)
+            self._place.look()
+            self._spares += [kept for kept in self._place.kept() if kept.name == os.path.basename(path)]
+
+    def open(self, path: str, flags: int) -> int:
+        name = os.path.basename(path)
+        if name not in self._files:
+            if flags != NEW:
+                return super().open(path, flags)
+            self._files[name] = self._recycled(path) or self._made(path)
+        return os.dup(self._files[name].fd)
+
+    def _recycled(self, path: str) -> Kept | None:
+        if not self._spares:
+            return None
+        kept = self._spares.pop()
+        try:
+            os.rename(self._place.file(kept.name), path)
+        except OSError:
+            pass  # the folder was removed
+        kept.name = os.path.basename(path)
+        return kept
+
+    def _made(self, path: str) -> Kept:
+        os.close(super().open(path, NEW))
+        self._place.look()
+        for kept in self._place.kept():
+            if kept.name == os.path.basename(path):
+                return kept
+        raise FileNotFoundError(2, "removed at once", path)
+
+    def unlink(self, path: str) -> None:
+        """Nothing of this segment is needed any more."""
+        kept = self._files.pop(os.path.basename(path))
+        if len(self._spares) < _RESERVE or self._place.is_removed:
+            try:
+                self.fallocate(kept.fd, self.segment_bytes)  # it may have been cut
+                return self._make_spare(kept)
+            except OSError:
+                pass  # the mount is full
+        self._give_back(kept)
+
+    def trim(self, segment: OpenSegment) -> None:
+        """Nothing more is added to it: give back the room behind its end."""
+        self.truncate(segment.fd, max(1, segment.end))
+        segment.capacity_bytes = segment.end
+
+    def _make_spare(self, kept: Kept) -> None:
+        size = os.fstat(kept.fd).st_size
+        for at in range(0, size, len(_CHUNK)):
+            self.pwrite(kept.fd, _CHUNK[: size - at], at)
+        spare = f"{os.urandom(8).hex()}{SPARE}"
+        try:
+            os.rename(self._place.file(kept.name), self._place.file(spare))
+            kept.name = spare
+        except OSError:
+            pass  # the folder was removed
+        self._spares.append(kept)
+
+    def _give_back(self, kept: Kept) -> None:
+        path = self._place.file(kept.name)
+        os.ftruncate(kept.fd, 0)  # whoever else has it open holds no memory with it
+        self._place.let_go(kept)
+        try:
+            super().unlink(path)
+        except OSError:
+            pass  # the folder was removed
+
+
+def _name_of(kept: Kept) -> str:
+    """As its header says, since a file may have been put to use after the folder was gone; empty: it is spare."""
+    head = os.pread(kept.fd, HEADER_BYTES, 0)
+    if not any(head):
+        return ""
+    try:
+        header = parse_header(head, kept.name)
+    except (Corrupt, Unsupported):
+        return kept.name if parse_name(kept.name) else ""
+    return segment_name(header.writer, header.number)

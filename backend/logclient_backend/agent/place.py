@@ -1,0 +1,195 @@
+"""The meeting place by descriptor, and what is kept of it so that a dead worker or a removed folder costs nothing.
+
+Used by supervisor and worker alike. A worker inherits by fork what its supervisor keeps, and a supervisor that a
+worker forked what that worker keeps.
+
+Invariants:
+
+- the folder is reached through its descriptor only: another one at the same path is never taken for it;
+- a lane file or staged segment, once seen, is kept open until the worker marked it as done (a lane file by a word, a
+  segment by its size 0), whether it is still listed or not;
+- what was once found out about the run folder is known also after a removal;
+- with a lane file goes what tells whether its process lives: a watch on it, which can be asked why it ended even
+  after it was reaped, or where PIDs mean nothing (another PID namespace) the file that it keeps locked.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import struct
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from logclient import layout
+from logclient.meeting import Meeting
+from logclient.owner import pid_namespace
+
+from ..wal.segment import parse_name
+from .exits import Watch
+
+LANES, SEGMENT, SPARE = ".lanes", ".wal", ".spare"
+_STEM = 32  # hex digits of a process id
+_SWEPT = (1).to_bytes(8, "little")
+_COARSE_NS = 50_000_000  # two changes in this time may have the same time stamp
+_FLOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
+
+
+class Kept:
+    """One file of the place, open; of a lane file also `watch` or `_live`, which tell whether its process lives."""
+
+    __slots__ = ("_is_lanes", "_live", "fd", "name", "watch")
+
+    def __init__(self, place: Place, name: str, fd: int) -> None:
+        self.name = name
+        self.fd = fd
+        self.watch: Watch | None = None
+        self._live = -1
+        self._is_lanes = is_lane_file(name)
+        if self._is_lanes:
+            self.watch = watch_of(fd)
+            if self.watch is None:
+                self._live = open_regular(place.file(f"{name[:_STEM]}.live"))
+
+    def is_alive(self) -> bool:
+        """May anything still come from its process?"""
+        if self.watch is not None:
+            return not self.watch.has_ended()
+        return self._live >= 0 and _is_locked(self._live)
+
+    @property
+    def is_done(self) -> bool:
+        """Marked by the worker: nothing of it is needed any more."""
+        if self._is_lanes:
+            return os.pread(self.fd, 8, 8 * layout.SWEPT) == _SWEPT
+        return os.fstat(self.fd).st_size == 0
+
+    def close(self) -> None:
+        os.close(self.fd)
+        if self._live >= 0:
+            os.close(self._live)
+        if self.watch is not None:
+            self.watch.close()
+
+
+class Place:
+    """One meeting place, as long as its agent lives."""
+
+    def __init__(self, meeting: Meeting) -> None:
+        """Raises OSError where the folder is gone."""
+        self.public = meeting.path
+        self.fd = os.open(meeting.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self.path = f"/proc/self/fd/{self.fd}"
+        self.meeting = Meeting(self.path, meeting.facts)
+        self._kept: dict[int, Kept] = {}  # by inode
+        self.answer: dict[str, Any] = {}  # about the run folder, once it is there
+        self._seen_ns = 0  # when the folder had changed last when it was listed
+
+    def file(self, name: str) -> str:
+        """A path that leads into this very folder, wherever it is."""
+        return f"{self.path}/{name}"
+
+    @property
+    def is_removed(self) -> bool:
+        return os.fstat(self.fd).st_nlink == 0
+
+    @property
+    def is_public(self) -> bool:
+        """Does its path still lead to it?"""
+        try:
+            there = os.stat(self.public, follow_symlinks=False)
+        except OSError:
+            return False
+        return os.path.samestat(there, os.fstat(self.fd))
+
+    def look(self) -> None:
+        """Keep what is new in the folder, let go of what is gone from it and done."""
+        changed_ns = os.fstat(self.fd).st_mtime_ns
+        if changed_ns == self._seen_ns:
+            return
+        self._seen_ns = changed_ns if time.time_ns() - changed_ns > _COARSE_NS else 0
+        if not self.answer.get("dir"):
+            self.answer = self.meeting.folder_answer()
+        listed = set()
+        with os.scandir(self.path) as entries:
+            for entry in entries:
+                if not is_kept(entry.name):
+                    continue
+                inode = entry.inode()
+                listed.add(inode)
+                kept = self._kept.get(inode)
+                if kept is not None:
+                    kept.name = entry.name  # a spare segment was put to use, or the other way round
+                else:
+                    self._keep(inode, entry.name)
+        for inode in self._kept.keys() - listed:
+            if self._kept[inode].is_done:
+                self._kept.pop(inode).close()
+
+    def _keep(self, inode: int, name: str) -> None:
+        fd = open_regular(self.file(name))
+        if fd < 0:
+            return  # swept since it was listed, or nothing that we would read
+        if os.fstat(fd).st_ino == inode:
+            self._kept[inode] = Kept(self, name, fd)
+        else:
+            os.close(fd)  # replaced since: the next look finds what is there
+
+    def kept(self) -> Iterator[Kept]:
+        """What is kept now."""
+        return iter(tuple(self._kept.values()))
+
+    def let_go(self, kept: Kept) -> None:
+        """It is done."""
+        for inode, other in tuple(self._kept.items()):
+            if other is kept:
+                del self._kept[inode]
+                kept.close()
+
+
+def is_lane_file(name: str) -> bool:
+    """A name as `logclient.lanes` gives them?"""
+    return name.endswith(LANES) and len(name) == _STEM + len(LANES) and _is_hex(name[:_STEM])
+
+
+def is_kept(name: str) -> bool:
+    """A file that must outlive a worker?"""
+    if name.endswith(SEGMENT):
+        return parse_name(name) is not None
+    return is_lane_file(name) or name.endswith(SPARE)
+
+
+def open_regular(path: str) -> int:
+    """A regular file; -1 where it is none, or gone."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return -1
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    return -1
+
+
+def _is_locked(fd: int) -> bool:
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind: int = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))[0]
+    return kind != fcntl.F_UNLCK
+
+
+def _is_hex(text: str) -> bool:
+    return not set(text) - set("0123456789abcdef")
+
+
+def watch_of(fd: int) -> Watch | None:
+    """On the process that the header of this lane file names; None where that is no process of our namespace."""
+    head = memoryview(os.pread(fd, 8 * (layout.FILE_RANK + 1), 0))
+    if len(head) < 8 * (layout.FILE_RANK + 1):
+        return None
+    words = head.cast("Q")
+    namespace = words[layout.FILE_PID_NAMESPACE]
+    if words[layout.FILE_MAGIC] != layout.MAGIC or not namespace or namespace != pid_namespace():
+        return None
+    return Watch(words[layout.FILE_PID], words[layout.FILE_START_TICKS])

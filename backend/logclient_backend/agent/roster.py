@@ -1,0 +1,104 @@
+"""The producers of a place: who came, who is gone, and what becomes of their files.
+
+Runs in the worker's main thread; part of `Worker`.
+
+Invariants:
+
+- a lane file that cannot be read, or in whose handling workers crashed, is set aside: nothing looks into it again,
+  and its bytes are kept in the run folder;
+- the files of a producer go when all it logged is durable, its documents are on disk, and why it ended is known, or
+  nobody will tell any more.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+
+from .attach import BadLaneFile, Producer, remove_files
+from .handover import Handover
+from .ledger import Ledger
+from .place import Kept, Place, is_lane_file
+
+_ASIDE = ".aside"
+_ALIVE_EVERY_S = 0.25
+
+
+class Roster:
+    """Those who log, by name of their lane file."""
+
+    def __init__(self, place: Place, handover: Handover, ledger: Ledger, say: Callable[[str], None]) -> None:
+        self.producers: dict[str, Producer] = {}
+        self.aside: list[Kept] = []
+        self._place = place
+        self._handover = handover
+        self._ledger = ledger
+        self._say = say
+        self._asked_alive_at = 0.0
+
+    def find(self) -> Iterator[Producer]:
+        """Who is new."""
+        self._place.look()
+        for kept in self._place.kept():
+            if not is_lane_file(kept.name) or kept.name in self.producers:
+                continue
+            if kept.is_done:  # a worker died just before it removed it
+                remove_files(self._place, kept)
+                continue
+            process = bytes.fromhex(kept.name.partition(".")[0])
+            if process in self._handover.set_aside:
+                self._set_aside(kept, "workers crashed while they read it")
+                continue
+            self._handover.take(process)
+            try:
+                producer = Producer(self._place, kept)
+            except (BadLaneFile, OSError, ValueError) as error:
+                self._set_aside(kept, str(error))
+                continue
+            self.producers[kept.name] = producer
+            yield producer
+        self._handover.put_down()
+
+    def each(self) -> Iterator[Producer]:
+        """All of them, one after the other; a crash meanwhile is because of the one that is in hand."""
+        for producer in tuple(self.producers.values()):
+            self._handover.take(producer.process)
+            yield producer
+        self._handover.put_down()  # not in a `finally`: an exception must not hide whose fault it was
+
+    def _set_aside(self, kept: Kept, reason: str) -> None:
+        self._say(f"{kept.name} is set aside: {reason}")
+        self._ledger.set_aside(kept.name, reason)
+        try:
+            os.rename(self._place.file(kept.name), self._place.file(kept.name + _ASIDE))
+        except OSError:
+            pass  # the folder was removed
+        kept.name += _ASIDE
+        self.aside.append(kept)
+
+    def gone(self) -> list[Producer]:
+        """Those from which nothing more can come."""
+        now = time.monotonic()
+        if now - self._asked_alive_at >= _ALIVE_EVERY_S:
+            self._asked_alive_at = now
+            for producer in self.producers.values():
+                producer.is_gone = producer.is_gone or not producer.kept.is_alive()
+        return [producer for producer in self.producers.values() if producer.is_gone or producer.has_finished]
+
+    def farewell(self, producer: Producer, *, saved_version: int, linger_s: float) -> None:
+        """All that it logged is staged: note its end, and let it go once everything is on disk."""
+        self._handover.take(producer.process)
+        producer.read_documents()
+        self._ledger.note(producer)
+        self._handover.put_down()
+        alive = producer.has_finished and producer.kept.is_alive()
+        cause = producer.watch.cause() if producer.watch is not None and not alive else None
+        self._ledger.end(producer, cause, alive=alive)
+        if self._ledger.version_of(producer) > saved_version or producer.pending:
+            return
+        if any(lane.durable < lane.staged_seq or lane.lost for lane in producer.lanes):
+            return
+        if not producer.may_still_tell(alive=alive, is_unknown=cause is None, linger_s=linger_s):
+            del self.producers[producer.name]
+            producer.sweep()

@@ -1,0 +1,84 @@
+"""What other runs of this user left in shared memory: those whose agent died are served once more, then all goes.
+
+Runs in a process of its own that a new supervisor forks, and that is nobody's child. One place after the other, so
+that a node with a hundred dead runs is not flooded with agents.
+
+Invariants: places with an agent are left alone; the election decides if somebody else starts one meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from logclient import meeting as meetings
+from logclient.meeting import Meeting
+from logclient.owner import is_locked
+
+from .leaving import remove
+from .place import Place
+
+_STALE_S = 10.0
+_PATIENCE_S = 10.0  # for one place; afterwards its agent goes on beside the others
+
+
+def start(place: Place, supervise: Callable[[Meeting], int]) -> None:
+    """Sweep what lies beside `place`, if there is anything; returns at once."""
+    base = os.path.dirname(place.public)
+    left = [path for path in _beside(place, base) if _is_left(path)]
+    if not left:
+        return
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    try:
+        os.setsid()
+        if os.fork() == 0:
+            for path in left:
+                _sweep(path, supervise)
+    finally:
+        os._exit(0)
+
+
+def _beside(place: Place, base: str) -> list[str]:
+    try:
+        names = sorted(os.listdir(base))
+    except OSError:
+        return []
+    return [os.path.join(base, name) for name in names if os.path.join(base, name) != place.public]
+
+
+def _is_left(path: str) -> bool:
+    """By a dead agent, or by a process that died while it made or removed the place."""
+    if meetings.is_ours(path) and os.path.exists(os.path.join(path, "run.json")):
+        return not is_locked(os.path.join(path, "agent.lock"))
+    return _age_s(path) > _STALE_S
+
+
+def _sweep(path: str, supervise: Callable[[Meeting], int]) -> None:
+    found = meetings.read(path)
+    if found is None:
+        if meetings.is_ours(path) and _age_s(path) > _STALE_S:
+            remove(path)
+            os.rmdir(path)
+        return
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.setsid()
+            code = supervise(found)
+        finally:
+            os._exit(code)
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline and not os.waitpid(child, os.WNOHANG)[0]:
+        time.sleep(0.02)
+
+
+def _age_s(path: str) -> float:
+    try:
+        return time.time() - os.lstat(path).st_mtime
+    except OSError:
+        return 0.0

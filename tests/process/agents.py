@@ -1,0 +1,122 @@
+"""What the tests of the agent share: its processes by PID, and the check that nothing is lost, twice or disordered."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from itertools import pairwise
+from pathlib import Path
+
+from logclient import layout
+from logclient_backend.agent.status import StatusPage
+from tools.faults import processes
+
+from . import disturbed
+from .disturbed import Stored, stored, wait_until
+
+SUPERVISOR, WORKER = layout.AGENT_SUPERVISOR, layout.AGENT_WORKER
+
+
+class Trainer(disturbed.Trainer):
+    """A trainer that may be killed, on a mount that may go."""
+
+    _page: StatusPage | None = None
+
+    def status_page(self) -> StatusPage:
+        if self._page is None:  # kept: the folder may be removed
+            self._page = super().status_page()
+        return self._page
+
+    def word(self, index: int) -> int:
+        """One word of the status page (layout.AGENT_...); does not map it unless `status_page` has."""
+        if self._page is not None:
+            return int(self._page.words[index])
+        with open(os.path.join(self.meeting, "agent.status"), "rb") as file:
+            return int.from_bytes(os.pread(file.fileno(), 8, 8 * index), "little")
+
+    def agent_pid(self, which: int = WORKER) -> int:
+        return int(wait_until(lambda: self.word(which), 10, "the agent starts"))
+
+    def end_by(self, number: int = signal.SIGKILL, timeout_s: float = 60) -> int:
+        """Send it that signal and wait for it; its return code."""
+        self.kill(number)
+        self.process.communicate(timeout=timeout_s)
+        return int(self.process.returncode)
+
+    def wait_agent_gone(self, timeout_s: float = 30) -> None:
+        """Until its processes have ended, wherever the meeting place is."""
+        pids = (self.agent_pid(SUPERVISOR), self.agent_pid(WORKER))
+        wait_until(
+            lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), timeout_s, "the agent ends"
+        )
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    """Signal it, if it is still there."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def is_gone(pid: int) -> bool:
+    return not processes.is_alive(pid)
+
+
+def successor(trainer: Trainer, which: int, before: int, deadline_s: float = 20) -> int:
+    """PID of the process that took the place of `before`."""
+
+    def found() -> int:
+        pid = trainer.word(which)
+        return pid if pid != before and not is_gone(pid) else 0
+
+    return int(wait_until(found, deadline_s, f"another process takes the place of {before}"))
+
+
+def both_killed(trainer: Trainer) -> None:
+    """Supervisor and worker die at once."""
+    supervisor, worker = trainer.agent_pid(SUPERVISOR), trainer.agent_pid(WORKER)
+    kill(supervisor, signal.SIGSTOP)  # it must not fork another in between
+    wait_until(lambda: processes.state_of(supervisor) in "TZ", 10, "the supervisor is stopped")
+    kill(worker)
+    kill(supervisor)
+    wait_until(lambda: is_gone(supervisor) and is_gone(worker), 10, "both are gone")
+
+
+def checked(run_dir: Path, accepted: int, *, lost: int | None = 0) -> Stored:
+    """What is stored: with what is known to be gone exactly what was accepted, once, in order, and the right values."""
+    found = stored(run_dir)
+    assert found.wrong == 0, f"{found.wrong} records have other values than were logged"
+    for seqs in found.seqs.values():
+        assert all(a < b for a, b in pairwise(seqs)), "a record is stored twice, or out of order"
+    for steps in found.steps.values():
+        assert all(a < b for a, b in pairwise(steps)), "the order of a lane is not kept"
+    assert found.records + found.forgotten + found.damaged == accepted, (
+        f"accepted {accepted:,}, stored {found.records:,}, forgotten {found.forgotten:,}, damaged {found.damaged:,}"
+    )
+    if lost is not None:
+        assert found.forgotten + found.damaged == lost
+    return found
+
+
+def nothing_left(deadline_s: float = 10) -> None:
+    """No file of ours stays in this test's shared memory."""
+    place = Path(os.environ["LOGCLIENT_SHM_DIR"])
+    wait_until(lambda: not any(place.rglob("*")), deadline_s, "shared memory is clean")
+
+
+def log_of(run_dir: Path) -> str:
+    """What the agents wrote into their logs."""
+    return "".join(path.read_text() for path in sorted(run_dir.glob("*/*/agent.log*")))
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time that it used, in seconds, all threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def sleep_until(deadline: float) -> None:
+    """A fault that lasts: until that `time.monotonic()`."""
+    time.sleep(max(0.0, deadline - time.monotonic()))

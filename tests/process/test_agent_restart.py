@@ -1,0 +1,253 @@
+"""Workers and supervisors that die, stop or crash: others go on, and nothing is lost or stored twice."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from logclient import layout
+from logclient_backend import failpoint
+from tools.faults import processes
+
+from .agents import (
+    SUPERVISOR,
+    WORKER,
+    Trainer,
+    both_killed,
+    checked,
+    cpu_s,
+    is_gone,
+    kill,
+    log_of,
+    nothing_left,
+    successor,
+)
+from .disturbed import documents, wait_until
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_worker_killed_at_random_loses_and_repeats_nothing(run_dir: Path, tmp_path: Path, pace) -> None:
+    """C4-2, bar: 1,000,000 records at 20,000 a second, worker SIGKILLed 100 times: 0 lost, 0 twice, order kept."""
+    records, kills = pace.count(1_000_000, least=100_000), pace.count(100, least=10)
+    trainer = Trainer(tmp_path, records=records, rate=20_000)
+    rng = random.Random(4)
+    for _ in range(kills):
+        time.sleep(rng.uniform(0, 2 * 0.9 * records / 20_000 / kills))
+        kill(trainer.agent_pid(WORKER))
+    status = trainer.end()
+    trainer.wait_gone()
+    assert status["agent"]["restarts"] >= kills / 2
+    checked(run_dir, status["accepted"])
+    nothing_left()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("action", ["kill:1!", "segv:1!", "die:1!"])
+@pytest.mark.parametrize("point", failpoint.POINTS)
+def test_worker_that_dies_at_a_fail_point_loses_and_repeats_nothing(
+    run_dir: Path, tmp_path: Path, point: str, action: str
+) -> None:
+    """C4-2: whatever point a worker dies at, and however, it leaves all that its successor needs."""
+    settings = {"LOGCLIENT_SEAL_S": "0.3", "LOGCLIENT_FAILPOINTS": f"{point}={action}"}
+    trainer = Trainer(tmp_path, settings, records=5_000, rate=8_000)
+    status = trainer.end()
+    trainer.wait_gone()
+    checked(run_dir, status["accepted"])
+    assert action.split(":")[0] == "die" or "ended with signal" in log_of(run_dir)
+    nothing_left()
+
+
+@pytest.mark.timeout(60)
+def test_worker_is_replaced_at_once_and_the_log_says_why(run_dir: Path, tmp_path: Path) -> None:
+    """C4-2: the supervisor hears of the death when it happens, not at its next look, and the reason is in agent.log."""
+    trainer = Trainer(tmp_path, rate=500, seconds=3)
+    worker = trainer.agent_pid(WORKER)
+    restarts = trainer.word(layout.AGENT_RESTARTS)
+    began = time.monotonic()
+    kill(worker)
+    other = successor(trainer, WORKER, worker)
+    took_s = time.monotonic() - began
+    assert trainer.word(layout.AGENT_RESTARTS) == restarts + 1
+    assert not is_gone(other)
+    status = trainer.end()
+    trainer.wait_gone()
+    checked(run_dir, status["accepted"])
+    assert f"worker {worker} ended with signal 9" in log_of(run_dir)
+    print(f"replaced after {1000 * took_s:.0f} ms")
+
+
+@pytest.mark.timeout(60)
+def test_worker_forks_another_supervisor_each_time_it_dies(run_dir: Path, tmp_path: Path) -> None:
+    """The supervisor is SIGKILLed three times; then the last one it got replaces a killed worker."""
+    trainer = Trainer(tmp_path, rate=5_000, seconds=6)
+    worker = trainer.agent_pid(WORKER)
+    supervisor = trainer.agent_pid(SUPERVISOR)
+    for _ in range(3):
+        kill(supervisor)
+        supervisor = successor(trainer, SUPERVISOR, supervisor)
+        assert trainer.agent_pid(WORKER) == worker
+    kill(worker)
+    successor(trainer, WORKER, worker)
+    status = trainer.end()
+    trainer.wait_gone()
+    checked(run_dir, status["accepted"])
+    nothing_left()
+
+
+@pytest.mark.timeout(60)
+def test_descriptors_do_not_pile_up_over_supervisors_and_workers(run_dir: Path, tmp_path: Path) -> None:
+    """A supervisor that a worker forked inherits what it needs, and nothing more with each generation."""
+    trainer = Trainer(tmp_path, rate=1_000, seconds=60, finish=False)
+    counts = []
+    for _ in range(8):
+        supervisor, worker = trainer.agent_pid(SUPERVISOR), trainer.agent_pid(WORKER)
+        kill(supervisor)
+        supervisor = successor(trainer, SUPERVISOR, supervisor)
+        kill(worker)
+        successor(trainer, WORKER, worker)
+        counts.append(len(list(Path(f"/proc/{supervisor}/fd").iterdir())))
+    trainer.end_by()
+    trainer.wait_gone()
+    assert max(counts[2:]) <= counts[1] + 4, counts
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("again", ["recover", "init"])
+def test_both_killed_the_newest_lane_full_is_recovered(run_dir: Path, tmp_path: Path, again: str) -> None:
+    """Bar: both agent processes killed for good; the newest lane-full is recovered by whoever comes, the gap exact."""
+    trainer = Trainer(tmp_path, records=120_000, rate=20_000, finish=False, hold=30)
+    wait_until(lambda: trainer.logged > 20_000, 20, "some records are logged")
+    both_killed(trainer)
+    wait_until(lambda: trainer.logged == 120_000, 60, "training goes on")
+    if again == "recover":
+        trainer.end_by()
+        from logclient import meeting, spawn
+
+        place = meeting.read(trainer.meeting)
+        assert place is not None and not spawn.agent_lives(place)
+        assert spawn.start_agent(place, 20, check_folder=False) is None
+    else:
+        other = Trainer(tmp_path, {"LOGCLIENT_RUN_ID": trainer.run_id}, records=10, rate=100)
+        assert other.meeting == trainer.meeting
+        other.end()
+        trainer.end_by()
+    trainer.wait_gone()
+    found = checked(run_dir, 120_000 + 10 * (again == "init"), lost=None)
+    assert found.damaged == 0
+    assert found.forgotten > 0
+    longest = max(found.steps.values(), key=len)
+    assert longest[-1] == 119_999
+    newest = next(
+        at for at in range(1, len(longest) + 1) if at == len(longest) or longest[-at - 1] != longest[-at] - 1
+    )
+    assert newest > 10_000, "the newest records that a lane holds are stored"
+
+
+@pytest.mark.timeout(120)
+def test_stopped_worker_is_killed_and_replaced(run_dir: Path, tmp_path: Path, pace) -> None:
+    """SIGSTOP of the worker: after `stall_s` without a beat another one goes on, and the stopped one is gone."""
+    stall_s = max(1.0, pace.seconds(5))
+    trainer = Trainer(tmp_path, {"LOGCLIENT_STALL_S": str(stall_s)}, rate=5_000, seconds=6 + 2 * stall_s)
+    worker = trainer.agent_pid(WORKER)
+    kill(worker, signal.SIGSTOP)
+    successor(trainer, WORKER, worker, deadline_s=stall_s + 15)
+    wait_until(lambda: is_gone(worker), 10, "the stopped worker is gone")
+    status = trainer.end()
+    trainer.wait_gone()
+    checked(run_dir, status["accepted"], lost=None)
+    assert f"worker {worker} made no progress and was killed" in log_of(run_dir)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("who", [(SUPERVISOR,), (WORKER, SUPERVISOR)], ids=["supervisor", "both"])
+def test_stopped_supervisor_is_harmless(run_dir: Path, tmp_path: Path, pace, who: tuple[int, ...]) -> None:
+    """SIGSTOP of the supervisor for 60 s (paced), or of both: nobody is replaced, and afterwards all is as before."""
+    stop_s = max(3.0, pace.seconds(60))
+    trainer = Trainer(tmp_path, {"LOGCLIENT_STALL_S": "1"}, rate=200, seconds=stop_s + 4)
+    worker, supervisor = trainer.agent_pid(WORKER), trainer.agent_pid(SUPERVISOR)
+    for which in who:
+        kill(trainer.agent_pid(which), signal.SIGSTOP)
+    time.sleep(stop_s)
+    for which in who:
+        kill(trainer.agent_pid(which), signal.SIGCONT)
+    status = trainer.end()
+    assert trainer.agent_pid(WORKER) == worker or not trainer.word(layout.AGENT_RESTARTS)
+    assert status["agent"]["restarts"] == 0
+    assert (status["agent"]["worker"], status["agent"]["supervisor"]) == (worker, supervisor)
+    trainer.wait_gone()
+    checked(run_dir, status["accepted"])
+
+
+@pytest.mark.timeout(120)
+def test_old_stopped_worker_is_killed_by_a_new_supervisor(run_dir: Path, tmp_path: Path) -> None:
+    """Supervisor killed while its worker is stopped: the next one does not let two workers loose on the lanes."""
+    trainer = Trainer(tmp_path, {"LOGCLIENT_STALL_S": "1"}, rate=5_000, seconds=12)
+    worker, supervisor = trainer.agent_pid(WORKER), trainer.agent_pid(SUPERVISOR)
+    kill(supervisor, signal.SIGSTOP)
+    kill(worker, signal.SIGSTOP)
+    wait_until(lambda: processes.state_of(worker) == "T", 5, "the worker is stopped")
+    kill(supervisor)
+    wait_until(lambda: is_gone(supervisor), 5, "the supervisor is gone")
+    other = Trainer(tmp_path, {"LOGCLIENT_RUN_ID": trainer.run_id}, records=10, rate=100)
+    successor(trainer, WORKER, worker)
+    wait_until(lambda: is_gone(worker), 10, "the stopped worker is gone")
+    kill(worker, signal.SIGCONT)
+    other.end()
+    status = trainer.end()
+    trainer.wait_gone()
+    checked(run_dir, status["accepted"] + 10, lost=None)
+
+
+@pytest.mark.timeout(90)
+def test_agent_gives_up_after_too_many_deaths_without_progress(run_dir: Path, tmp_path: Path) -> None:
+    """C4-2: a limit on deaths without progress; then quiet dropping with exact counts, and the next process helps."""
+    points = {"LOGCLIENT_FAILPOINTS": "worker.loop=kill:1+", "LOGCLIENT_RESTART_LIMIT": "3"}
+    trainer = Trainer(tmp_path, points, records=2_000, rate=2_000, finish_timeout_s=1.0)
+    wait_until(lambda: trainer.word(layout.AGENT_GAVE_UP), 30, "the agent gives up")
+    assert trainer.word(layout.AGENT_RESTARTS) == 3
+    status = trainer.end()
+    assert status["agent"]["state"] == "gave up"
+    assert status["accepted"] == 2_000 and status["durable"] == 0
+    other = Trainer(tmp_path, {"LOGCLIENT_RUN_ID": trainer.run_id}, records=10, rate=100)
+    other.end()
+    trainer.wait_gone()
+    checked(run_dir, 2_010)
+
+
+@pytest.mark.timeout(60)
+def test_lane_file_on_which_workers_crash_is_set_aside(run_dir: Path, tmp_path: Path) -> None:
+    """Draining it killed a worker twice: the file is set aside, kept in the run folder, reported; others go on."""
+    settings = {"LOGCLIENT_FAILPOINTS": "drain.taken=segv:1+"}
+    trainer = Trainer(tmp_path, settings, records=500, rate=1_000, finish_timeout_s=0.5)
+    trainer.end()
+    trainer.wait_gone()
+    (node,) = documents(run_dir)
+    (aside,) = node["set_aside"]
+    assert aside["reason"] == "workers crashed while they read it"
+    (kept,) = run_dir.glob("*/*/aside-*.lanes.aside")
+    assert kept.stat().st_size > 1 << 18
+    assert len({line.split()[2] for line in log_of(run_dir).splitlines() if "signal 11" in line}) == 2
+    nothing_left()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(150)
+def test_idle_agent_costs_less_than_half_a_percent_of_a_core(run_dir: Path, tmp_path: Path, pace) -> None:
+    """Both processes, over 60 s (paced), by what /proc/PID/stat counts."""
+    idle_s = max(15.0, pace.seconds(60))
+    trainer = Trainer(tmp_path, records=100, rate=1_000, hold=idle_s + 5)
+    pids = (trainer.agent_pid(WORKER), trainer.agent_pid(SUPERVISOR))
+    time.sleep(3)
+    before = sum(map(cpu_s, pids))
+    time.sleep(idle_s)
+    percent = 100 * (sum(map(cpu_s, pids)) - before) / idle_s
+    print(f"idle: {percent:.2f} % of a core over {idle_s:g} s")
+    trainer.end()
+    trainer.wait_gone()
+    assert percent < 0.5
