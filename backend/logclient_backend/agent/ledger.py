@@ -23,6 +23,7 @@ Invariants:
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from typing import Any
@@ -34,7 +35,8 @@ from .attach import Producer
 from .exits import Cause
 
 _HEARTBEAT_S = 10.0
-_LEAST_S = 0.5
+_LEAST_S = 0.5  # between two contents
+_COUNTS_S = 2.0  # the same where only counts grew
 _SHARE, _SHARE_AT_ONCE = 20, 2  # writing it takes at most 1/20 of the time, 1/2 while somebody waits for it
 
 
@@ -44,7 +46,7 @@ class Entry:
     __slots__ = ("seen", "streams", "text", "value", "version")
 
     def __init__(
-        self, version: int, value: dict[str, Any], streams: dict[str, Any], seen: object = None
+        self, version: int, value: dict[str, Any], streams: dict[str, Any], seen: tuple[Any, ...] = ()
     ) -> None:
         self.version = version  # of the first content that holds it like this
         self.value = value
@@ -69,7 +71,7 @@ class Ledger:
         self._entries: dict[str, Entry] = {}
         self._set_aside: dict[str, str] = {}
         self._made_at = 0.0
-        self._changed = True
+        self._want_s = _LEAST_S
         self._cost_s = 0.0
         self.closed = False
         self.has_absorbed = False  # what is in the run folder
@@ -99,7 +101,7 @@ class Ledger:
             for key, value in dict(whole.get("processes", {})).items():
                 if key not in self._entries and isinstance(value, dict):
                     self._entries[key] = Entry(self.version + 1, value, streams.get(key, {}))
-                    self._changed = True
+                    self._want(_LEAST_S)
             for item in whole.get("set_aside", []):
                 self.set_aside(str(item["file"]), str(item["reason"]))
         except (ValueError, AttributeError, TypeError, KeyError):
@@ -137,7 +139,8 @@ class Ledger:
             for lane in lanes
         }
         self._entries[key] = Entry(self.version + 1, value, streams, seen)
-        self._changed = True
+        only_counts = before is not None and before.seen[:1] == seen[:1]
+        self._want(_COUNTS_S if only_counts else _LEAST_S)
         self.closed = False
 
     def end(self, producer: Producer, cause: Cause | None, *, alive: bool) -> None:
@@ -154,7 +157,7 @@ class Ledger:
             return
         value = {**entry.value, "end": end, "documents": _telling(entry.value["documents"])}
         self._entries[key] = Entry(self.version + 1, value, entry.streams, entry.seen)
-        self._changed = True
+        self._want(_LEAST_S)
 
     def version_of(self, producer: Producer) -> int:
         """The first version of the content with what is known of it now."""
@@ -164,36 +167,42 @@ class Ledger:
         """A lane file that cannot be read."""
         if self._set_aside.get(file) != reason:
             self._set_aside[file] = reason
-            self._changed = True
+            self._want(_LEAST_S)
 
     def close(self) -> None:
         """Nothing more will come from this node unless a new process joins."""
         if not self.closed:
-            self.closed = self._changed = True
+            self.closed = True
+            self._want(_LEAST_S)
 
     @property
     def has_run(self) -> bool:
         """Something was logged, or an `init` succeeded (or has not failed yet)."""
         return any(entry.streams or not _is_abandoned(entry.value) for entry in self._entries.values())
 
+    def _want(self, after_s: float) -> None:
+        self._want_s = min(self._want_s, after_s)
+
     # ---- writing it ------------------------------------------------------------------------------------------
 
     def is_due(self, *, at_once: bool) -> bool:
         """Changed (and not written just before), or the heartbeat's time has come."""
         age = time.monotonic() - self._made_at
-        if self._changed:
-            return age > (_SHARE_AT_ONCE * self._cost_s if at_once else max(_LEAST_S, _SHARE * self._cost_s))
+        if not self.is_written:
+            return age > (
+                _SHARE_AT_ONCE * self._cost_s if at_once else max(self._want_s, _SHARE * self._cost_s)
+            )
         return age > _HEARTBEAT_S and not self.closed
 
     @property
     def is_written(self) -> bool:
         """The last `content` holds all that is known."""
-        return not self._changed
+        return self._want_s == math.inf
 
     def content(self) -> tuple[int, bytes]:
         """(version, JSON bytes) as of now."""
         started = time.monotonic()
-        self._changed = False
+        self._want_s = math.inf
         self.version += 1
         aside = [{"file": file, "reason": reason} for file, reason in self._set_aside.items()]
         head = {**self._fixed, "heard_ns": time.time_ns(), "closed": self.closed, "set_aside": aside}
