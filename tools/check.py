@@ -29,10 +29,12 @@ STEPS: dict[str, Command] = {
     "types": ["-m", "mypy"],
     "imports": ["-c", "from importlinter.cli import lint_imports_command as main; main()", "--no-logo"],
     "sizes": ["tools/sizes.py"],
+    "docs": ["tools/gendocs.py", "--check"],
     "tests": ["-m", "pytest"],
 }
 # Mend first: what it changes may need formatting.
 FIXES: dict[str, Command] = {
+    "docs": ["tools/gendocs.py"],
     "lint": ["-m", "ruff", "check", "--fix", "."],
     "format": ["-m", "ruff", "format", "."],
 }
