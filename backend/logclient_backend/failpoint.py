@@ -40,6 +40,7 @@ def arm(text: str) -> None:
     """Set the points from the variable's text; raises ValueError for a name or action that is none."""
     global _acted
     _armed.clear()
+    _visits.clear()
     if text:
         _acted = memoryview(mmap.mmap(-1, mmap.PAGESIZE))
     for part in filter(None, text.split(",")):

@@ -54,6 +54,7 @@ class Trainer(disturbed.Trainer):
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
     """Signal it, if it is still there."""
+    assert pid > 0, "not a whole process group"
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -84,14 +85,14 @@ def both_killed(trainer: Trainer) -> None:
     wait_until(lambda: is_gone(supervisor) and is_gone(worker), 10, "both are gone")
 
 
-def checked(run_dir: Path, accepted: int, *, lost: int | None = 0) -> Stored:
+def checked(run_dir: Path, accepted: int, *, lost: int | None = 0, order: bool = True) -> Stored:
     """What is stored: with what is known to be gone exactly what was accepted, once, in order, and the right values."""
     found = stored(run_dir)
     assert found.wrong == 0, f"{found.wrong} records have other values than were logged"
     for seqs in found.seqs.values():
         assert all(a < b for a, b in pairwise(seqs)), "a record is stored twice, or out of order"
     for steps in found.steps.values():
-        assert all(a < b for a, b in pairwise(steps)), "the order of a lane is not kept"
+        assert not order or all(a < b for a, b in pairwise(steps)), "the order of a lane is not kept"
     assert found.records + found.forgotten + found.damaged == accepted, (
         f"accepted {accepted:,}, stored {found.records:,}, forgotten {found.forgotten:,}, damaged {found.damaged:,}"
     )

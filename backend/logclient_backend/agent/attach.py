@@ -113,6 +113,10 @@ class Producer:
         """Bytes committed and not yet taken, over all lanes."""
         return sum(max(0, lane.reader.pending) for lane in self.lanes)
 
+    def released(self) -> int:
+        """How far its lanes were drained, in 64 bits."""
+        return sum(lane.reader.words[layout.RELEASED] for lane in self.lanes) & (1 << 64) - 1
+
     def fill(self) -> float:
         """How full the fullest lane is with what is not yet taken."""
         return max(lane.reader.pending / lane.reader.size for lane in self.lanes)

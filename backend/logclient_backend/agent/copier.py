@@ -24,6 +24,7 @@ from logclient import layout
 from .. import failpoint
 from ..wal.documents import DocumentFile
 from ..wal.files import CREATE, REAL, read_file
+from ..wal.reader import SEALED
 from ..wal.repair import sweep
 from ..wal.seal import seal
 from ..wal.segment import parse_name
@@ -54,6 +55,7 @@ class Copier:
         self.told = 0  # lines written to the agent's log
         self.aside: list[Kept] = []  # lane files that cannot be read: kept as they are, beside the segments
         self._is_trimmed = True
+        self._sealed_bytes = -1  # of sealed segments in the folder; -1: not known
         self._lines: deque[tuple[int, str]] = deque(maxlen=1000)  # of the agent's log
         self._status = status  # only AGENT_WRITTEN: bytes past an fsync, told at once since it is progress
         self._writer = writer
@@ -75,7 +77,6 @@ class Copier:
                 return
             self.say("the copier had died and was started again")
         self._started_at = now
-        self.busy_since = 0
         self._replicas.clear()  # half-done copies of a dead thread are made anew
         self._thread = threading.Thread(target=self._run, name="copier", daemon=True)
         self._thread.start()
@@ -195,7 +196,8 @@ class Copier:
     def _seal_as(self, name: str, data: bytes) -> None:
         self._is_trimmed = False
         try:
-            seal(REAL, data, name, self.folder)
+            path = seal(REAL, data, name, self.folder)
+            self._sealed_bytes += os.stat(path).st_size if self._sealed_bytes >= 0 else 0
         except OSError:
             raise
         except Exception as error:  # noqa: BLE001 - it must not keep the others from being sealed
@@ -214,8 +216,15 @@ class Copier:
         is_last = all(staged.is_sealed for staged in self.segments)
         if self._is_trimmed or (not is_last and time.monotonic() - self._trimmed_at < _TRIM_EVERY_S):
             return
-        self._trimmed_at = time.monotonic()
-        trim(self.folder, self._disk_bytes)
+        if self._sealed_bytes < 0:
+            with os.scandir(self.folder) as entries:
+                self._sealed_bytes = sum(
+                    entry.stat().st_size for entry in entries if entry.name.endswith(SEALED)
+                )
+        if self._sealed_bytes + sum(staged.synced for staged in self.segments) > self._disk_bytes:
+            self._trimmed_at = time.monotonic()
+            trim(self.folder, self._disk_bytes)
+            self._sealed_bytes = -1
         self._is_trimmed = True
 
     def _keep_aside(self) -> None:

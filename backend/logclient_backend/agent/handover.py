@@ -2,8 +2,8 @@
 
 The worker writes; the supervisor reads once the worker is dead. Nothing here needs a file or a lock.
 
-Invariant: a lane file in whose handling a worker crashed twice is set aside. A crash is what the file's content can
-cause: an exception, SIGSEGV and its like, or no end. A SIGKILL from outside is none.
+Invariant: a lane file in whose handling a worker crashed twice at the same place is set aside. A crash is what the
+file's content can cause: an exception, SIGSEGV and its like, or no end. A SIGKILL from outside is none.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from collections import Counter
 
 from .exits import Cause
 
-_IN_HAND = slice(0, 16)  # id of the process whose lane file is worked on; zeros: none is
-_TOLD = 16  # how many lines of news are in the agent's log by now
+_IN_HAND = slice(0, 24)  # id of the process whose lane file is worked on, and where; zeros: none is
+_PROCESS = slice(0, 16)
+_TOLD = 24  # how many lines of news are in the agent's log by now
 _WORDS_AT = 64
 _MOST_NEWS = 100  # one byte on the page
 _CRASHES = frozenset((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE))
@@ -28,18 +29,18 @@ class Handover:
 
     def __init__(self) -> None:
         self._page = mmap.mmap(-1, mmap.PAGESIZE)
-        self._crashes: Counter[bytes] = Counter()
+        self._crashes: Counter[bytes] = Counter()  # by what was in hand
         self.news: list[str] = []  # lines for the agent's log, which only a worker can write
         self.set_aside: set[bytes] = set()  # process ids
 
     # ---- the worker's side -----------------------------------------------------------------------------
 
-    def take(self, process: bytes) -> None:
-        """From now on whatever happens is because of this process's lane file."""
-        self._page[_IN_HAND] = process
+    def take(self, process: bytes, place: int = 0) -> None:
+        """From now on whatever happens is because of this place in this process's lane file."""
+        self._page[_IN_HAND] = process + place.to_bytes(8, "little")
 
     def put_down(self) -> None:
-        self._page[_IN_HAND] = bytes(16)
+        self._page[_IN_HAND] = bytes(24)
 
     def told(self, lines: int) -> None:
         """So many of the news are written: the next worker need not say them again."""
@@ -66,7 +67,7 @@ class Handover:
         if any(in_hand) and is_crash and cause is not None:
             self._crashes[in_hand] += 1
             if self._crashes[in_hand] >= _MOST_CRASHES:
-                self.set_aside.add(in_hand)
+                self.set_aside.add(in_hand[_PROCESS])
 
 
 def describe(error: BaseException) -> str:

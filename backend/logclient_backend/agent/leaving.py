@@ -31,7 +31,10 @@ def leave(place: Place, status: StatusPage) -> bool:
     before = place.public
     if place.is_public:
         place.public = os.path.join(os.path.dirname(before), f"{_GONE}{os.urandom(6).hex()}")
-        os.rename(before, place.public)
+        try:
+            os.rename(before, place.public)
+        except OSError:
+            return True  # somebody removes it just now
     if any(_is_newcomer(place, name) for name in os.listdir(place.path)):
         try:
             os.rename(place.public, before)  # takes the place of an empty folder at most

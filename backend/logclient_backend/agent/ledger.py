@@ -112,21 +112,38 @@ class Ledger:
     def note(self, producer: Producer) -> None:
         """Take over a producer's documents and counts."""
         words = producer.words
-        lanes = [lane for lane in producer.lanes if lane.durable]
-        counts = tuple((lane.index, lane.durable, lane.stored, lane.damaged) for lane in lanes)
+        counts = tuple((lane.durable, lane.stored, lane.damaged) for lane in producer.lanes)
         seen = (producer.documents_seen, words[layout.REFUSED], words[layout.LEFT_OUT], counts)
-        key = producer.process.hex()
-        before = self._entries.get(key)
+        before = self._entries.get(producer.process.hex())
         if before is not None and before.seen == seen:
             return
+        self._store(producer, seen, before.value.get("end") if before else None)
+        only_counts = before is not None and before.seen[:1] == seen[:1]
+        self._want(_COUNTS_S if only_counts else _LEAST_S)
+        self.closed = False
+
+    def end(self, producer: Producer, cause: Cause | None, *, alive: bool) -> None:
+        """The process ended (or gave up its lanes and lives on)."""
+        entry = self._entries[producer.process.hex()]
+        end: dict[str, Any] = {"time": time.time_ns(), "alive": alive}
+        if cause is not None:
+            end["exit_code" if cause.signal is None else "signal"] = (
+                cause.exit_code if cause.signal is None else cause.signal
+            )
+        if {**(entry.value.get("end") or {}), "time": 0} != {**end, "time": 0}:
+            self._store(producer, entry.seen, end)
+            self._want(_LEAST_S)
+
+    def _store(self, producer: Producer, seen: tuple[Any, ...], end: dict[str, Any] | None) -> None:
+        key = producer.process.hex()
         value = {
             "pid": producer.pid,
             "rank": producer.rank,
             "created_ns": producer.created_ns,
-            "documents": dict(producer.documents),
-            "refused": seen[1],
-            "left_out": seen[2],
-            "end": before.value.get("end") if before else None,
+            "documents": _telling(producer.documents) if end else dict(producer.documents),
+            "refused": producer.words[layout.REFUSED],
+            "left_out": producer.words[layout.LEFT_OUT],
+            "end": end,
         }
         streams = {
             lane.stream.hex(): {
@@ -136,28 +153,10 @@ class Ledger:
                 "stored": lane.stored,
                 "damaged": lane.damaged,
             }
-            for lane in lanes
+            for lane in producer.lanes
+            if lane.durable
         }
         self._entries[key] = Entry(self.version + 1, value, streams, seen)
-        only_counts = before is not None and before.seen[:1] == seen[:1]
-        self._want(_COUNTS_S if only_counts else _LEAST_S)
-        self.closed = False
-
-    def end(self, producer: Producer, cause: Cause | None, *, alive: bool) -> None:
-        """The process ended (or gave up its lanes and lives on)."""
-        key = producer.process.hex()
-        entry = self._entries[key]
-        end: dict[str, Any] = {"time": time.time_ns(), "alive": alive}
-        if cause is not None:
-            end["exit_code" if cause.signal is None else "signal"] = (
-                cause.exit_code if cause.signal is None else cause.signal
-            )
-        before = entry.value.get("end") or {}
-        if {**before, "time": 0} == {**end, "time": 0}:
-            return
-        value = {**entry.value, "end": end, "documents": _telling(entry.value["documents"])}
-        self._entries[key] = Entry(self.version + 1, value, entry.streams, entry.seen)
-        self._want(_LEAST_S)
 
     def version_of(self, producer: Producer) -> int:
         """The first version of the content with what is known of it now."""

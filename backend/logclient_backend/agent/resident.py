@@ -43,11 +43,23 @@ def prepare() -> None:
 
 
 def lock_pages() -> bool:
-    """Keep what is mapped in memory, if we may; else read it once, and it usually stays."""
-    if ctypes.CDLL(None, use_errno=True).mlockall(_MCL_CURRENT) == 0:
-        return True
-    _read_mapped_files()
-    return False
+    """Keep what is mapped in memory; False where we may not. Opens nothing."""
+    return bool(ctypes.CDLL(None).mlockall(_MCL_CURRENT) == 0)
+
+
+def read_mapped_files() -> None:
+    """Where pages cannot be locked: read them once, and they usually stay. Only before a disk may be frozen."""
+    with open("/proc/self/maps") as file:
+        paths = {line.split(maxsplit=5)[5].strip() for line in file if line.count("/")}
+    for path in sorted(paths):
+        if not path.startswith("/") or path.startswith("/dev/"):
+            continue
+        try:
+            with open(path, "rb") as mapped:
+                while mapped.read(1 << 20):
+                    pass
+        except OSError:
+            continue
 
 
 def _say_nothing(*_: object) -> None:
@@ -61,17 +73,3 @@ def _be_modest() -> None:
             file.write(_OOM_SCORE)
     except OSError:
         pass
-
-
-def _read_mapped_files() -> None:
-    with open("/proc/self/maps") as file:
-        paths = {line.split(maxsplit=5)[5].strip() for line in file if line.count("/")}
-    for path in sorted(paths):
-        if not path.startswith("/") or path.startswith("/dev/"):
-            continue
-        try:
-            with open(path, "rb") as mapped:
-                while mapped.read(1 << 20):
-                    pass
-        except OSError:
-            continue

@@ -60,10 +60,10 @@ class Roster:
             yield producer
         self._handover.put_down()
 
-    def each(self) -> Iterator[Producer]:
-        """All of them, one after the other; a crash meanwhile is because of the one that is in hand."""
+    def each(self, place: Callable[[Producer], int] = lambda producer: 0) -> Iterator[Producer]:
+        """All of them, one after the other; a crash meanwhile is because of the one that is in hand, at that place."""
         for producer in tuple(self.producers.values()):
-            self._handover.take(producer.process)
+            self._handover.take(producer.process, place(producer))
             yield producer
         self._handover.put_down()  # not in a `finally`: an exception must not hide whose fault it was
 

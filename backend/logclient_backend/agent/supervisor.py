@@ -69,7 +69,8 @@ class Supervisor:
         if lock is None:
             return 0
         resident.prepare()
-        self._be_supervisor(lock)
+        if not self._be_supervisor(lock):
+            resident.read_mapped_files()
         words = self.status.words
         sweep.start(self.place, lambda meeting: Supervisor(meeting).run())
         worker = Watch(words[layout.AGENT_WORKER], words[layout.AGENT_WORKER_TICKS])
@@ -80,14 +81,15 @@ class Supervisor:
             self._start_worker()
         return self._watch()
 
-    def _be_supervisor(self, lock: int | None) -> None:
+    def _be_supervisor(self, lock: int | None) -> bool:
+        """True if our pages are locked in memory."""
         self._lock = lock
         self._me = os.getpid()
         self._left_behind: list[Watch] = []
         words = self.status.words
         words[layout.AGENT_CLOSING] = words[layout.AGENT_GAVE_UP] = 0
         words[layout.AGENT_SUPERVISOR] = self._me
-        resident.lock_pages()
+        return resident.lock_pages()
 
     # ---- watching ---------------------------------------------------------------------------------------
 

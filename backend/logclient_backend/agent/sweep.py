@@ -3,7 +3,10 @@
 Runs in a process of its own that a new supervisor forks, and that is nobody's child. One place after the other, so
 that a node with a hundred dead runs is not flooded with agents.
 
-Invariants: places with an agent are left alone; the election decides if somebody else starts one meanwhile.
+Invariants:
+
+- places with an agent or a living producer are left alone: an agent of ours would end with our job, not with theirs;
+- the election decides if somebody else starts an agent meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from logclient.meeting import Meeting
 from logclient.owner import is_locked
 
 from .leaving import remove
-from .place import Place
+from .place import Place, is_lane_file
 
 _STALE_S = 10.0
 _PATIENCE_S = 10.0  # for one place; afterwards its agent goes on beside the others
@@ -51,10 +54,15 @@ def _beside(place: Place, base: str) -> list[str]:
 
 
 def _is_left(path: str) -> bool:
-    """By a dead agent, or by a process that died while it made or removed the place."""
-    if meetings.is_ours(path) and os.path.exists(os.path.join(path, "run.json")):
-        return not is_locked(os.path.join(path, "agent.lock"))
-    return _age_s(path) > _STALE_S
+    """Of dead processes and without an agent; what somebody is just making or removing is not."""
+    try:
+        names = os.listdir(path)
+    except OSError:
+        return False
+    locks = ["agent.lock", *(name for name in names if name.endswith(".live"))]
+    if any(is_locked(os.path.join(path, name)) for name in locks):
+        return False
+    return any(map(is_lane_file, names)) or _age_s(path) > _STALE_S
 
 
 def _sweep(path: str, supervise: Callable[[Meeting], int]) -> None:

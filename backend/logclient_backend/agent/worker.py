@@ -125,7 +125,7 @@ class Worker:
     def _drain_all(self, gone: list[Producer]) -> None:
         """Stage what all lanes hold."""
         some = False
-        for producer in self.roster.each():
+        for producer in self.roster.each(Producer.released):
             for lane in producer.lanes:
                 some |= self._drain(producer, lane, is_gone=producer in gone)
         if some:

@@ -1,0 +1,74 @@
+"""Nothing that the agent needs after its start lies on a disk: neither code nor tables nor source for tracebacks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .agents import SUPERVISOR, WORKER, Trainer, both_killed, checked, kill, log_of, successor
+from .disturbed import wait_until
+
+# A supervisor that notes, from its first fork on, each file and module that it or a process of its opens, and whether
+# the main thread does so.
+_SUPERVISOR = """
+import os, sys, threading
+from logclient import meeting
+from logclient_backend.agent import resident
+from logclient_backend.agent.supervisor import Supervisor
+log = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+main, forked = threading.main_thread().ident, []
+events = ("open", "import", "os.listdir", "os.scandir", "os.rename", "os.remove", "os.mkdir", "os.chdir")
+def note(event, arguments):
+    if event == "os.fork":
+        forked.append(True)
+    elif forked and event in events:
+        who = "main" if threading.get_ident() == main else "copier"
+        os.write(log, f"{who} {event} {arguments[0]}\\n".encode("utf-8", "replace"))
+sys.addaudithook(note)
+if sys.argv[3] == "unlocked":  # as for a user who may not lock memory
+    resident.lock_pages = lambda: False
+os.umask(0o077)
+os._exit(Supervisor(meeting.read(sys.argv[1])).run())
+"""
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("memory", ["locked", "unlocked"])
+def test_supervisor_and_workers_open_nothing_outside_tmpfs_and_proc(
+    run_dir: Path, tmp_path: Path, memory: str
+) -> None:
+    """After the supervisor's first fork: restarts, crashes, a new supervisor, errors of the disk, the log of them."""
+    log = tmp_path / "opened"
+    trainer = Trainer(tmp_path, {"LOGCLIENT_SEAL_S": "0.5", "LOGCLIENT_STALL_S": "1"}, rate=1_000, seconds=8)
+    both_killed(trainer)
+    points = (
+        "copy.write=eio:2!,documents.save=die:2!,worker.loop=die:30!,drain.taken=segv:5!,copy.seal=enospc:1!"
+    )
+    agent = subprocess.Popen(
+        [sys.executable, "-c", _SUPERVISOR, trainer.meeting, str(log), memory],
+        env={**os.environ, "LOGCLIENT_FAILPOINTS": points, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    wait_until(lambda: trainer.agent_pid(SUPERVISOR) == agent.pid, 20, "our supervisor is elected")
+    wait_until(lambda: trainer.logged > 3_000, 30, "fail points are met")
+    kill(agent.pid)
+    agent.wait(10)
+    successor(trainer, SUPERVISOR, agent.pid)
+    worker = trainer.agent_pid(WORKER)
+    kill(worker)
+    successor(trainer, WORKER, worker)
+    status = trainer.end()
+    trainer.wait_gone()
+    checked(run_dir, status["accepted"])
+    assert "SystemExit" in log_of(run_dir) and "signal 11" in log_of(run_dir)
+    place, runs = os.environ["LOGCLIENT_SHM_DIR"], str(run_dir)
+    lines = sorted(set(log.read_text().splitlines()))
+    assert any(line.startswith(f"copier open {runs}") for line in lines), "it is noted at all"
+    assert any(line.startswith("main open /proc/self/fd/") for line in lines)
+    for line in lines:
+        who, event, what = line.split(" ", 2)
+        is_memory = what.startswith((f"{place}/", "/proc/")) or what.isdecimal()
+        assert event != "import" and (is_memory or (who == "copier" and what.startswith(runs))), line

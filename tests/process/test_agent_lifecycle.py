@@ -1,0 +1,300 @@
+"""How agents come and go: with the processes of a run, one after another, at once, and over again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from logclient import layout
+from logclient_backend.wal.reader import WalReader
+
+from . import scripts
+from .agents import SUPERVISOR, WORKER, Trainer, checked, is_gone, kill, nothing_left, successor
+from .disturbed import documents, stored, wait_until
+
+
+@pytest.mark.timeout(120)
+def test_case_of_the_killed_backend(run_dir: Path, tmp_path: Path) -> None:
+    """C4-2: SIGKILL the backend at steps 100, 200, 300 of 1,000; after each log, summary, config, flush, finish."""
+    code = """
+    import os, time, logclient
+    from logclient import layout
+    from logclient.spawn import map_status
+    run = logclient.init("case")
+    words = map_status(run._place)
+    for step in range(1000):
+        logclient.log(step, {"loss": step / 2})
+        if step in (100, 200, 300):
+            while not words[layout.AGENT_WORKER]:
+                time.sleep(0.01)
+            os.kill(words[layout.AGENT_WORKER], 9)
+            begun = time.monotonic()
+            logclient.log(10_000 + step, {"loss": 0.0})
+            run.summary[f"best{step}"] = step
+            run.config.update({f"lr{step}": step})
+            took = time.monotonic() - begun
+            assert took < 0.5, took
+            assert run.flush(15)
+    assert run.finish(15)
+    status = run.status()
+    print(status["accepted"], status["refused"], status["agent"]["restarts"])
+    """
+    ended = scripts.run_well(tmp_path, code)
+    assert ended.out.split() == ["1003", "0", "3"]
+    found = scripts.the_run(run_dir)
+    assert found.config == {"lr100": 100, "lr200": 200, "lr300": 300}
+    assert found.summary["best300"] == 300
+    assert len(scripts.points(found)["loss"]) == 1003
+    nothing_left()
+
+
+@pytest.mark.timeout(60)
+def test_case_of_the_killed_trainer(run_dir: Path, tmp_path: Path) -> None:
+    """C4-4: SIGKILL with 5,000 rows in the ring: all are stored, the state is killed, and nothing at all is left."""
+    trainer = Trainer(tmp_path, rate=5_000, seconds=60)
+    supervisor, worker = trainer.agent_pid(SUPERVISOR), trainer.agent_pid(WORKER)
+    wait_until(lambda: trainer.logged > 1_000, 20, "the agent drains")
+    for pid in (supervisor, worker):
+        kill(pid, signal.SIGSTOP)
+    before = trainer.logged
+    wait_until(lambda: trainer.logged > before + 5_000, 20, "5,000 rows are in the ring")
+    trainer.end_by()
+    for pid in (worker, supervisor):
+        kill(pid, signal.SIGCONT)
+    trainer.wait_gone()
+    wait_until(
+        lambda: not any(os.path.exists(f"/proc/{pid}") for pid in (supervisor, worker)),
+        10,
+        "no zombie is left",
+    )
+    nothing_left()
+    checked(run_dir, stored(run_dir).records)
+    assert trainer.logged <= stored(run_dir).records <= trainer.begun
+    assert scripts.the_run(run_dir).state.name == "killed"
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("die_again", ["", "+"], ids=["once", "at every try"])
+def test_dead_writing_thread_is_started_again(run_dir: Path, tmp_path: Path, die_again: str) -> None:
+    """C1-2: the thread that writes dies, the rest lives and beats: log 10 times the lane, flush, finish."""
+    settings = {"LOGCLIENT_FAILPOINTS": f"copy.write=die:2{die_again}", "LOGCLIENT_LANES_BYTES": "524288"}
+    settings |= {"LOGCLIENT_SPILL_BYTES": "1048576"}
+    trainer = Trainer(tmp_path, settings, records=40_000, rate=20_000, finish_timeout_s=2.0)
+    status = trainer.end()
+    assert trainer.longest_ms < 1_000
+    if die_again:
+        assert 0 < status["durable"] < 40_000
+        assert status["agent"]["disk"] != "answers" or status["agent"]["state"] != "running"
+        trainer.status_page()
+        for which in (SUPERVISOR, WORKER):
+            kill(trainer.agent_pid(which))
+        return
+    trainer.wait_gone()
+    checked(run_dir, 40_000, lost=status["forgotten"])
+    assert status["agent"]["restarts"] == 0, "the worker itself started it again"
+
+
+@pytest.mark.timeout(120)
+def test_members_are_let_go_while_the_owner_logs_on(run_dir: Path, tmp_path: Path) -> None:
+    """Lane files of ended children go in mid-run, also when something is logged at every moment."""
+    code = """
+    import os, sys, time, logclient
+    run = logclient.init("case")
+    place, most = run._place.path, 0
+    for round in range(12):
+        for child in range(4):
+            if os.fork() == 0:
+                run.log(1, {"child": float(child)})
+                os._exit(child)
+        begun = time.monotonic()
+        while time.monotonic() - begun < 0.5:
+            run.log(0, {"loss": 1.0})
+            time.sleep(0.0002)
+        most = max(most, sum(name.endswith(".lanes") for name in os.listdir(place)))
+    for child in range(48):
+        os.wait()
+    print(most, run.finish(20))
+    """
+    ended = scripts.run_well(tmp_path, code)
+    most, done = ended.out.split()
+    assert done == "True"
+    assert int(most) < 30, "they do not pile up"
+    (node,) = documents(run_dir)
+    members = [process for process in node["processes"].values() if "start" not in process["documents"]]
+    assert len(members) == 48
+    assert sorted({process["end"]["exit_code"] for process in members}) == [0, 1, 2, 3]
+    assert sum(counts["stored"] == 1 for counts in node["streams"].values()) == 48
+    nothing_left()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_joining_while_the_last_one_leaves_loses_nothing(run_dir: Path, tmp_path: Path, pace) -> None:
+    """One process finishes while another one starts with the same id, 200 rounds (paced): all of both is stored."""
+    code = """
+    import sys, time, logclient
+    run = logclient.init("case", id=sys.argv[1], quiet=True)
+    for step in range(100):
+        run.log(step, {"loss": float(step)})
+    time.sleep(float(sys.argv[2]))
+    print(run.finish(20), run.status()["accepted"], run.status()["refused"])
+    """
+    rounds = pace.count(200, least=12)
+    for number in range(rounds):
+        pair = [
+            subprocess.Popen(
+                [
+                    sys.executable,
+                    "-c",
+                    "\n".join(line[4:] for line in code.splitlines()),
+                    f"r{number}",
+                    str(pause),
+                ],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for pause in (0.0, 0.02 * (number % 10))
+        ]
+        time.sleep(0.015 * (number % 7))
+        pair.append(
+            subprocess.Popen(
+                [sys.executable, "-c", "\n".join(line[4:] for line in code.splitlines()), f"r{number}", "0"],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+        for process in pair:
+            out, _ = process.communicate(timeout=60)
+            assert out.split() == ["True", "100", "0"], f"round {number}"
+    nothing_left(30)
+    checked(run_dir, 300 * rounds, order=False)
+
+
+@pytest.mark.timeout(120)
+def test_two_runs_at_once_then_many_one_after_another(run_dir: Path, tmp_path: Path, pace) -> None:
+    """S-7: runs A and B open together, rows in turn, A closed, B goes on; then 100 runs (paced) one after another."""
+    code = """
+    import os, sys, threading, logclient
+    a = logclient.init("case", id="a", quiet=True)
+    b = logclient.init("case", id="b", quiet=True)
+    for step in range(100):
+        a.log(step, {"mine": 1.0})
+        b.log(step, {"mine": 2.0})
+    assert a.finish(20)
+    for step in range(100, 200):
+        b.log(step, {"mine": 2.0})
+        a.log(step, {"mine": 1.0})
+    assert b.finish(20)
+    assert (a.status()["accepted"], a.status()["refused"], b.status()["accepted"]) == (100, 100, 200)
+    def size():
+        return len(os.listdir("/proc/self/fd")), threading.active_count(), len(os.listdir("/proc/self/task"))
+    sizes = []
+    for number in range(int(sys.argv[1])):
+        run = logclient.init("case", id=f"n{number}", quiet=True)
+        run.log(0, {"mine": 3.0})
+        assert run.finish(20)
+        sizes.append(size())
+    assert len(set(sizes[2:])) == 1, sizes
+    """
+    count = pace.count(100, least=10)
+    scripts.run_well(tmp_path, code, str(count), timeout_s=100)
+    nothing_left(30)
+    values = {}
+    for run in scripts.runs(run_dir):
+        (series,) = scripts.points(run).values()
+        values[run.id] = (len(series), {value for _, value in series})
+    assert values.pop("a") == (100, {1.0})
+    assert values.pop("b") == (200, {2.0})
+    assert list(values.values()) == [(1, {3.0})] * count
+
+
+_CYCLES = """
+import os, sys, time, logclient
+cycles, victims = int(sys.argv[1]), int(sys.argv[2])
+def rss():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+sizes = []
+for number in range(cycles):
+    if number % (cycles // victims) == 1:
+        if (child := os.fork()) == 0:
+            run = logclient.init("case", id=f"v{number}", quiet=True)
+            for step in range(200):
+                run.log(step, {"loss": 1.0})
+            os.kill(os.getpid(), 9)
+        os.waitpid(child, 0)
+        continue
+    run = logclient.init("case", id=f"n{number}", quiet=True)
+    for step in range(20):
+        run.log(step, {"loss": 1.0})
+    assert run.finish(30), run.status()
+    sizes.append((rss(), len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))))
+print(sizes[len(sizes) // 5], sizes[-1], sep="\\n")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_cycles_of_init_and_finish_leave_nothing(run_dir: Path, tmp_path: Path, pace) -> None:
+    """S-4: 1,000 cycles (paced), 100 of them SIGKILLed in the middle: no files, processes, descriptors, memory left."""
+    cycles, victims = pace.count(1_000, least=60), pace.count(100, least=6)
+    ended = scripts.run_well(tmp_path, _CYCLES, str(cycles), str(victims), timeout_s=280)
+    early, late = map(eval, ended.out.splitlines())
+    assert late[1:] == early[1:], "descriptors and threads"
+    assert late[0] - early[0] < 2 << 20, f"memory grew by {late[0] - early[0]:,} bytes"
+    nothing_left(60)
+    wait_until(lambda: not scripts.agents(), 30, "no process is left")
+    killed = [run for run in scripts.runs(run_dir) if run.id.startswith("v")]
+    assert len(killed) == len([n for n in range(cycles) if n % (cycles // victims) == 1])
+    assert {run.state.name for run in killed} == {"killed"}
+    assert stored(run_dir).records == 200 * len(killed) + 20 * (cycles - len(killed))
+
+
+@pytest.mark.timeout(60)
+def test_leftovers_of_the_dead_are_swept_at_the_next_init(run_dir: Path, tmp_path: Path) -> None:
+    """S-4: trainer and agent of a run all SIGKILLed: the next init of this user stores what is left, and removes it."""
+    victim = Trainer(tmp_path / "1", rate=2_000, seconds=60)
+    other = Trainer(tmp_path / "2", rate=500, seconds=60)
+    wait_until(lambda: victim.logged > 1_000, 20, "some are logged")
+    for trainer in (victim, other):
+        supervisor, worker = trainer.agent_pid(SUPERVISOR), trainer.agent_pid(WORKER)
+        kill(supervisor, signal.SIGSTOP)
+        kill(worker)
+        kill(supervisor)
+        wait_until(lambda: is_gone(supervisor) and is_gone(worker), 10, "its agent is gone")  # noqa: B023
+    victim.end_by()
+    half_made = Path(victim.meeting).parent / "half-made"
+    half_made.mkdir(0o700)
+    os.utime(half_made, (1, 1))
+    Trainer(tmp_path / "3", records=10, rate=100).end()
+    victim.wait_gone()
+    wait_until(lambda: not half_made.exists(), 20, "what was never finished is removed")
+    assert os.path.exists(other.meeting), "a living process is not swept"
+    assert other.word(layout.AGENT_SUPERVISOR) and is_gone(other.word(layout.AGENT_SUPERVISOR))
+    again = Trainer(tmp_path / "4", {"LOGCLIENT_RUN_ID": other.run_id}, records=10, rate=100)
+    again.end()
+    other.end_by(signal.SIGINT)
+    other.wait_gone()
+    nothing_left()
+    (node,) = (run_dir / victim.run_id).iterdir()
+    records = sum(span.records for span in WalReader(str(node)).spans().values())
+    assert victim.logged <= records <= victim.begun
+
+
+@pytest.mark.timeout(60)
+def test_worker_that_was_replaced_unawares_stops(run_dir: Path, tmp_path: Path) -> None:
+    """Two workers in one place (in two PID namespaces, say): the one that came first notices and stages no more."""
+    trainer = Trainer(tmp_path, rate=2_000, seconds=4)
+    worker = trainer.agent_pid(WORKER)
+    page = trainer.status_page()
+    page.words[layout.AGENT_STAGE_WRITER] ^= 1
+    successor(trainer, WORKER, worker)
+    status = trainer.end()
+    trainer.wait_gone()
+    checked(run_dir, status["accepted"])
