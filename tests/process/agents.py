@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -110,14 +109,3 @@ def nothing_left(deadline_s: float = 10) -> None:
 def log_of(run_dir: Path) -> str:
     """What the agents wrote into their logs."""
     return "".join(path.read_text() for path in sorted(run_dir.glob("*/*/agent.log*")))
-
-
-def cpu_s(pid: int) -> float:
-    """Processor time that it used, in seconds, all threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def sleep_until(deadline: float) -> None:
-    """A fault that lasts: until that `time.monotonic()`."""
-    time.sleep(max(0.0, deadline - time.monotonic()))

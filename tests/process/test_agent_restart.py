@@ -17,7 +17,6 @@ from .agents import (
     WORKER,
     Trainer,
     checked,
-    cpu_s,
     is_gone,
     kill,
     log_of,
@@ -180,20 +179,3 @@ def test_lane_file_on_which_workers_crash_is_set_aside(run_dir: Path, tmp_path: 
     assert kept.stat().st_size > 1 << 18
     assert len({line.split()[2] for line in log_of(run_dir).splitlines() if "signal 11" in line}) == 2
     nothing_left()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(150)
-def test_idle_agent_costs_less_than_half_a_percent_of_a_core(run_dir: Path, tmp_path: Path, pace) -> None:
-    """Both processes, over 60 s (paced), by what /proc/PID/stat counts."""
-    idle_s = max(15.0, pace.seconds(60))
-    trainer = Trainer(tmp_path, records=100, rate=1_000, hold=idle_s + 5)
-    pids = (trainer.agent_pid(WORKER), trainer.agent_pid(SUPERVISOR))
-    time.sleep(3)
-    before = sum(map(cpu_s, pids))
-    time.sleep(idle_s)
-    percent = 100 * (sum(map(cpu_s, pids)) - before) / idle_s
-    print(f"idle: {percent:.2f} % of a core over {idle_s:g} s")
-    trainer.end()
-    trainer.wait_gone()
-    assert percent < 0.5

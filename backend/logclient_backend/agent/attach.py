@@ -91,7 +91,8 @@ class Producer:
         self.lanes = [self._lane(index) for index in range(words[layout.FILE_LANES])]
         self.documents: dict[str, Any] = {}
         self.documents_seen = 0
-        self.pending_flush = 0
+        self.flush_seen = 0
+        self.documents_wanted = 0  # somebody waits until so many writes are on disk
         self.is_gone = False  # seen to have ended
         self._ending_since = 0.0  # monotonic; when that was first seen
         self.documents_sent = (0, 0)  # version of the node's documents that holds them, and up to which write

@@ -41,18 +41,19 @@ _SHARE, _SHARE_AT_ONCE = 20, 2  # writing it takes at most 1/20 of the time, 1/2
 
 
 class Entry:
-    """One process and its streams."""
+    """One process and its streams, as text; and what is asked about them."""
 
-    __slots__ = ("seen", "streams", "text", "value", "version")
+    __slots__ = ("end", "is_run", "seen", "streams", "text", "version")
 
     def __init__(
         self, version: int, value: dict[str, Any], streams: dict[str, Any], seen: tuple[Any, ...] = ()
     ) -> None:
         self.version = version  # of the first content that holds it like this
-        self.value = value
-        self.streams = streams
         self.seen = seen
-        self.text = (_dumps(value), [f"{_dumps(key)}:{_dumps(counts)}" for key, counts in streams.items()])
+        self.end: dict[str, Any] | None = value.get("end")
+        self.is_run = bool(streams) or not _is_abandoned(value)
+        self.text = _dumps(value)
+        self.streams = ",".join([f"{_dumps(key)}:{_dumps(counts)}" for key, counts in streams.items()])
 
 
 class Ledger:
@@ -91,6 +92,7 @@ class Ledger:
         """Add what only the documents in the run folder know: tmpfs may have been full, or cleared."""
         self.has_absorbed = True
         self._merge(saved)
+        self._want(0.0)  # what was kept in memory alone until now
 
     def _merge(self, saved: bytes) -> None:
         try:
@@ -117,7 +119,7 @@ class Ledger:
         before = self._entries.get(producer.process.hex())
         if before is not None and before.seen == seen:
             return
-        self._store(producer, seen, before.value.get("end") if before else None)
+        self._store(producer, seen, before.end if before else None)
         only_counts = before is not None and before.seen[:1] == seen[:1]
         self._want(_COUNTS_S if only_counts else _LEAST_S)
         self.closed = False
@@ -130,7 +132,7 @@ class Ledger:
             end["exit_code" if cause.signal is None else "signal"] = (
                 cause.exit_code if cause.signal is None else cause.signal
             )
-        if {**(entry.value.get("end") or {}), "time": 0} != {**end, "time": 0}:
+        if {**(entry.end or {}), "time": 0} != {**end, "time": 0}:
             self._store(producer, entry.seen, end)
             self._want(_LEAST_S)
 
@@ -158,6 +160,11 @@ class Ledger:
         }
         self._entries[key] = Entry(self.version + 1, value, streams, seen)
 
+    def let_go(self, producer: Producer) -> None:
+        """Nothing more will be noted of it: its text stays."""
+        entry = self._entries[producer.process.hex()]
+        entry.seen, entry.end = (), None
+
     def version_of(self, producer: Producer) -> int:
         """The first version of the content with what is known of it now."""
         return self._entries[producer.process.hex()].version
@@ -177,7 +184,7 @@ class Ledger:
     @property
     def has_run(self) -> bool:
         """Something was logged, or an `init` succeeded (or has not failed yet)."""
-        return any(entry.streams or not _is_abandoned(entry.value) for entry in self._entries.values())
+        return any(entry.is_run for entry in self._entries.values())
 
     def _want(self, after_s: float) -> None:
         self._want_s = min(self._want_s, after_s)
@@ -205,8 +212,8 @@ class Ledger:
         self.version += 1
         aside = [{"file": file, "reason": reason} for file, reason in self._set_aside.items()]
         head = {**self._fixed, "heard_ns": time.time_ns(), "closed": self.closed, "set_aside": aside}
-        processes = ",".join([f"{_dumps(key)}:{entry.text[0]}" for key, entry in self._entries.items()])
-        streams = ",".join([text for entry in self._entries.values() for text in entry.text[1]])
+        processes = ",".join([f"{_dumps(key)}:{entry.text}" for key, entry in self._entries.items()])
+        streams = ",".join([entry.streams for entry in self._entries.values() if entry.streams])
         text = f'{_dumps(head)[:-1]},"processes":{{{processes}}},"streams":{{{streams}}}}}'
         data = text.encode("utf-8", "backslashreplace")
         self._keep(data)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import stat
 import struct
 import time
@@ -32,6 +33,8 @@ from .exits import Watch
 
 LANES, SEGMENT, SPARE = ".lanes", ".wal", ".spare"
 _STEM = 32  # hex digits of a process id
+_FDS_EACH = 3  # file, process, mapping
+_FDS_ELSE = 64  # for all else that the agent opens
 _SWEPT = (1).to_bytes(8, "little")
 _COARSE_NS = 50_000_000  # two changes in this time may have the same time stamp
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
@@ -129,6 +132,9 @@ class Place:
                 self._kept.pop(inode).close()
 
     def _keep(self, inode: int, name: str) -> None:
+        if is_lane_file(name) and len(self._kept) * _FDS_EACH + _FDS_ELSE > _most_fds():
+            self._seen_ns = 0  # look again: it comes in when another one has gone
+            return
         fd = open_regular(self.file(name))
         if fd < 0:
             return  # swept since it was listed, or nothing that we would read
@@ -147,6 +153,10 @@ class Place:
             if other is kept:
                 del self._kept[inode]
                 kept.close()
+
+
+def _most_fds() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def is_lane_file(name: str) -> bool:

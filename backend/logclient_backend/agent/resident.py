@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import resource
 import sys
 import threading
 import time
@@ -30,6 +31,8 @@ _OOM_SCORE = "500"
 def prepare() -> None:
     """Lower our priority, arm fail points, load what is loaded late."""
     _be_modest()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a few for each process that logs
     failpoint.arm(fail_points())
     warnings.simplefilter("ignore")
     sys.excepthook = sys.unraisablehook = threading.excepthook = _say_nothing

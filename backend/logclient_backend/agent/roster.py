@@ -53,9 +53,11 @@ class Roster:
             self._handover.take(process)
             try:
                 producer = Producer(self._place, kept)
-            except (BadLaneFile, OSError, ValueError) as error:
+            except (BadLaneFile, ValueError) as error:
                 self._set_aside(kept, str(error))
                 continue
+            except OSError:
+                continue  # no descriptor or no memory left just now: the next look tries again
             self.producers[kept.name] = producer
             yield producer
         self._handover.put_down()
@@ -101,4 +103,5 @@ class Roster:
             return
         if not producer.may_still_tell(alive=alive, is_unknown=cause is None, linger_s=linger_s):
             del self.producers[producer.name]
+            self._ledger.let_go(producer)
             producer.sweep()

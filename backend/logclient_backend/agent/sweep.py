@@ -1,11 +1,12 @@
-"""What other runs of this user left in shared memory: those whose agent died are served once more, then all goes.
+"""What other runs of this user left in shared memory: those whose agent died are served again, the rest goes.
 
 Runs in a process of its own that a new supervisor forks, and that is nobody's child. One place after the other, so
 that a node with a hundred dead runs is not flooded with agents.
 
 Invariants:
 
-- places with an agent or a living producer are left alone: an agent of ours would end with our job, not with theirs;
+- places with an agent are left alone, and so are those of living producers that never had one: they are about to
+  start their own, and one of ours would end with our job, not with theirs;
 - the election decides if somebody else starts an agent meanwhile.
 """
 
@@ -15,6 +16,7 @@ import os
 import time
 from collections.abc import Callable
 
+from logclient import layout
 from logclient import meeting as meetings
 from logclient.meeting import Meeting
 from logclient.owner import is_locked
@@ -54,15 +56,24 @@ def _beside(place: Place, base: str) -> list[str]:
 
 
 def _is_left(path: str) -> bool:
-    """Of dead processes and without an agent; what somebody is just making or removing is not."""
+    """Without an agent, and nobody is just making it, starting an agent there, or removing it."""
     try:
         names = os.listdir(path)
     except OSError:
         return False
-    locks = ["agent.lock", *(name for name in names if name.endswith(".live"))]
-    if any(is_locked(os.path.join(path, name)) for name in locks):
+    if is_locked(os.path.join(path, "agent.lock")):
         return False
+    if any(name.endswith(".live") and is_locked(os.path.join(path, name)) for name in names):
+        return _had_agent(path)
     return any(map(is_lane_file, names)) or _age_s(path) > _STALE_S
+
+
+def _had_agent(path: str) -> bool:
+    try:
+        with open(os.path.join(path, "agent.status"), "rb") as file:
+            return any(file.read(layout.STATUS_BYTES)[8 * layout.AGENT_SUPERVISOR :][:8])
+    except OSError:
+        return False
 
 
 def _sweep(path: str, supervise: Callable[[Meeting], int]) -> None:

@@ -110,13 +110,15 @@ class Worker:
         for producer in self.roster.find():
             for lane in producer.lanes:
                 self.stage.resume(lane)
+            self._beat()
             self._busy_at = time.monotonic()
 
     def _is_urgent(self) -> bool:
         for producer in self.roster.producers.values():
             asked = producer.words[layout.FLUSH_ASKED]
-            if asked != producer.pending_flush:
-                producer.pending_flush = asked
+            if asked != producer.flush_seen:
+                producer.flush_seen = asked
+                producer.documents_wanted = producer.words[layout.DOCUMENTS_WRITTEN]
                 return True
             if producer.fill() >= _QUARTER:
                 return True
@@ -150,6 +152,7 @@ class Worker:
             if not self.stage.add(producer, lane, found):
                 break
             some = True
+            self._beat()  # many lanes may be full at once
         return some
 
     def _report_writing(self) -> None:
@@ -168,6 +171,7 @@ class Worker:
             version, seen = producer.documents_sent
             if version and self.copier.document_done >= version:
                 producer.words[layout.DOCUMENTS_DURABLE] = seen
+            at_once |= producer.words[layout.DOCUMENTS_DURABLE] < producer.documents_wanted
         if self.copier.found is not None and not self.ledger.has_absorbed:
             self.ledger.absorb(self.copier.found)
         if self.ledger.is_due(at_once=at_once):
