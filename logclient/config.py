@@ -60,6 +60,7 @@ SETTINGS = (
     # the agent
     Setting("poll_s", 0.05, "seconds between looks at the lanes while records come; twice that when idle"),
     Setting("sync_s", 0.4, "seconds after which what was logged is written and fsynced, at most"),
+    Setting("network_sync_s", 5.0, "the same, where the run folder is on a network file system"),
     Setting("seal_s", 60.0, "age in seconds at which an open segment is sealed"),
     Setting("segment_bytes", 4 << 20, "size at which an open segment is sealed"),
     Setting(

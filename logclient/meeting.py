@@ -77,7 +77,8 @@ class Meeting:
         state, where = answer.get("state"), answer.get("dir")
         if state == "ok":
             made = f" (made: {answer['made']} was not there)" if answer.get("made") else ""
-            return f"{run} goes to {where}{made}"
+            network = f" ({answer['network']}: a network file system)" if answer.get("network") else ""
+            return f"{run} goes to {where}{made}{network}"
         if not state:
             return f"run folder {wanted} does not answer: {run} is in shared memory until it does"
         cannot = f"run folder {wanted} cannot be used ({answer.get('reason')})"

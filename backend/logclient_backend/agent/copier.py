@@ -7,6 +7,7 @@ Invariants:
 
 - every step can be repeated, by this copier or by the one of a successor while this one still hangs;
 - an error is kept, told in the status page, and tried again with a growing pause: late, never lost;
+- where a file system is better asked rarely (`pace_s`), what is new is copied that often, unless somebody waits;
 - a segment that cannot be sealed stays as it was copied: whole and durable, only larger;
 - it never touches a lane.
 """
@@ -39,6 +40,7 @@ _FIRST_PAUSE_S = 0.1
 _MOST_PAUSE_S = 5.0
 _TRIM_EVERY_S = 5.0
 _START_EVERY_S = 1.0
+_MOST_REST_S = 1.0
 
 
 class Copier:
@@ -53,6 +55,7 @@ class Copier:
         self.error = 0  # errno of the last try; 0: it worked
         self.busy_since = 0  # monotonic ns since when it does not answer or takes nothing; 0: idle
         self.told = 0  # lines written to the agent's log
+        self.pace_s = 0.0  # at least so much between the beginnings of two looks that nobody waits for
         self.aside: list[Kept] = []  # lane files that cannot be read: kept as they are, beside the segments
         self._is_trimmed = True
         self._sealed_bytes = -1  # of sealed segments in the folder; -1: not known
@@ -62,6 +65,8 @@ class Copier:
         self._disk_bytes = disk_bytes
         self._replicas: dict[str, Replica] = {}
         self._wake = threading.Event()
+        self._is_urgent = False
+        self._begun_at = 0.0
         self._pause_s = 0.0
         self._made = ""
         self._documents: DocumentFile | None = None
@@ -81,13 +86,19 @@ class Copier:
         self._thread = threading.Thread(target=self._run, name="copier", daemon=True)
         self._thread.start()
 
-    def wake(self) -> None:
-        """There is something new to copy."""
+    def wake(self, *, at_once: bool = True) -> None:
+        """There is something new to copy; `at_once`: somebody waits for it, or memory gets short."""
+        self._is_urgent |= at_once
         self._wake.set()
 
     def say(self, line: str) -> None:
         """A line for the agent's log."""
         self._lines.append((time.time_ns(), line))
+
+    @property
+    def has_written(self) -> bool:
+        """Did the folder take anything yet?"""
+        return self._made == self.folder != ""
 
     @property
     def is_done(self) -> bool:
@@ -99,13 +110,18 @@ class Copier:
 
     def _run(self) -> None:
         while True:
-            self._wake.wait(1.0)
+            self._wake.wait(min(_MOST_REST_S, self._rest_s() or _MOST_REST_S))
             self._wake.clear()
-            if self.folder:
+            if self.folder and (self._is_urgent or not self._rest_s()):
                 self._try()
+
+    def _rest_s(self) -> float:
+        return max(0.0, self._begun_at + self.pace_s - time.monotonic())
 
     def _try(self) -> None:
         time.sleep(self._pause_s)
+        self._is_urgent = False
+        self._begun_at = time.monotonic()
         self.busy_since = self.busy_since or time.monotonic_ns()
         try:
             self._work()
@@ -117,7 +133,7 @@ class Copier:
                 self.say(f"the run folder refused: {describe(error)}")
             self.error = code
             self._pause_s = min(_MOST_PAUSE_S, 2 * self._pause_s or _FIRST_PAUSE_S)
-            self._wake.set()
+            self.wake()
             return  # busy_since stays: to a waiter, an error and a hang are the same
         if self.error:
             self.say("the run folder works again")
@@ -142,17 +158,18 @@ class Copier:
         self._write_log()
 
     def _make_folder(self) -> DocumentFile:
-        if self._documents is None or self._made != self.folder:
-            os.makedirs(os.path.dirname(os.path.dirname(self.folder)), exist_ok=True)
-            for folder in (os.path.dirname(self.folder), self.folder):
+        wanted = self.folder
+        if self._documents is None or self._made != wanted:
+            os.makedirs(os.path.dirname(os.path.dirname(wanted)), exist_ok=True)
+            for folder in (os.path.dirname(wanted), wanted):
                 try:
                     os.mkdir(folder, 0o700)
                 except FileExistsError:
                     pass
-            self._documents = DocumentFile(self.folder, writer=self._writer)
+            self._documents = DocumentFile(wanted, writer=self._writer)
             self.found = self._documents.load() or b""
             self._seal_orphans()
-            self._made = self.folder
+            self._made = wanted
         return self._documents
 
     def _seal_orphans(self) -> None:

@@ -1,16 +1,25 @@
 """Where the run goes: as the launcher found out at `init`, or as wanted if its disk did not answer in time.
 
-Runs in the worker's main thread; reads the meeting place only.
+Runs in the worker's main thread; reads the meeting place and the kernel's list of mounts only.
+
+Invariants:
+
+- a folder that is taken unseen is given up for the one in the user's home when the answer comes after all and says
+  so, unless something was written there by then; while there is no answer it is waited for;
+- `folder.json` tells where the run really goes.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
 from logclient.meeting import folder_name
 
 from .copier import Copier
+from .folder import write_whole
+from .mounts import network_of
 from .place import Place
 
 _USABLE = ("ok", "fallback")
@@ -18,13 +27,15 @@ _PATIENCE_S = 5.0
 
 
 class Destination:
-    """Tells the copier its folder, once there is one."""
+    """Tells the copier its folder, once there is one, and how often it may be asked."""
 
-    def __init__(self, place: Place, copier: Copier) -> None:
+    def __init__(self, place: Place, copier: Copier, network_sync_s: float) -> None:
         self._place = place
         self._copier = copier
+        self._network_sync_s = network_sync_s
         self._started = time.monotonic()
         self._state = ""
+        self._is_guess = False  # the folder was taken without an answer
 
     @property
     def is_there(self) -> bool:
@@ -37,15 +48,36 @@ class Destination:
 
     def look(self, *, is_wanted: bool) -> None:
         """Has the answer come? Without one it is as the user wished, if there is anything to write."""
-        if self.is_there:
+        if self.is_there and not self._is_guess:
             return
-        meeting = self._place.meeting
         answer = self._place.answer
-        self._state = answer.get("state", "")
+        if answer.get("state"):
+            self._follow(answer)
+        elif not self.is_there and is_wanted:
+            is_late = time.monotonic() - self._started > _PATIENCE_S or self._place.is_removed
+            wanted = self._place.meeting.dir
+            if is_late and wanted:
+                self._is_guess = True
+                self._go_to(wanted, network_of(wanted))  # links are not followed: that may hang
+
+    def _follow(self, answer: dict[str, Any]) -> None:
+        meeting = self._place.meeting
+        is_late, self._is_guess = self._is_guess, False
+        if is_late and answer["state"] != "ok" and self._copier.has_written:
+            # it failed the look and took what came behind: there the run is
+            self._place.answer = {"state": "ok", "dir": meeting.dir, "network": network_of(meeting.dir)}
+            write_whole(meeting.file("folder.json"), self._place.answer)
+            return
+        self._state = answer["state"]
         base = answer.get("dir") or "" if self._state in _USABLE else ""
-        is_late = time.monotonic() - self._started > _PATIENCE_S or self._place.is_removed
-        if not self._state and is_wanted and is_late:
-            base = meeting.dir
-        if base:
-            self._copier.folder = os.path.join(base, folder_name(meeting.run_id), meeting.node)
+        if is_late and self._state != "ok":
+            self._copier.say(meeting.where_it_goes(answer))
+        self._go_to(base, str(answer.get("network") or ""))
+
+    def _go_to(self, base: str, network: str) -> None:
+        meeting = self._place.meeting
+        self._copier.pace_s = self._network_sync_s if network else 0.0
+        folder = os.path.join(base, folder_name(meeting.run_id), meeting.node) if base else ""
+        if folder != self._copier.folder:
+            self._copier.folder = folder
             self._copier.wake()

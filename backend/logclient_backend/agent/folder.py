@@ -1,7 +1,8 @@
 """The run folder, looked at once at start: usable, or which other one is, or why the run must not start.
 
 Runs in a throw-away child of the launcher, since its disk may be frozen. Who asks reads the answer in a file of its
-own in the meeting place; where the run may start, the agent finds the same in `folder.json`.
+own in the meeting place; where the run may start, the agent finds the same in `folder.json`, with the type of the
+network file system that it is on, if it is on one.
 
 ============  =======================================================================
 ok            `dir` can be written
@@ -25,6 +26,8 @@ from typing import Any, NamedTuple
 
 from logclient.meeting import Meeting, folder_name
 
+from . import mounts
+
 USABLE = ("ok", "fallback", "none")
 
 
@@ -36,7 +39,7 @@ class Wish(NamedTuple):
 
 
 def answer(meeting: Meeting, wish: Wish) -> dict[str, Any]:
-    """state, dir, reason, and in `made` the folder that was not there and had to be made first."""
+    """state, dir, reason, `network`, and in `made` the folder that was not there and had to be made first."""
     wanted, home = str(meeting.dir), str(meeting.home or "")
     known = _where_it_is(meeting, wanted, home)
     if wish.resume == "never" and known:
@@ -57,7 +60,15 @@ def answer(meeting: Meeting, wish: Wish) -> dict[str, Any]:
 
 
 def _answer(state: str, where: str, reason: str, made: str = "") -> dict[str, Any]:
-    return {"state": state, "dir": where, "reason": reason, "made": made, "device": _device(where)}
+    # the kind of file system is asked last: the first look at the folder may have mounted it
+    network = mounts.network_of(os.path.realpath(where)) if where else ""
+    here = {"state": state, "dir": where, "reason": reason, "made": made}
+    return {**here, "device": _device(where), "network": network}
+
+
+def there(where: str) -> dict[str, Any]:
+    """The answer that a folder is fine, where somebody else found that out."""
+    return _answer("ok", where, "")
 
 
 def _device(where: str) -> int:
@@ -151,18 +162,19 @@ def _leave_nothing(*folders: str) -> None:
 def _remember(home: str, meeting: Meeting) -> bool:
     """Readers that are pointed at the wanted folder find the run in this one."""
     path = os.path.join(home, folder_name(meeting.run_id), "wanted.json")
-    return _write_whole(path, {"dir": meeting.dir})
+    return write_whole(path, {"dir": meeting.dir})
 
 
 def write_answer(meeting: Meeting, wish: Wish, name: str) -> None:
     """Look, and leave the answer in the meeting place: for who asks, and for the agent where the run may start."""
-    found = answer(meeting, wish)
-    if found["state"] in USABLE:
-        _write_whole(meeting.file("folder.json"), found)
-    _write_whole(meeting.file(name), found)
+    what = answer(meeting, wish)
+    if what["state"] in USABLE:
+        write_whole(meeting.file("folder.json"), what)
+    write_whole(meeting.file(name), what)
 
 
-def _write_whole(path: str, content: dict[str, Any]) -> bool:
+def write_whole(path: str, content: dict[str, Any]) -> bool:
+    """The file has all of it, or is as it was; False where that failed."""
     making = f"{path}.{os.urandom(4).hex()}.new"
     try:
         fd = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -20,6 +20,9 @@ class Settings:
         given = given if isinstance(given, dict) else {}
         self.poll_s = _number(given, "poll_s", 0.05, least=0.001)
         self.sync_s = _number(given, "sync_s", 0.4)
+        # where all that is ours here ends with the trainer, nothing may wait: it is copied as soon as it is staged
+        is_confined = bool(facts.get("confined"))
+        self.network_sync_s = 0.0 if is_confined else _number(given, "network_sync_s", 5.0)
         self.seal_s = _number(given, "seal_s", 60.0)
         self.stall_s = _number(given, "stall_s", 5.0, least=0.5)
         self.linger_s = _number(given, "linger_s", 10.0)

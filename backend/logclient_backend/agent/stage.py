@@ -231,8 +231,15 @@ class Stage:
 
     def taken_bytes(self) -> int:
         """Shared memory that staged segments take, and the spare one."""
-        held = sum(max(staged.segment.capacity_bytes, staged.segment.end) for staged in self.segments)
-        return held + self._memory.spare_bytes
+        return self._held_bytes() + self._memory.spare_bytes
+
+    def _held_bytes(self) -> int:
+        return sum(max(staged.segment.capacity_bytes, staged.segment.end) for staged in self.segments)
+
+    @property
+    def is_half_full(self) -> bool:
+        """Is it time to copy what is staged, whoever waits for it or not?"""
+        return len(self.segments) > 1 and 2 * self._held_bytes() >= self._spill_bytes
 
     @property
     def is_settled(self) -> bool:

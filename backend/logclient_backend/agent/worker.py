@@ -6,8 +6,9 @@ Runs in a process forked by the supervisor, single-threaded but for the copier. 
 Invariants:
 
 - a look never waits for a disk; `AGENT_WORKER_BEAT` moves with every look;
-- what was logged is staged and handed to the copier at least every `sync_s`, earlier when a lane is a quarter full,
-  somebody flushes, or a producer has gone;
+- what was logged is staged at least every `sync_s`, earlier when a lane is a quarter full, somebody flushes, or a
+  producer has gone; it is copied at once, but to a network file system only every `network_sync_s` unless somebody
+  waits for it or the stage is half full;
 - it leaves only when every producer is gone, everything is sealed and the documents are written, or when there is no
   run folder to write to: then what is there stays in shared memory.
 """
@@ -50,7 +51,7 @@ class Worker:
         self.copier = Copier(self.stage.segments, self.stage.writer, settings.disk_bytes, status.words)
         self.ledger = Ledger(place.meeting)
         self.roster = Roster(place, handover, self.ledger, self.copier.say)
-        self.destination = Destination(place, self.copier)
+        self.destination = Destination(place, self.copier, settings.network_sync_s)
         self._handover = handover
         self._busy_at = time.monotonic()
         self._staged_at = 0.0  # the first look stages at once
@@ -96,9 +97,9 @@ class Worker:
         self.stage.settle()
         self._report_writing()
         gone = self.roster.gone()
-        urgent = self._is_urgent() or bool(gone)
-        if urgent or now - self._staged_at >= self.settings.sync_s:
-            self._drain_all(gone)
+        urgent = self._is_asked() or bool(gone)
+        if urgent or self._is_filling() or now - self._staged_at >= self.settings.sync_s:
+            self._drain_all(gone, at_once=urgent)
             self._staged_at = now
             self.stage.close_old()
         self._write_documents(at_once=urgent)
@@ -113,26 +114,30 @@ class Worker:
             self._beat()
             self._busy_at = time.monotonic()
 
-    def _is_urgent(self) -> bool:
+    def _is_asked(self) -> bool:
+        """Does somebody flush or finish?"""
+        is_asked = False
         for producer in self.roster.producers.values():
             asked = producer.words[layout.FLUSH_ASKED]
             if asked != producer.flush_seen:
                 producer.flush_seen = asked
                 producer.documents_wanted = producer.words[layout.DOCUMENTS_WRITTEN]
-                return True
-            if producer.fill() >= _QUARTER:
-                return True
-        return False
+                is_asked = True
+        return is_asked
 
-    def _drain_all(self, gone: list[Producer]) -> None:
-        """Stage what all lanes hold."""
+    def _is_filling(self) -> bool:
+        return any(producer.fill() >= _QUARTER for producer in self.roster.producers.values())
+
+    def _drain_all(self, gone: list[Producer], *, at_once: bool) -> None:
+        """Stage what all lanes hold; `at_once`: somebody waits for it."""
         some = False
         for producer in self.roster.each(Producer.released):
             for lane in producer.lanes:
                 some |= self._drain(producer, lane, is_gone=producer in gone)
         if some:
             self._busy_at = time.monotonic()
-            self.copier.wake()
+        if some or at_once:  # what was staged before may not be copied yet
+            self.copier.wake(at_once=at_once or self.stage.is_half_full)
 
     def _drain(self, producer: Producer, lane: Lane, *, is_gone: bool) -> bool:
         """A frame that does not check may do so at the next look; of a dead producer there will be none."""
@@ -180,7 +185,7 @@ class Worker:
                 for producer in self.roster.producers.values():
                     producer.documents_sent = (document[0], producer.documents_seen)
                 self.copier.document = document
-                self.copier.wake()
+                self.copier.wake(at_once=at_once)
 
     def _is_over(self) -> bool:
         """No producer is left, and nothing to copy, seal or write either?"""
@@ -199,4 +204,7 @@ class Worker:
         self.roster.aside.clear()
         self.ledger.close()
         self._write_documents(at_once=True)
-        return self.ledger.has_absorbed and self.ledger.is_written and self.copier.is_done
+        is_done = self.ledger.has_absorbed and self.ledger.is_written and self.copier.is_done
+        if not is_done:
+            self.copier.wake()
+        return is_done

@@ -22,6 +22,7 @@ from logclient.config import Config
 from logclient.owner import ForkMark, PidMark, pid_namespace, start_ticks
 
 from ..agent.exits import Watch
+from ..agent.mounts import is_network, mount_of
 from ..runs import live
 from .text import duration, plural, size
 
@@ -29,10 +30,6 @@ PROBE_S = 3.0  # what does not answer by then would stall a writer too
 SLOW_S = 0.2
 _RECORD_BYTES = 128  # a record of ten floats in a lane
 _FRAME_RATE = 1000
-_NETWORK = (
-    "nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "9p", "afs", "glusterfs", "virtiofs",
-    "pvfs2", "wekafs", "panfs", "ocfs2", "gfs2", "davfs", "sshfs",
-)  # fmt: skip
 _MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 
 Check = Callable[[], list["Finding"]]
@@ -144,33 +141,14 @@ def _names(places: list[live.LivePlace]) -> str:
 # ---- disk -------------------------------------------------------------------------------------------------
 
 
-def mount_of(path: str) -> tuple[str, str, str]:
-    """(mount point, file system type, source) of the mount that a path is on, without touching that mount."""
-    path = os.path.abspath(path)  # not realpath: it would ask the file system itself
-    best = ("/", "unknown", "")
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
-            lines = file.readlines()
-    except OSError:
-        return best
-    for line in lines:
-        left, _, right = line.partition(" - ")
-        fields, rest = left.split(), right.split()
-        if len(fields) < 5 or len(rest) < 2:
-            continue
-        point = fields[4].encode().decode("unicode_escape")  # \040 is a blank
-        if (path == point or path.startswith(point.rstrip("/") + "/")) and len(point) >= len(best[0]):
-            best = (point, rest[0], rest[1])
-    return best
-
-
 def file_system(dir: str) -> list[Finding]:
     """Where runs would be stored, and whether that outlives the job."""
     subject = "run folder"
     point, kind, source = mount_of(dir)
     where = f"{dir}: {kind}, mounted on {point}"
-    if kind in _NETWORK or kind.startswith("fuse"):
+    if is_network(kind):
         text = f"{where}: a network file system, or one that may behave like it"
+        text += f"; what is logged is copied there every {Config.from_env().network_sync_s:g} s"
         advice = (
             "it may hang for minutes; logging goes on, as long as the spill has room (LOGCLIENT_SPILL_BYTES)"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from dataclasses import dataclass
@@ -152,15 +151,8 @@ def _set_folder(place: LivePlace, dir: str) -> str | None:
     reason = _why_not(place, dir)
     if reason is not None:
         return f"{dir} cannot be used: {reason}"
-    path = place.meeting.file("folder.json")
-    making = f"{path}.{os.urandom(4).hex()}.new"
-    fd = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        answer = {"state": "ok", "dir": dir, "reason": "", "made": "", "device": os.stat(dir).st_dev}
-        os.write(fd, json.dumps(answer).encode())
-    finally:
-        os.close(fd)
-    os.rename(making, path)
+    if not run_folders.write_whole(place.meeting.file("folder.json"), run_folders.there(dir)):
+        return f"{place.meeting.path} cannot be written"
     return None
 
 

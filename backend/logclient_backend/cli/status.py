@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ..agent.settings import Settings
 from ..runs import live
 from ..runs.live import LivePlace
 from . import screen
@@ -15,7 +16,7 @@ from .ls import dropped
 from .options import with_json
 from .text import ago, count, duration, iso, plural, safe, size
 
-_LAG_S = 5.0  # the agent syncs every 0.5 s: beyond this something is wrong
+_LAG_S = 5.0  # the agent syncs every 0.5 s, or as `copied_every_s` says: beyond this something is wrong
 
 
 @click.command("status", epilog="Exit codes: 0 all is well, 1 something needs doing.")
@@ -81,6 +82,8 @@ def describe(place: LivePlace) -> dict[str, Any]:
         "created_ns": created if type(created) is int else 0,
         "meeting_place": place.meeting.path,
         "dir": place.dir,
+        "network": place.network,
+        "copied_every_s": Settings(place.meeting.facts).network_sync_s if place.network else 0.0,
         "memory_bytes": place.meeting.taken_bytes(),
         "agent": agent,
         "lag_records": sum(entry["lag_records"] for entry in processes),
@@ -103,7 +106,7 @@ def _problems(place: dict[str, Any]) -> Iterator[str]:
         yield "in shared memory only, since its run folder could not be used: `logclient recover --dir FOLDER`"
     elif agent.get("disk", "answers") != "answers":
         yield f"the disk under {place['dir']} is {agent['disk']}"
-    elif place["lag_s"] > _LAG_S and agent["state"] == "running":
+    elif place["lag_s"] > _LAG_S + place["copied_every_s"] and agent["state"] == "running":
         yield f"what was logged {duration(place['lag_s'])} ago is not on disk yet"
     if agent.get("disk_error"):
         yield f"writing to {place['dir']} fails: {agent['disk_error']}"
@@ -129,7 +132,7 @@ def _page(entry: dict[str, Any]) -> Iterator[Any]:
         ("lag", _lag(entry)),
         ("dropped", _dropped(entry["counts"])),
         ("memory", f"{size(entry['memory_bytes'])} in {safe(entry['meeting_place'])}"),
-        ("goes to", safe(entry["dir"]) or "nowhere yet"),
+        ("goes to", _where(entry)),
     ]
     for label, value in facts:
         yield screen.line((f"  {label:<10} ", "dim"), value)
@@ -153,6 +156,11 @@ def _page(entry: dict[str, Any]) -> Iterator[Any]:
         yield table
         if len(entry["processes"]) > 32:
             yield screen.line((f"  and {len(entry['processes']) - 32} more (--json)", "dim"))
+
+
+def _where(entry: dict[str, Any]) -> str:
+    network = f" ({safe(entry['network'])}: a network file system)" if entry["network"] else ""
+    return safe(entry["dir"]) + network if entry["dir"] else "nowhere yet"
 
 
 def _process(process: dict[str, Any]) -> list[Any]:

@@ -164,6 +164,11 @@ class LivePlace:
         return str(answer.get("dir") or self.meeting.facts.get("dir") or "")
 
     @property
+    def network(self) -> str:
+        """The type of the network file system that it is on; empty: it is on none, or that is not known yet."""
+        return str(self.meeting.folder_answer().get("network") or "")
+
+    @property
     def node_folder(self) -> str:
         """The folder of this node in the run folder; empty: nowhere yet."""
         base = self.dir

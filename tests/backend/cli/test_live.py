@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from logclient_backend.agent import mounts
 from logclient_backend.cli import checks
 
 from .conftest import Command, Trainer, kill_agent, wait_for
@@ -226,9 +227,10 @@ def test_run_folder_on_tmpfs_needs_doing() -> None:
 
 def test_mount_is_found_without_touching_it(tmp_path: Path) -> None:
     """The longest mount point above the path, from the kernel's own list."""
-    assert checks.mount_of("/proc/self/nothing")[1] == "proc"
-    assert checks.mount_of("/dev/shm/x")[0] == "/dev/shm"
-    assert checks.mount_of("/")[0] == "/"
+    assert mounts.mount_of("/proc/self/nothing")[1] == "proc"
+    assert mounts.mount_of("/dev/shm/x")[0] == "/dev/shm"
+    assert mounts.mount_of("/")[0] == "/"
+    assert mounts.network_of("/dev/shm/x") == ""
 
 
 def test_small_shared_memory_needs_doing(monkeypatch: pytest.MonkeyPatch) -> None:
