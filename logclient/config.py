@@ -12,7 +12,7 @@ from .errors import BadArgument
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
 
@@ -39,6 +39,7 @@ SETTINGS = (
     Setting("run_id", "", "id of the run; default: a new one"),
     Setting("group", "", "group of the run"),
     Setting("resume", "allow", "allow, never or must: may a run with this id exist already"),
+    Setting("rank", -1, "rank of this process; default: as its launcher says"),
     Setting("mode", "online", "online (ship when a server is set), offline or disabled"),
     Setting("dir", "", "run folder; default ./logclient-runs of the working directory"),
     Setting("server", "", "address of a collector; used by a later version"),
@@ -71,6 +72,11 @@ SETTINGS = (
     ),
     Setting("stall_s", 5.0, "seconds without progress after which a worker is restarted"),
     Setting("restart_limit", 8, "worker deaths without progress after which the agent stops trying"),
+    Setting(
+        "leave_s",
+        60.0,
+        "in a scheduler step or container: seconds without progress after which an agent that no process needs leaves",
+    ),
     Setting("linger_s", 10.0, "seconds that the agent waits for the cause of a process's end"),
 )
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
@@ -144,7 +150,8 @@ def _check(name: str, value: Any) -> Any:
         raise BadArgument(f"{name}={value!r}: expected {_KINDS[setting.kind]}, got {type(value).__name__}")
     if name in _CHOICES and value not in _CHOICES[name]:
         raise BadArgument(f"{name}={value!r}: expected one of {', '.join(_CHOICES[name])}")
-    if setting.kind in (int, float) and not 0 <= value < 1 << 60:
+    least = -1 if name == "rank" else 0
+    if setting.kind in (int, float) and not least <= value < 1 << (30 if name == "rank" else 60):
         raise BadArgument(f"{name}={value!r}: expected a number from 0 on that is not infinite")
     if name == "lanes" and not 1 <= value <= 8:
         raise BadArgument(f"lanes={value}: expected 1 to 8")
@@ -153,10 +160,12 @@ def _check(name: str, value: Any) -> Any:
 
 # handed to children so that they find the run of their parent; not a setting
 _PARENT = "LOGCLIENT_PARENT"
+# handed to children so that none of them takes itself for the rank that one of its ancestors is; not a setting
+_RANK_TAKEN = "LOGCLIENT_RANK_TAKEN"
 
 
 def parent_meeting() -> str | None:
-    """Meeting place of the run that a parent process handed on, if any."""
+    """The run that a parent process handed on, if any: `<owner's PID>-<its start>-<PID namespace>:<meeting place>`."""
     return os.environ.get(_PARENT) or None
 
 
@@ -168,18 +177,44 @@ def hand_on(meeting: str | None) -> None:
         os.environ[_PARENT] = meeting
 
 
+def environment() -> Mapping[str, str]:
+    """All variables as they are now, for `launchers.py`; to be read only."""
+    return os.environ
+
+
+def take_rank(launch: str) -> bool:
+    """Be the rank of this launch that the variables tell of; False where an ancestor is that already."""
+    holder = os.environ.get(_RANK_TAKEN, "").partition(":")
+    if holder[0] == launch and holder[2] != str(os.getpid()):
+        return False
+    os.environ[_RANK_TAKEN] = f"{launch}:{os.getpid()}"
+    return True
+
+
+# names one call of `logclient.launch` for its ranks; not a setting
+_LAUNCH = "LOGCLIENT_LAUNCH"
+
+
+def rank_environments(launch: str, size: int, free_port: Callable[[], int]) -> list[dict[str, str]]:
+    """The variables of each rank of a launch on this machine: as they are here now, and who it is."""
+    shared = {**os.environ, _LAUNCH: launch, "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
+    shared.pop("LOGCLIENT_RANK", None)  # that of this process
+    if "MASTER_PORT" not in shared or _LAUNCH in os.environ:  # that of the launch that this process is a rank of
+        shared["MASTER_PORT"] = str(free_port())
+    shared.setdefault("MASTER_ADDR", "127.0.0.1")
+    return [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
+
+
+def become_rank(variables: Mapping[str, str]) -> None:
+    """In a new rank: these variables and no others. What a fork server started with may be long out of date."""
+    for name in set(os.environ).difference(variables):
+        del os.environ[name]
+    os.environ.update(variables)
+
+
 def fail_points() -> str:
     """Crash points armed by a test; see logclient_backend/failpoint.py."""
     return os.environ.get("LOGCLIENT_FAILPOINTS", "")
-
-
-def rank_from_env() -> int | None:
-    """Rank as launchers set it."""
-    for variable in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"):
-        text = os.environ.get(variable, "")
-        if text.isascii() and text.isdigit() and len(text) < 9:
-            return int(text)
-    return None
 
 
 def home_folder() -> str | None:
@@ -200,7 +235,7 @@ _NOT_FOR_AGENT = (
     *("LD_AUDIT", "LD_PRELOAD", "PYTHONASYNCIODEBUG", "PYTHONBREAKPOINT", "PYTHONDEBUG", "PYTHONDEVMODE"),
     *("PYTHONDUMPREFS", "PYTHONEXECUTABLE", "PYTHONINSPECT", "PYTHONMALLOC", "PYTHONOPTIMIZE", "PYTHONPATH"),
     *("PYTHONPROFILEIMPORTTIME", "PYTHONSAFEPATH", "PYTHONSTARTUP", "PYTHONTRACEMALLOC", "PYTHONVERBOSE"),
-    *("PYTHONWARNINGS", _PARENT),
+    *("PYTHONWARNINGS", _PARENT, _RANK_TAKEN),
 )
 
 

@@ -1,4 +1,4 @@
-"""`Run`: what the user holds. The hot path is `Run.log`; everything else is delegated.
+"""`Run`: what the user holds. The hot path is `Run.log`; what a process holds of the run is in `member.py`.
 
 Runs in the training process, in whatever thread or handler calls it.
 
@@ -6,7 +6,7 @@ Invariants:
 
 - `log` makes no system call but the clock, takes no lock and never waits; it swallows and counts its own failures
   and passes on the user's (a signal handler that raises inside our frames);
-- a forked child that logs gets lanes of its own; its exit never ends the run;
+- a forked child that logs gets lanes of its own (`Member`); its exit never ends the run;
 - every wait of `flush` and `finish` has a deadline and only sleeps and reads memory.
 
 Does not: start runs (`start.py`), touch the run folder (the agent does).
@@ -14,35 +14,25 @@ Does not: start runs (`start.py`), touch the run folder (the agent does).
 
 from __future__ import annotations
 
-import os
 import time
-from _signal import (  # type: ignore[import-not-found]  # `signal` is 2 ms of import
-    SIG_BLOCK,
-    SIG_SETMASK,
-    pthread_sigmask,
-    valid_signals,
-)
-from _thread import get_ident
-from itertools import count
 
-from . import foreign, lanes, layout, meeting, spawn
-from .descriptors import AboveStandard
-from .documents import DocumentWriter
+from . import foreign, lanes, layout
 from .errors import BadArgument
 from .facts import Facts
-from .owner import ForkMark, LiveLock
+from .member import Member
 from .ring import Forked, read_counts
-from .shapes import Encoder, TooLargeRecord
-from .stats import Counters, Notices, describe_agent, lane_counts
+from .shapes import TooLargeRecord
+from .stats import describe_agent, lane_counts
 from .values import LeftOut, convert
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from types import TracebackType
     from typing import Any
 
     from .config import Config
+    from .meeting import Meeting
     from .ring import RingWriter
     from .values import Points
 
@@ -52,25 +42,11 @@ _ALERT_LEVELS = ("info", "warn", "error")
 _MOST_ALERTS = 50
 
 
-class Run:
+class Run(Member):
     """One run as this process sees it. Made by `logclient.init`."""
 
-    def __init__(self, place: meeting.Meeting, config: Config, *, is_owner: bool, rank: int | None) -> None:
-        self._mark = ForkMark().page
-        self._place = place
-        self._settings = config
-        self._rank = rank
-        self._notices = Notices(config.quiet)
-        self._forking: dict[int, object] = {}  # process -> the call that makes its lanes
-        self._trouble = ""  # why this process has no lanes
-        self._folder: dict[str, Any] = {}  # what `init` heard about the run folder
-        self._has_teller = False  # the agent writes lines for us where standard error is a file
-        self._counters = Counters()
-        self._closed = ""  # why log() refuses, once it does
-        self._alerts: list[dict[str, Any]] = []
-        self._about: dict[str, Any] = {}
-        with AboveStandard():
-            self._attach(is_owner=is_owner, forked=False)
+    def __init__(self, place: Meeting, config: Config, *, is_owner: bool, rank: int | None) -> None:
+        super().__init__(place, config, is_owner=is_owner, rank=rank)
         self._config = Facts(lambda data: self._write("config", data), self._notices.once, {})
         self._summary = Facts(lambda data: self._write("summary", data), self._notices.once, {})
 
@@ -218,121 +194,6 @@ class Run:
             key, reason = points.reasons[0]
             raise BadArgument(f"{_short(key)} is left out: {reason}")
 
-    # ---- processes ----------------------------------------------------------------------------------
-
-    def _attach(self, *, is_owner: bool, forked: bool) -> None:
-        """Lanes, lock and documents of this process incarnation."""
-        self._pid = os.getpid()
-        self._is_owner = is_owner
-        self._first: list[RingWriter] = []
-        self._known: dict[tuple[object, ...], Any] = {}
-        self._next_order: Callable[[], int] = count(1).__next__
-        self._lanes: lanes.Lanes | None = None
-        self._live: LiveLock | None = None
-        self._documents: DocumentWriter | None = None
-        self._status: memoryview | None = None
-        self._encoder: Encoder | None = None
-        settings, mark = self._settings, self._mark
-        made = None
-        try:
-            made = lanes.make(
-                self._place, settings.lanes_bytes, settings.lanes, self._rank, mark, forked=forked
-            )
-            self._live = LiveLock(made.path[: -len("lanes")] + "live")
-            made.show()
-        except BaseException as error:
-            if made is not None:
-                made.withdraw()
-            if not isinstance(error, OSError):
-                raise
-            self._trouble = f"no shared memory in {self._place.path}: {error}"
-            self._notices.once("lanes", f"{self._trouble}; nothing is logged")
-            return
-        if len(made.mem) < settings.lanes_bytes // 4096 * 4096 and not forked:
-            what = f"{len(made.mem):,} bytes instead of {settings.lanes_bytes:,}"
-            self._notices.once(
-                "lanes", f"shared memory is short: this process gets {what}; bursts may be forgotten"
-            )
-        self._encoder = Encoder(made.mem, self._rank, mark)
-        self._known = self._encoder.known
-        self._documents = DocumentWriter(made.mem, made.path, mark)
-        self._status = spawn.map_status(self._place)
-        self._lanes = made
-        self._first = made.first
-        self._mark[0] = 1
-        self._counters.attach(made.words, mark)
-
-    def _after_fork(self) -> str:
-        """The first log() of a forked child: lanes of its own, and an agent if none lives. Answers what is in the way.
-
-        One thread does it and others wait for it; a signal handler that interrupts the one does not.
-        """
-        me = (get_ident(), object())
-        holder = None
-        process = os.getpid()
-        # else a handler that raises each ms would never let it finish
-        mask = pthread_sigmask(SIG_BLOCK, valid_signals())
-        try:
-            holder = self._forking.setdefault(process, me)
-            if holder is me:
-                if self._mark[0]:
-                    return ""
-                self._leave_parent()
-                if not self._closed:
-                    with AboveStandard():
-                        self._attach(is_owner=False, forked=True)
-                self._mark[0] = 1
-                self._introduce({})
-        except Exception as error:
-            if not foreign.is_own(error):
-                raise
-            self._trouble = f"this forked child cannot log: {type(error).__name__}: {error}"
-            self._notices.once("fork", self._trouble)
-            self._mark[0] = 1
-        finally:
-            if process in self._forking and self._forking[process] is me:
-                del self._forking[process]
-            pthread_sigmask(SIG_SETMASK, mask)
-        if holder is not me:
-            return self._wait_for_fork(holder)
-        if self._lanes is not None and not spawn.agent_lives(self._place):
-            spawn.start_agent(self._place, self._settings.start_timeout_s, check_folder=False)
-        return ""
-
-    def _wait_for_fork(self, holder: object) -> str:
-        deadline = time.monotonic() + 1.0
-        while not self._mark[0]:
-            if holder[0] == get_ident() or time.monotonic() >= deadline:  # type: ignore[index]
-                return "this forked child is only just making its lanes"
-            time.sleep(0.001)
-        return ""
-
-    def _leave_parent(self) -> None:
-        """In a forked child: let go of what belongs to the parent, touching none of its memory."""
-        self._counters.detach()
-        self._counters = Counters()
-        if self._encoder is not None:
-            self._encoder.detach()
-            self._encoder = None
-        if self._documents is not None:
-            self._documents.detach()
-            self._documents = None
-        if self._lanes is not None:
-            self._lanes.detach()
-        if self._live is not None:
-            self._live.forget()
-            self._live = None
-        self._release_maps()
-        self._lanes = self._status = None
-        self._first = []
-
-    def _release_maps(self) -> None:
-        """Nobody touches them from now on, or the interpreter is about to end: see `descriptors.Mapped`."""
-        if self._lanes is not None:
-            self._lanes.map.let_go()
-        if self._status is not None:
-            self._status.obj.let_go()  # type: ignore[attr-defined]
-
     def __reduce__(self) -> tuple[Any, ...]:
         from .start import attach
 
@@ -388,41 +249,6 @@ class Run:
         self._alerts.append(alert)
         del self._alerts[:-_MOST_ALERTS]
         self._write_notices()
-
-    def _introduce(self, start: dict[str, Any], **about: Any) -> None:
-        """The documents every process writes first."""
-        role = "owner" if self._is_owner else "member"
-        start = {
-            "role": role,
-            "pid": self._pid,
-            "rank": self._rank,
-            "run_id": self.id,
-            "project": self.project,
-        } | start
-        self._write("start", start)
-        if about:
-            self._about.update(about)
-            self._write("about", self._about)
-
-    def _write(self, kind: str, data: Any) -> None:
-        """`data` is the live object: see `DocumentWriter.write`."""
-        try:
-            if not self._mark[0]:
-                self._after_fork()
-            documents = self._documents
-            if documents is not None:
-                documents.write(kind, data)
-        except Exception as error:
-            if not foreign.is_own(error):
-                raise
-            if type(error) is Forked:  # inside a signal handler
-                return self._write(kind, data)
-            self._notices.once(
-                f"document {kind}", f"{kind} cannot be stored: {type(error).__name__}: {error}"
-            )
-
-    def _write_notices(self) -> None:
-        self._write("notices", {"alerts": self._alerts, "notices": self._notices.lines})
 
     # ---- counting, waiting, ending --------------------------------------------------------------------
 
@@ -510,7 +336,7 @@ class Run:
                 self._write("state", state)
             left = deadline - time.monotonic()
             self._is_durable = done = self.flush(max(0.0, left - self._has_teller * min(0.3, 0.3 * left)))
-            if self._is_owner and not self._settings.quiet:
+            if self._is_owner and not self._settings.quiet and (self._rank in (None, 0) or not done):
                 say_goodbye(self, done, timeout_s, deadline)
         finally:  # Ctrl-C while it waits: the agent goes on with what is there
             self._let_go()

@@ -13,12 +13,13 @@ import time
 from _collections_abc import Mapping
 
 from . import config as settings
-from . import meeting, spawn
+from . import confined, launchers, meeting, spawn
+from .ancestry import has_ancestor
 from .config import Config
 from .ending import at_exit, patience_s  # now, not at exit: the disk that it lies on may be frozen then
 from .errors import BadArgument, FolderError, LogclientError
 from .null import NullRun
-from .owner import is_locked
+from .owner import is_locked, pid_namespace, start_ticks
 from .run import Run
 from .stats import tell
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _ALPHABET = "0123456789abcdefghijkmnpqrstuvwxyz"
 _TRIES = 3
 _open: dict[str, Run] = {}  # meeting place -> run, of this process
+_inits: dict[tuple[str, str], int] = {}  # (project, name) -> how many runs this rank got from its launcher
 _hooked = False
 
 
@@ -47,10 +49,11 @@ def start(
     _check_facts(config, notes)
     if chosen.mode == "disabled":
         return NullRun(chosen.project or "default", config or {}, tags)
-    parent = None if chosen.run_id else _parent(project, given.get("name"))
+    parent = _parent(chosen)
     if parent is not None:
         return _join(parent, chosen, config or {})
-    run_id = chosen.run_id or _new_id()
+    launch = launchers.find(settings.environment())
+    run_id = chosen.run_id or _id_of_launch(launch, chosen) or _new_id()
     facts = {
         "version": 1,
         "run_id": run_id,
@@ -62,6 +65,7 @@ def start(
         "resume": chosen.resume if chosen.run_id else "allow",
         "server": chosen.server if chosen.mode == "online" else "",
         "created_ns": time.time_ns(),
+        "confined": confined.why(),
         "settings": dict(chosen),
     }
     for _ in range(_TRIES):
@@ -76,7 +80,7 @@ def start(
             )
         if _is_open_here(_open.get(place.path)):
             return _join(place, chosen, config or {})
-        run = Run(place, chosen, is_owner=True, rank=settings.rank_from_env())
+        run = Run(place, chosen, is_owner=True, rank=_rank(chosen, launch))
         if os.path.isdir(place.path):
             break  # else the agent of an earlier attempt took the meeting place away in this moment
     if place.trouble:
@@ -85,6 +89,7 @@ def start(
         "created_ns": facts["created_ns"],
         "host": os.uname().nodename,
         "python": sys.version.split()[0],
+        "launch": None if launch is None else launch.facts(),
     }
     run._introduce(
         start_facts | {"program": _program(), "parent_run": _inherited_id()},
@@ -101,7 +106,7 @@ def start(
         )
     _start_agent(run, place, chosen)
     _keep(run)
-    settings.hand_on(f"{os.getpid()}:{place.path}")
+    settings.hand_on(_handle(place.path))
     return run
 
 
@@ -118,7 +123,7 @@ def attach(path: str) -> Run | NullRun:
 
 def attach_to_parent() -> Run | NullRun | None:
     """The run that a parent process handed on, if it is live."""
-    place = _parent(None, None)
+    place = _parent(None)
     return None if place is None else attach(place.path)
 
 
@@ -127,7 +132,8 @@ def _join(place: meeting.Meeting, chosen: Config, config: Mapping[str, Any]) -> 
     if known is not None and _is_open_here(known):
         run = known
     else:
-        run = Run(place, chosen, is_owner=False, rank=settings.rank_from_env())
+        launch = launchers.find(settings.environment())
+        run = Run(place, chosen, is_owner=False, rank=_rank(chosen, launch))
         run._introduce({"created_ns": time.time_ns()})
         if not spawn.agent_lives(place):
             _call_agent(run, place, chosen, check_folder=False)
@@ -174,9 +180,9 @@ def forget(run: Run) -> None:
     path = run._place.path
     if _open.get(path) is run:
         del _open[path]
-    if (settings.parent_meeting() or "") == f"{os.getpid()}:{path}":
+    if settings.parent_meeting() == _handle(path):
         others = [other for other in _open.values() if other._is_owner]
-        settings.hand_on(f"{os.getpid()}:{others[-1]._place.path}" if others else None)
+        settings.hand_on(_handle(others[-1]._place.path) if others else None)
 
 
 def _at_exit() -> None:
@@ -227,7 +233,7 @@ def _start_agent(run: Run, place: meeting.Meeting, chosen: Config) -> None:
     if trouble or state != "ok":
         run._notices.once("agent" if trouble else "folder", trouble or line)
         run._write_notices()
-    elif not chosen.quiet:
+    elif not chosen.quiet and run._rank in (None, 0):  # once is enough, also with hundreds of ranks
         tell(line)  # where that is a file, whose disk may be frozen, the launcher does
 
 
@@ -265,19 +271,61 @@ def _without_memory(chosen: Config, run_id: str, error: OSError) -> NullRun:
     return NullRun(chosen.project or "default", {}, (), closed=line)
 
 
-def _parent(project: str | None, name: str | None) -> meeting.Meeting | None:
-    """The live run of an ancestor, unless `init` names another project or name."""
-    pid, _, path = (settings.parent_meeting() or "").partition(":")
-    if not path or pid == str(os.getpid()):
+def _handle(path: str) -> str:
+    """What children inherit of a run that this process owns."""
+    return f"{os.getpid()}-{start_ticks()}-{pid_namespace()}:{path}"
+
+
+def _parent(chosen: Config | None) -> meeting.Meeting | None:
+    """The live run of an ancestor, unless `init` names another project, name or id."""
+    owner, _, path = (settings.parent_meeting() or "").partition(":")
+    pid, ticks, namespace = _numbers(owner)
+    if not path or pid == os.getpid():
         return None
     place = meeting.read(path)
-    if place is None or project not in (None, "", place.project) or name not in (None, "", place.name):
+    if place is None or (chosen is not None and not _is_meant(place, chosen)):
         return None
     try:
         live = [file for file in os.listdir(place.path) if file.endswith(".live")]
     except OSError:
         return None
-    return place if any(is_locked(place.file(file)) for file in live) else None
+    if not any(is_locked(place.file(file)) for file in live):
+        return None
+    # A variable may also have come by another way than from parent to child (a job that was submitted, a file that was
+    # sourced). It cannot be told in another PID namespace, nor when the owner has died and others go on with its run.
+    if namespace == pid_namespace() and start_ticks(pid) == ticks and not has_ancestor(pid, ticks):
+        return None
+    return place
+
+
+def _is_meant(place: meeting.Meeting, chosen: Config) -> bool:
+    return (
+        chosen.project in ("", place.project)
+        and chosen.name in ("", place.name)
+        and chosen.run_id in ("", place.run_id)
+        and not (chosen.run_id and chosen.resume == "never")
+    )
+
+
+def _numbers(text: str) -> tuple[int, int, int]:
+    """Of an owner as `_handle` writes it; zeros for what is none."""
+    parts = text.split("-")
+    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) < 20 for part in parts):
+        return 0, 0, 0
+    return int(parts[0]), int(parts[1]), int(parts[2])
+
+
+def _id_of_launch(launch: launchers.Launch | None, chosen: Config) -> str | None:
+    """The id that all ranks of a launch find; None for who is no rank of one."""
+    if launch is None or not settings.take_rank(launch.digest):
+        return None
+    about = (chosen.project or "default", chosen.name)
+    _inits[about] = ordinal = _inits.get(about, 0) + 1
+    return launch.run_id(*about, ordinal)
+
+
+def _rank(chosen: Config, launch: launchers.Launch | None) -> int | None:
+    return chosen.rank if chosen.rank >= 0 else launchers.rank_of(settings.environment(), launch)
 
 
 def _inherited_id() -> str | None:

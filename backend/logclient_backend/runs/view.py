@@ -6,8 +6,8 @@ segments answer: until when a process lived that nobody saw end, if another came
 Invariants:
 
 - documents of several processes are merged in time order, the newest wins, key by key for config and summary;
-- an attempt starts with an owner that came when all owners before it had ended: a resumed run has several, and what
-  two processes do at the same time is one;
+- an attempt starts with an owner that came when all owners before it had ended, or whose launcher counts more restarts
+  than theirs: a resumed run has several, and what two processes do at the same time is one;
 - a process whose `init` raised was never part of the run.
 """
 
@@ -257,17 +257,28 @@ def _last_record(run: RunView, process: Process) -> int:
     return last
 
 
+def _launch(process: Process) -> tuple[str, int]:
+    """Which launch of a launcher it was part of (empty: not sure), and how often that had started its ranks again."""
+    launch = table(process.data("start").get("launch"))
+    return text(launch.get("id")), whole(launch.get("attempt"))
+
+
 def _attempts(run: RunView, heard: dict[str, int], now_ns: int) -> list[Attempt]:
     ordered = sorted(run.processes.values(), key=lambda process: (process.created_ns, process.id))
     owners = [process for process in ordered if process.is_owner] or ordered[:1]
     attempts: list[Attempt] = []
+    newest = ("", 0)
     for process in owners:
         end = _end_of(run, process, heard[process.id], now_ns)
         is_running = not run.states[process.id].is_over
         last = attempts[-1] if attempts else None
         if last is not None and process.created_ns < last.end_ns and not last.is_running:
             last.end_ns = min(last.end_ns, _known_alive(run, last))
-        if last is None or (process.created_ns >= last.end_ns and not last.is_running):
+        launch = _launch(process)
+        is_next = launch[1] > newest[1]
+        is_late = last is not None and process.created_ns >= last.end_ns and not last.is_running
+        if last is None or is_next or (is_late and not (launch[0] and launch == newest)):
+            newest = launch
             attempts.append(Attempt(len(attempts) + 1, process.created_ns, end, [process.id], is_running))
         else:
             last.end_ns = max(last.end_ns, end)

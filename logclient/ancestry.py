@@ -1,0 +1,83 @@
+"""Who started this process: its ancestors, as /proc shows them.
+
+Runs in the training process, in `init` and when a child looks for its parent's run. Reads /proc only; what cannot be
+read (another PID namespace, another user, no /proc) ends the walk.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+_MOST = 200  # a chain longer than that is no chain
+_PARENT, _START = 1, 19  # fields of /proc/PID/stat behind the name
+
+
+def ancestors() -> Iterator[tuple[int, int]]:
+    """(PID, start in clock ticks since boot) of the parent, its parent, and so on."""
+    pid = os.getppid()
+    for _ in range(_MOST):
+        fields = _stat(pid)
+        if not fields:
+            return
+        yield pid, int(fields[_START])
+        pid = int(fields[_PARENT])
+
+
+def has_ancestor(pid: int, ticks: int) -> bool:
+    return (pid, ticks) in ancestors()
+
+
+def launcher(env: Mapping[str, str], *variables: str) -> str:
+    """The nearest ancestor that was started with other values of these, named so that no other process ever is.
+
+    Who sets them for those whom it starts has others itself, or none; wrappers in between hand them on.
+    """
+    ours = _chosen(
+        (f"{name}={value}".encode("utf-8", "surrogateescape") for name, value in env.items()), variables
+    )
+    found = (0, 0)
+    for found in ancestors():
+        try:
+            with open(f"/proc/{found[0]}/environ", "rb", buffering=0) as file:
+                theirs = file.readall().split(b"\0")
+        except OSError:
+            break
+        if _chosen(theirs, variables) != ours:
+            break
+    return f"{boot()}-{found[0]}-{found[1]}"
+
+
+def _chosen(entries: Iterable[bytes], variables: tuple[str, ...]) -> set[bytes]:
+    prefixes = tuple(f"{name}=".encode() for name in variables)
+    return {entry for entry in entries if entry.startswith(prefixes)}
+
+
+def boot() -> str:
+    """This boot of this machine; empty where it cannot be told."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def command() -> bytes:
+    """The words that this process was started with."""
+    try:
+        with open("/proc/self/cmdline", "rb", buffering=0) as file:
+            return file.readall()
+    except OSError:
+        return b""
+
+
+def _stat(pid: int) -> list[bytes]:
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            fields = file.read(4096).rsplit(b")", 1)[1].split()
+    except (OSError, IndexError):
+        return []
+    return fields if len(fields) > _START else []
