@@ -1,7 +1,7 @@
 """Takes recipes from docs/where-it-runs.md, so that what the page tells is what the tests run.
 
 A recipe is a section (`### torchrun`) with code blocks; a block in `python` whose first line is a comment with a file
-name (`# train.py`) is written to that file, a block in `sh` holds the commands.
+name (`# train.py`, below a `#!` line where there is one) is written to that file, a block in `sh` holds the commands.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "where-it-runs.md"
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-_NAME = re.compile(r"# ([\w./-]+\.\w+)\n")
+_NAME = re.compile(r"(?:#!.*\n)?# ([\w./-]+\.\w+)\n")
 
 
 class Recipe(NamedTuple):
@@ -33,7 +33,9 @@ def recipe(heading: str) -> Recipe:
     begin = re.search(rf"^(#+) {re.escape(heading)}$", text, re.MULTILINE)
     assert begin is not None, f"{PAGE.name} has no section {heading!r}"
     rest = text[begin.end() :]
-    end = re.search(rf"^#{{1,{len(begin[1])}}} ", rest, re.MULTILINE)
+    # a comment in code looks like a heading
+    prose = _BLOCK.sub(lambda block: " " * len(block[0]), rest)
+    end = re.search(rf"^ *#{{1,{len(begin[1])}}} ", prose, re.MULTILINE)
     section = rest[: end.start()] if end else rest
     files: dict[str, str] = {}
     commands: list[str] = []

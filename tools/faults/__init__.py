@@ -3,12 +3,13 @@
     frozen      an ext4 of its own that freezes, fills up, fails, turns read-only or loses power
     fuse        a passthrough mount whose calls hang, are slow, fail, or end at a byte limit
     tmpfs       a small tmpfs that fills up
+    slurm       a SLURM of its own on this machine, whose jobs can be queued again and preempted
     processes   signals by PID, states of processes, waits with a deadline
     sweep       cleans up after a guard that was itself killed
 
 Each is also a command: `python -m tools.faults.frozen --help`.
 
-The first three need root. Each has `why_not()`, the reason why it cannot run here, or None.
+The first four need root. Each has `why_not()`, the reason why it cannot run here, or None.
 
 How a failed test cannot leave the machine stuck: every mount is made, broken, mended and removed by a process of
 its own, the guard (`guard.py`), in a session of its own. The guard ends the fault when the owner says so, when the
