@@ -227,5 +227,6 @@ def test_memory_threads_and_descriptors_stay_flat(run_dir: Path, tmp_path: Path,
     """Cases C1-4, S-4, S-7: new keys and wrong values in every row, a hundred runs one after another: no growth."""
     script = Script(tmp_path, FLAT, pace.count(200_000), pace.count(1000))
     before, middle, after = script.result(timeout_s=100 * max(1, 20 / pace))
-    assert middle[0] - before[0] < 1024 and after[0] - middle[0] < 1024, (before, middle, after)
+    # one arena of the interpreter's allocator, 1 MiB, comes and goes
+    assert middle[0] - before[0] < 1536 and after[0] - middle[0] < 1536, (before, middle, after)
     assert before[1:] == middle[1:] == after[1:] and before[1] == 1
