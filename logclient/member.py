@@ -24,7 +24,8 @@ from _signal import (  # type: ignore[import-not-found]  # `signal` is 2 ms of i
 from _thread import get_ident
 from itertools import count
 
-from . import foreign, lanes, meeting, spawn
+from . import foreign, lanes, launchers, meeting, spawn
+from .config import environment
 from .descriptors import AboveStandard
 from .documents import DocumentWriter
 from .owner import ForkMark, LiveLock
@@ -120,6 +121,7 @@ class Member:
                     return ""
                 self._leave_parent()
                 if not self._closed:
+                    self._rank = launchers.rank_of_child(environment(), self._settings.rank, self._rank)
                     with AboveStandard():
                         self._attach(is_owner=False, forked=True)
                 self._mark[0] = 1

@@ -336,7 +336,7 @@ class Run(Member):
                 self._write("state", state)
             left = deadline - time.monotonic()
             self._is_durable = done = self.flush(max(0.0, left - self._has_teller * min(0.3, 0.3 * left)))
-            if self._is_owner and not self._settings.quiet:
+            if self._is_owner and not self._settings.quiet and (self._rank in (None, 0) or not done):
                 say_goodbye(self, done, timeout_s, deadline)
         finally:  # Ctrl-C while it waits: the agent goes on with what is there
             self._let_go()
