@@ -12,7 +12,11 @@ Runs in the training process at `init`, and in the agent and the command line, w
         <writer>-<number>.wal               segments that are not yet on disk
         say                                 a line for standard error, where that is a file
 
-Invariants: `run.json` is written once, whole, by whoever made the folder; there is no handshake.
+Invariants:
+
+- `run.json` is written once, whole, by whoever made the folder; there is no handshake;
+- containers that share the mount have a place each, also for the same run (the second one `<folder>.<PID namespace>`):
+  an agent ends with its container, and must not be the one that another container relies on.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import os
 import stat
 
 from . import layout, stdlib
+from .owner import pid_namespace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -226,12 +231,15 @@ def make(config: Config, folder: str, facts: dict[str, Any]) -> Meeting:
 def _make_in(place: str, folder: str, facts: dict[str, Any]) -> Meeting:
     json = stdlib.load("json")
 
+    here = facts["pid_namespace"] = pid_namespace()
     path = os.path.join(make_base(place), folder)
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
         pass
     present = read(path)
+    if present is not None and present.facts.get("pid_namespace", here) != here and "." not in folder:
+        return _make_in(place, f"{folder}.{here}", facts)
     if present is not None:
         return present
     free = os.statvfs(path)

@@ -29,12 +29,20 @@ _STACK_BYTES = 256 << 10
 
 
 def start(
-    words: list[str], *, dropped: Iterable[str], added: dict[str, str], end: str, keep_stderr_as: int = 0
+    words: list[str],
+    *,
+    dropped: Iterable[str],
+    added: dict[str, str],
+    end: str,
+    keep_stderr_as: int = 0,
+    tell_pid: str = "",
 ) -> bool:
     """Start the program with null streams; False where that is impossible, and nothing was done.
 
     Its environment is ours less `dropped` plus `added`. When it has ended, the file `end` holds a line with its
     exit code. With `keep_stderr_as` it has our standard error under that number. All signals are blocked in it.
+    Its parent lives as long as it does, and becomes the child of whoever gets orphans: its PID is left in the file
+    `tell_pid`, if there is to be one.
     """
     kept = f"{keep_stderr_as}>&2 " if keep_stderr_as else ""
     given = " ".join(f"{name}={_quoted(value)}" for name, value in added.items())
@@ -42,6 +50,8 @@ def start(
         f"unset {' '.join(dropped)}; export {given}; "
         f"{{ {' '.join(map(_quoted, words))}; echo $? >{_quoted(end)}; }} {kept}</dev/null >/dev/null 2>&1 &"
     )
+    if tell_pid:
+        script += f" {{ echo $! >{_quoted(tell_pid)}; }} 2>/dev/null"
     return _system(os.fsencode(script))
 
 

@@ -77,8 +77,10 @@ def is_zombie(pid: int) -> bool:
 
 
 def pid_namespace() -> int:
-    """Identity of this process's PID namespace; 0 where it cannot be told."""
+    """Identity of this process's PID namespace; 0 where it cannot be told, or /proc shows the PIDs of another one."""
     try:
+        if os.readlink("/proc/self") != str(os.getpid()):
+            return 0
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:
         return 0

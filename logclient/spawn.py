@@ -17,7 +17,7 @@ import sys
 import time
 from _signal import valid_signals  # type: ignore[import-not-found]  # `signal` is 2 ms of import
 
-from . import config, layout, orphan
+from . import config, layout, orphan, reap
 from .descriptors import Mapped
 from .meeting import SAY, Meeting
 from .owner import is_locked
@@ -70,9 +70,15 @@ def start_agent(
             terminal = _TERMINAL
     dropped, added = config.agent_changes(_our_folders(), _users_folders())
     end = meeting.file(f"{os.urandom(8).hex()}.end")
+    reap.ended()  # what earlier runs left
+    parent = f"{end}.pid" if reap.gets_orphans() else ""
     try:
-        if orphan.start(command, dropped=dropped, added=added, end=end, keep_stderr_as=terminal):
+        if orphan.start(
+            command, dropped=dropped, added=added, end=end, keep_stderr_as=terminal, tell_pid=parent
+        ):
             code = _wait_for_orphan(end, deadline)
+            if parent:
+                _note(parent)
         else:
             code = _wait_for_child(_spawn(command, dropped, added, terminal), deadline)
     except OSError as error:
@@ -97,6 +103,16 @@ def _wait_for_orphan(end: str, deadline: float) -> int | None:
             return int(line)
         time.sleep(_POLL_S)
     return None
+
+
+def _note(path: str) -> None:
+    """The launcher's parent is a child of ours: to be reaped when it has ended."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            reap.note(int(file.read(16)))
+        os.unlink(path)
+    except (OSError, ValueError):
+        return
 
 
 def _wait_for_child(pid: int, deadline: float) -> int | None:

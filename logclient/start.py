@@ -13,7 +13,7 @@ import time
 from _collections_abc import Mapping
 
 from . import config as settings
-from . import confined, launchers, meeting, spawn
+from . import confined, launchers, meeting, reap, spawn
 from .ancestry import has_ancestor
 from .config import Config
 from .ending import at_exit, patience_s  # now, not at exit: the disk that it lies on may be frozen then
@@ -177,6 +177,7 @@ def _keep(run: Run) -> None:
 
 def forget(run: Run) -> None:
     """The run is closed in this process."""
+    reap.ended()
     path = run._place.path
     if _open.get(path) is run:
         del _open[path]

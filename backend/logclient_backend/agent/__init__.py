@@ -7,6 +7,7 @@
 `place.py`                the meeting place by descriptor, and what is kept open of it
 `handover.py`             what a worker leaves to its supervisor when it dies
 `resident.py`             keeps the code in memory
+`patience.py`             when to leave a place that ends with the trainer
 `leaving.py` `sweep.py`   the end of a place; places that dead agents left
 `worker.py`               one look at the lanes after the other; decides what is due
 `roster.py`               who logs, who is gone, and what becomes of their files

@@ -101,15 +101,23 @@ class Watch:
             status = self._zombie_status()
             if status is None:
                 status = self._reaped_status()
-            if status is not None:
-                signal = status & 0x7F
-                self._cause = Cause(None, signal) if signal else Cause(status >> 8 & 0xFF, None)
+            self._cause = self._told(status)
         return self._cause
+
+    def decision(self) -> Cause | None:
+        """The same, known as soon as it called `exit`, though a thread that hangs may keep it from ending."""
+        return self._told(self._zombie_status()) or self.cause()
 
     def _zombie_status(self) -> int | None:
         found = _stat(self.pid)
         is_it = found and len(found) > _EXIT and found[_STATE] in b"ZX" and int(found[_TICKS]) == self.ticks
         return int(found[_EXIT]) if is_it else None
+
+    def _told(self, status: int | None) -> Cause | None:
+        if status is None:
+            return None
+        signal = status & 0x7F
+        return Cause(None, signal) if signal else Cause(status >> 8 & 0xFF, None)
 
     def _reaped_status(self) -> int | None:
         if self.fd < 0:

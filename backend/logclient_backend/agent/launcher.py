@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from logclient import meeting as meetings
+from logclient import reap
 
 from . import exits
 from .terminal import DESCRIPTOR, Terminal
@@ -42,6 +43,7 @@ def main(arguments: list[str]) -> int:
         return 2
     # what the trainer's libraries left inheritable is not ours to hold open
     os.closerange(DESCRIPTOR + options.tell, _MOST_FDS)
+    _take_name()
     exits.watch_from_now_on(int(options.trainer or 0))  # it may end before a worker looks at it
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # may be ignored; the others are seen to in the supervisor
     os.chdir("/")
@@ -59,6 +61,15 @@ def main(arguments: list[str]) -> int:
     if options.tell:
         Terminal(meeting, DESCRIPTOR).say(meeting.where_it_goes(found))
     return 0
+
+
+def _take_name() -> None:
+    """Inherited by all that is forked from here: what `ps` shows, and a trainer that gets orphans knows us by."""
+    try:
+        with open("/proc/self/comm", "wb") as file:
+            file.write(reap.NAME)
+    except OSError:
+        pass
 
 
 class Options(NamedTuple):

@@ -5,7 +5,10 @@ Invariant: what is out of range is brought into it, never refused: a run goes on
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+from logclient import confined
 
 _SEGMENTS = 4  # that fit into the spill at least
 _LEAST_SEGMENT_BYTES = 64 << 10
@@ -25,6 +28,7 @@ class Settings:
         self.network_sync_s = 0.0 if is_confined else _number(given, "network_sync_s", 5.0)
         self.seal_s = _number(given, "seal_s", 60.0)
         self.stall_s = _number(given, "stall_s", 5.0, least=0.5)
+        self.leave_s = _number(given, "leave_s", 60.0) if confined.why() else math.inf
         self.linger_s = _number(given, "linger_s", 10.0)
         self.disk_bytes = int(_number(given, "disk_bytes", 16 << 30))
         self.restart_limit = int(_number(given, "restart_limit", 8, least=1))

@@ -100,7 +100,7 @@ class Supervisor:
             stuck = not ended and self._is_stuck()
             if not ended and not stuck:
                 continue
-            cause = self._worker.cause() if ended else None
+            cause = self._worker.decision() if ended else None
             code = cause.exit_code if cause else None
             if code == KEPT or (code == STORED and leaving.leave(self.place, self.status)):
                 return 0

@@ -10,7 +10,8 @@ Invariants:
   producer has gone; it is copied at once, but to a network file system only every `network_sync_s` unless somebody
   waits for it or the stage is half full;
 - it leaves only when every producer is gone, everything is sealed and the documents are written, or when there is no
-  run folder to write to: then what is there stays in shared memory.
+  run folder to write to, or the disk takes nothing and waiting on would hold a scheduler step open (`patience.py`):
+  then what is there stays in shared memory.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from .copier import Copier
 from .destination import Destination
 from .handover import Handover
 from .ledger import Ledger
+from .patience import Patience
 from .place import Place
 from .roster import Roster
 from .settings import Settings
@@ -52,6 +54,7 @@ class Worker:
         self.ledger = Ledger(place.meeting)
         self.roster = Roster(place, handover, self.ledger, self.copier.say)
         self.destination = Destination(place, self.copier, settings.network_sync_s)
+        self.patience = Patience(self.roster, self.stage, self.copier, status.words, settings.leave_s)
         self._handover = handover
         self._busy_at = time.monotonic()
         self._staged_at = 0.0  # the first look stages at once
@@ -71,6 +74,8 @@ class Worker:
             if self._is_over():
                 failpoint.hit("worker.leave")
                 return KEPT if self.destination.is_nowhere else STORED
+            if self.patience.has_ended():
+                return KEPT
             time.sleep(self._pause_s())
 
     def abandon(self) -> None:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from logclient import meeting
+from logclient import confined, meeting
 from logclient.config import Config
 from logclient.owner import ForkMark, PidMark, pid_namespace, start_ticks
 
@@ -30,6 +30,7 @@ PROBE_S = 3.0  # what does not answer by then would stall a writer too
 SLOW_S = 0.2
 _RECORD_BYTES = 128  # a record of ten floats in a lane
 _FRAME_RATE = 1000
+_USUAL_INITS = ("systemd", "init", "launchd", "openrc-init", "runit", "s6-svscan")
 _MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 
 Check = Callable[[], list["Finding"]]
@@ -289,76 +290,24 @@ def agent_starts() -> list[Finding]:
 
 
 def agent_outlives() -> list[Finding]:
-    """May the agent finish its work after the trainer is gone? Says what it sees of containers, jobs and sessions."""
+    """May the agent finish its work after the trainer is gone?"""
     subject = "agent's life"
-    seen = []
-    namespaces = _status_field("NSpid").split()
-    init = _name_of(1)
-    if len(namespaces) > 1:
-        seen.append(f"a PID namespace of its own, in which {init!r} is PID 1")
-    elif init and init not in ("systemd", "init", "launchd", "openrc-init", "runit", "s6-svscan"):
-        seen.append(f"PID 1 is {init!r}, no usual init: a container, or a small machine")
-    if os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv"):
-        seen = ["a container"]
-    cgroup = _cgroup()
-    job = _job(cgroup)
-    if job:
-        seen.append(job)
-    if not seen:
-        return [
-            Finding(
-                subject,
-                "ok",
-                "no container, scheduler step or PID namespace is seen: the agent outlives its trainer",
-            )
-        ]
-    text = "; ".join(seen)
-    if job or len(namespaces) > 1 or "a container" in seen:
+    place = confined.why()
+    if place:
         advice = (
-            "where these end with the trainer, so does the agent: all but the last 0.5 s are in the run folder then, "
-            "if its disk answers; keep the container or step for some seconds after training, and use run.finish()"
+            "where its processes end with the trainer, so does the agent: all but the last 0.5 s are in the run folder "
+            "then, if its disk answers; finish() and the exit hook wait until all is"
         )
+        return [Finding(subject, "note", f"this is {place}", advice)]
+    first = _name_of(1)
+    if first and first not in _USUAL_INITS:
+        text = (
+            f"PID 1 is {first!r}, no usual init: a small machine, or a container that shares its host's PIDs"
+        )
+        advice = "the agent outlives its trainer as long as this machine's PID 1 lives"
         return [Finding(subject, "note", text, advice)]
-    return [
-        Finding(subject, "note", text, "the agent outlives its trainer as long as this machine's PID 1 lives")
-    ]
-
-
-def _job(cgroup: str) -> str:
-    """Which scheduler has us, by what the process was started with and by its control group."""
-    names = _started_with()
-    if "SLURM_STEP_ID" in names or "slurm" in cgroup:
-        job, step = names.get("SLURM_JOB_ID", ""), names.get("SLURM_STEP_ID", "")
-        return f"SLURM job {job}, step {step}: its processes end with it"
-    if "KUBERNETES_SERVICE_HOST" in names or "kubepods" in cgroup:
-        return "a Kubernetes pod: its processes end with the container"
-    if "PBS_JOBID" in names:
-        return f"PBS job {names['PBS_JOBID']}: its processes end with it"
-    if "LSB_JOBID" in names:
-        return f"LSF job {names['LSB_JOBID']}: its processes end with it"
-    if "docker" in cgroup or "containerd" in cgroup or "libpod" in cgroup:
-        return "a container's control group: killed as a whole"
-    return ""
-
-
-def _started_with() -> dict[str, str]:
-    """The environment this process was started with: what a scheduler says, which is no setting of ours."""
-    try:
-        with open("/proc/self/environ", "rb") as file:
-            pairs = (item.partition(b"=") for item in file.read().split(b"\0") if item)
-            return {
-                name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, _, value in pairs
-            }
-    except OSError:
-        return {}
-
-
-def _cgroup() -> str:
-    try:
-        with open("/proc/self/cgroup", encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
+    text = "no container, scheduler step, service or PID namespace is seen: the agent outlives its trainer"
+    return [Finding(subject, "ok", text)]
 
 
 def _status_field(name: str) -> str:

@@ -84,6 +84,7 @@ def describe(place: LivePlace) -> dict[str, Any]:
         "dir": place.dir,
         "network": place.network,
         "copied_every_s": Settings(place.meeting.facts).network_sync_s if place.network else 0.0,
+        "confined": str(place.meeting.facts.get("confined") or ""),
         "memory_bytes": place.meeting.taken_bytes(),
         "agent": agent,
         "lag_records": sum(entry["lag_records"] for entry in processes),
@@ -134,6 +135,8 @@ def _page(entry: dict[str, Any]) -> Iterator[Any]:
         ("memory", f"{size(entry['memory_bytes'])} in {safe(entry['meeting_place'])}"),
         ("goes to", _where(entry)),
     ]
+    if entry["confined"]:
+        facts.append(("ends with", safe(entry["confined"])))
     for label, value in facts:
         yield screen.line((f"  {label:<10} ", "dim"), value)
     for problem in entry["problems"]:

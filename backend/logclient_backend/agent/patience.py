@@ -1,0 +1,40 @@
+"""How long an agent waits for a disk that takes nothing, where that would hold a scheduler step or container open.
+
+Runs in the worker's main thread; looks at numbers only.
+
+Invariant: while a process of the run lives, or anything gets done, nobody leaves.
+"""
+
+from __future__ import annotations
+
+import time
+
+from logclient import layout
+
+from .copier import Copier
+from .roster import Roster
+from .stage import Stage
+
+
+class Patience:
+    """Of one worker; `leave_s`: how long it has any, infinite where its place stays."""
+
+    def __init__(
+        self, roster: Roster, stage: Stage, copier: Copier, status: memoryview, leave_s: float
+    ) -> None:
+        self._roster = roster
+        self._stage = stage
+        self._copier = copier
+        self._status = status
+        self._leave_s = leave_s
+        self._done: tuple[int, ...] = ()
+        self._since = time.monotonic()
+
+    def has_ended(self) -> bool:
+        """Everybody is gone, and nothing could be stored for so long."""
+        now = time.monotonic()
+        done = (self._status[layout.AGENT_WRITTEN], self._copier.document_done, len(self._stage.segments))
+        is_needed = any(not producer.is_gone for producer in self._roster.producers.values())
+        if is_needed or done != self._done:
+            self._done, self._since = done, now
+        return now - self._since > self._leave_s

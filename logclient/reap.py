@@ -1,0 +1,109 @@
+"""Reaps the processes of ours that became our children, where orphans do: in PID 1, and in a child subreaper.
+
+Runs in the training process when a run starts and when it ends; no thread, no signal handler, no call in between.
+
+Elsewhere the agent is nobody's child (`orphan.py`). Here the kernel gives us whatever loses its parent: the agent and
+what its launcher leaves behind. Ended and not waited for, they would pile up as zombies from run to run.
+
+Invariants:
+
+- a child is reaped only if it has ended and is known as ours: by the name that our processes bear, or by the PID and
+  start that was noted of it;
+- it is reaped by a descriptor that was opened before it was looked at, so a newcomer with its PID is safe.
+"""
+
+from __future__ import annotations
+
+import os
+
+from . import stdlib
+from .owner import start_ticks
+
+NAME = b"logclient-agent"  # what all processes of an agent are called; the kernel keeps 15 characters
+_PR_GET_CHILD_SUBREAPER = 37  # linux/prctl.h
+_noted: dict[int, int] = {}  # PID of a launcher's shell -> its start
+
+
+def gets_orphans() -> bool:
+    """Does the kernel give orphans to this process?"""
+    if os.getpid() == 1:
+        return True
+    try:
+        ctypes = stdlib.load("ctypes")
+        answer = ctypes.c_int(0)
+        ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0)
+    except (ImportError, OSError, AttributeError):
+        return False
+    return bool(answer.value)
+
+
+def note(pid: int) -> None:
+    """That child is ours, though it does not bear our name; it may have ended already."""
+    found = _stat(pid)
+    if found and int(found[1]) == os.getpid():
+        _noted[pid] = start_ticks(pid)
+
+
+def ended() -> None:
+    """Reap what has ended. Never waits, never raises."""
+    if not gets_orphans():
+        _noted.clear()
+        return
+    try:
+        for pid in _children():
+            _reap(pid)
+    except OSError:
+        pass
+    for pid, ticks in tuple(_noted.items()):
+        if start_ticks(pid) != ticks:
+            del _noted[pid]
+
+
+def _reap(pid: int) -> None:
+    try:
+        handle = os.pidfd_open(pid)
+    except (OSError, AttributeError):
+        return  # gone, or a kernel before 5.3
+    try:
+        if _is_ours(pid):
+            os.waitid(os.P_PIDFD, handle, os.WEXITED | os.WNOHANG)
+    except OSError:
+        pass  # somebody else has reaped it
+    finally:
+        os.close(handle)
+
+
+def _is_ours(pid: int) -> bool:
+    """An ended child of ours, and known."""
+    found = _stat(pid)
+    if not found or found[0] != b"Z" or int(found[1]) != os.getpid():
+        return False
+    return _name(pid) == NAME or (pid in _noted and start_ticks(pid) == _noted[pid])
+
+
+def _children() -> list[int]:
+    found: list[int] = []
+    try:
+        for thread in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{thread}/children", "rb", buffering=0) as file:
+                found += map(int, file.read().split())
+    except FileNotFoundError:  # a kernel without these lists, or a thread that has just ended
+        return [int(name) for name in os.listdir("/proc") if name.isdigit() and _is_ours(int(name))]
+    return found
+
+
+def _stat(pid: int) -> list[bytes]:
+    """State, parent and so on; empty where there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            return file.read(4096).rsplit(b")", 1)[1].split()
+    except (OSError, IndexError):
+        return []
+
+
+def _name(pid: int) -> bytes:
+    try:
+        with open(f"/proc/{pid}/comm", "rb", buffering=0) as file:
+            return file.read(64).rstrip(b"\n")
+    except OSError:
+        return b""
