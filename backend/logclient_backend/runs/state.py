@@ -75,6 +75,8 @@ def _said(process: Process, said: dict[str, Any]) -> State:
     is_exit = name == "finished" and said.get("by") == "exit"
     if is_exit and end is not None and not end.alive and (end.signal is not None or end.exit_code):
         return _seen(process)
+    if is_exit and (end is None or (end.exit_code is None and not end.alive)):
+        return State(name, "its exit code was not seen", when)
     exception = table(said.get("exception"))
     code = said.get("exit_code")
     if type(code) is not int:

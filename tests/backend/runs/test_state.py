@@ -69,8 +69,8 @@ TABLE: list[tuple[dict[str, Any] | None, End | None, list[tuple[str, str]]]] = [
     (FINISH, ended(signal=9), [("finished", "")] * 4),
     (WITH, ended(exit_code=3), [("finished", "")] * 4),
     # but a program that only reached its exit hook may fail after it
-    (EXIT, None, [("finished", "")] * 4),
-    (EXIT, ended(), [("finished", "")] * 4),
+    (EXIT, None, [("finished", "its exit code was not seen")] * 4),
+    (EXIT, ended(), [("finished", "its exit code was not seen")] * 4),
     (EXIT, ended(alive=True), [("finished", "")] * 4),
     (EXIT, ended(exit_code=0), [("finished", "")] * 4),
     (EXIT, ended(exit_code=3), [("failed", "exit code 3")] * 4),
