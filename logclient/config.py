@@ -68,6 +68,12 @@ SETTINGS = (
         "spill_bytes", 64 << 20, "shared memory for segments that the disk does not take, at most, in bytes"
     ),
     Setting(
+        "spool_dir",
+        "",
+        "folder (absolute) on a local disk for what a network folder does not take; default: TMPDIR, /var/tmp, /tmp",
+    ),
+    Setting("spool_bytes", 4 << 30, "disk of a run on a node there, at most, in bytes; 0: none"),
+    Setting(
         "disk_bytes", 16 << 30, "disk of a run on a node, at most; the oldest segments go first, counted"
     ),
     Setting("stall_s", 5.0, "seconds without progress after which a worker is restarted"),
@@ -228,6 +234,11 @@ def home_folder() -> str | None:
 
 # where the agent looks for modules after its own interpreter's folders; not a setting
 _AGENT_PATH = "LOGCLIENT_AGENT_PATH"
+
+
+def temporary_folders() -> list[str]:
+    """Where large files may lie for a while."""
+    return [os.environ.get("TMPDIR", ""), "/var/tmp", "/tmp"]
 
 
 # what changes an interpreter, or is the trainer's alone

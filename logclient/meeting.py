@@ -145,22 +145,27 @@ def places(config: Config) -> list[str]:
 
 def bases(config: Config) -> Iterator[str]:
     """Existing folders of this user in which meeting places lie."""
-    prefix = f"logclient-{os.getuid()}"
     for place in places(config):
-        try:
-            names = sorted(os.listdir(place))
-        except OSError:
-            continue
-        for name in names:
-            if name == prefix or name.startswith(prefix + "-"):
-                path = os.path.join(place, name)
-                if is_ours(path):
-                    yield path
+        yield from bases_in(place)
 
 
-def make_base(place: str) -> str:
+def bases_in(place: str, kind: str = "logclient") -> Iterator[str]:
+    """The folders of this user that `make_base` made there."""
+    prefix = f"{kind}-{os.getuid()}"
+    try:
+        names = sorted(os.listdir(place))
+    except OSError:
+        return
+    for name in names:
+        if name == prefix or name.startswith(prefix + "-"):
+            path = os.path.join(place, name)
+            if is_ours(path):
+                yield path
+
+
+def make_base(place: str, kind: str = "logclient") -> str:
     """The folder of this user in `place`: made, or ours already, else a fresh name. Raises OSError."""
-    name = f"logclient-{os.getuid()}"
+    name = f"{kind}-{os.getuid()}"
     path = os.path.join(place, name)
     for _ in range(8):
         try:

@@ -15,6 +15,7 @@
 `drain.py`                lane -> columns, gaps, damage
 `stage.py` `memory.py`    columns -> segments on tmpfs, under a budget; their memory, used again
 `destination.py`          where the run goes
+`spooler.py` `spool.py`   what a network folder does not take goes to a local disk, and home later
 `mounts.py`               which kind of file system a path is on, without asking it
 `copier.py`               the only thread that touches the run folder
 `agentlog.py`             what went wrong, for people

@@ -25,15 +25,18 @@ from logclient import layout
 from .. import failpoint
 from ..wal.documents import DocumentFile
 from ..wal.files import CREATE, REAL, read_file
-from ..wal.reader import SEALED
+from ..wal.reader import OPEN, SEALED
 from ..wal.repair import sweep
+from ..wal.scan import Scan, StreamColumns
 from ..wal.seal import seal
 from ..wal.segment import parse_name
+from ..wal.spans import Spans
 from ..wal.trim import trim
 from ..wal.writer import Replica
 from . import agentlog
 from .handover import describe
 from .place import Kept
+from .spooler import SpooledSegment
 from .stage import Staged
 
 _FIRST_PAUSE_S = 0.1
@@ -41,6 +44,10 @@ _MOST_PAUSE_S = 5.0
 _TRIM_EVERY_S = 5.0
 _START_EVERY_S = 1.0
 _MOST_REST_S = 1.0
+
+
+class _Lost(Exception):
+    """A segment went from the spool; that is seen to."""
 
 
 class Copier:
@@ -192,18 +199,55 @@ class Copier:
         if replica is None:
             replica = self._replicas[name] = Replica(REAL, self.folder, name)
         try:
-            durable = replica.copy(staged.segment.fd, end)
+            durable = replica.copy(self._source(staged), end)
+        except _Lost:
+            return
         finally:
             replica.close()  # a supervisor that is forked now must not inherit it: to close may wait for the disk
         failpoint.hit("copy.synced")
         self._status[layout.AGENT_WRITTEN] += durable - staged.synced
         staged.synced = durable
 
+    def _source(self, staged: Staged) -> int:
+        """A descriptor of its bytes; `_Lost` where they are gone, which is seen to."""
+        segment = staged.segment
+        if isinstance(segment, SpooledSegment):
+            try:
+                segment.open()
+            except FileNotFoundError:
+                self._write_off(segment.name, staged)
+                raise _Lost from None
+        return segment.fd
+
+    def _write_off(self, name: str, staged: Staged) -> None:
+        """It went from the spool: what the run folder has of it is all there is."""
+        if not os.path.exists(os.path.join(self.folder, name.removesuffix(OPEN) + SEALED)):
+            try:
+                data = read_file(REAL, os.path.join(self.folder, name))
+            except FileNotFoundError:
+                data = b""
+            there = Spans()
+            for item in Scan(data, name=name).items() if data else ():
+                if isinstance(item, StreamColumns):
+                    there.of(item.stream, item.process, item.lane).add(item.columns)
+            if there:
+                self._seal_as(name, data)
+            self.say(f"{name} was removed from the spool: what is not in the run folder of it is gone")
+            staged.gone = {
+                stream: span.stored.minus(there[stream].stored) if stream in there else span.stored
+                for stream, span in staged.segment.summary.items()
+            }
+        staged.is_sealed = True
+        staged.synced = staged.end
+
     def _seal(self, staged: Staged) -> None:
         failpoint.hit("copy.seal")
         name = staged.segment.name
         if staged.segment.summary:
-            self._seal_as(name, REAL.pread(staged.segment.fd, staged.end, 0))
+            data = REAL.pread(self._source(staged), staged.end, 0)
+            if len(data) < staged.end:
+                raise OSError(errno.EAGAIN, "moved to the spool in this moment", name)
+            self._seal_as(name, data)
         else:
             _unlink(os.path.join(self.folder, name))  # nothing was logged into it
         self._replicas.pop(name, None)

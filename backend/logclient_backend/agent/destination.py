@@ -35,6 +35,7 @@ class Destination:
         self._network_sync_s = network_sync_s
         self._started = time.monotonic()
         self._state = ""
+        self.network = ""  # the type of the network file system that it is on; empty: on none
         self._is_guess = False  # the folder was taken without an answer
 
     @property
@@ -76,6 +77,7 @@ class Destination:
 
     def _go_to(self, base: str, network: str) -> None:
         meeting = self._place.meeting
+        self.network = network
         self._copier.pace_s = self._network_sync_s if network else 0.0
         folder = os.path.join(base, folder_name(meeting.run_id), meeting.node) if base else ""
         if folder != self._copier.folder:

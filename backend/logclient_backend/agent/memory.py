@@ -20,7 +20,7 @@ from logclient.errors import Corrupt, Unsupported
 from ..wal.files import NEW, RealFiles
 from ..wal.segment import HEADER_BYTES, parse_header, parse_name, segment_name
 from ..wal.writer import OpenSegment
-from .place import SEGMENT, SPARE, Kept, Place
+from .place import NOTE, SEGMENT, SPARE, Kept, Place
 
 _CHUNK = bytes(1 << 18)
 _PREPARED = 2  # one to write to, and one to go on with while that is copied and sealed
@@ -115,6 +115,43 @@ class Memory(RealFiles):
                 pass  # the mount is full
         self._give_back(kept)
 
+    def give_back(self, path: str) -> None:
+        """The same, where somebody may be reading it: he finds it short, never changed."""
+        self._give_back(self._files.pop(os.path.basename(path)))
+
+    # ---- notes: of segments that lie on a disk meanwhile ------------------------------------------------
+
+    def note(self, segment: str, content: bytes) -> None:
+        """Keep what a successor must know of it. Raises OSError where there is no room, or no folder."""
+        path = self._place.file(_note_of(segment))
+        fd = super().open(f"{path}.new", NEW)
+        try:
+            self.fallocate(fd, len(content))
+            self.pwrite(fd, content, 0)
+            os.rename(f"{path}.new", path)
+        except OSError:
+            super().unlink(f"{path}.new")
+            raise
+        finally:
+            os.close(fd)
+        self._place.look()
+
+    def notes(self) -> dict[str, bytes]:
+        """By segment."""
+        found = {}
+        for kept in self._place.kept():
+            if kept.name.endswith(NOTE):
+                content = self.pread(kept.fd, os.fstat(kept.fd).st_size, 0)
+                if content:
+                    found[kept.name[: -len(NOTE)] + SEGMENT] = content
+        return found
+
+    def drop_note(self, segment: str) -> None:
+        """It is needed no more."""
+        for kept in self._place.kept():
+            if kept.name == _note_of(segment):
+                self._give_back(kept)
+
     def trim(self, segment: OpenSegment) -> None:
         """Nothing more is added to it: give back the room behind its end."""
         self.truncate(segment.fd, max(1, segment.end))
@@ -140,6 +177,10 @@ class Memory(RealFiles):
             super().unlink(path)
         except OSError:
             pass  # the folder was removed
+
+
+def _note_of(segment: str) -> str:
+    return segment[: -len(SEGMENT)] + NOTE
 
 
 def _name_of(kept: Kept) -> str:

@@ -31,7 +31,7 @@ from logclient.owner import pid_namespace
 from ..wal.segment import parse_name
 from .exits import Watch
 
-LANES, SEGMENT, SPARE = ".lanes", ".wal", ".spare"
+LANES, SEGMENT, SPARE, NOTE = ".lanes", ".wal", ".spare", ".spooled"
 _STEM = 32  # hex digits of a process id
 _FDS_EACH = 3  # file, process, mapping
 _FDS_ELSE = 64  # for all else that the agent opens
@@ -168,7 +168,7 @@ def is_kept(name: str) -> bool:
     """A file that must outlive a worker?"""
     if name.endswith(SEGMENT):
         return parse_name(name) is not None
-    return is_lane_file(name) or name.endswith(SPARE)
+    return is_lane_file(name) or name.endswith((SPARE, NOTE))
 
 
 def open_regular(path: str) -> int:

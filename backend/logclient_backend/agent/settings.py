@@ -27,6 +27,9 @@ class Settings:
         is_confined = bool(facts.get("confined"))
         self.network_sync_s = 0.0 if is_confined else _number(given, "network_sync_s", 5.0)
         self.seal_s = _number(given, "seal_s", 60.0)
+        spool_dir = given.get("spool_dir")
+        self.spool_dir = spool_dir if isinstance(spool_dir, str) else ""
+        self.spool_bytes = int(_number(given, "spool_bytes", 4 << 30))
         self.stall_s = _number(given, "stall_s", 5.0, least=0.5)
         self.leave_s = _number(given, "leave_s", 60.0) if confined.why() else math.inf
         self.linger_s = _number(given, "linger_s", 10.0)

@@ -10,7 +10,7 @@ Invariants:
   successor cuts off what lies beyond;
 - only the worker named in `AGENT_STAGE_WRITER` stages: one that finds another name there has been replaced;
 - all staged segments together stay within a budget; beyond it the lanes are left to forget their oldest, counted;
-- a staged segment is given back when its sealed copy is in the run folder.
+- a staged segment is given back when its sealed copy is in the run folder, or when it lies in the spool.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from .attach import Lane, Producer
 from .drain import Harvest
 from .memory import Memory
 from .place import Place
+from .spooler import SpooledSegment, Spooler
 
 _END_BITS = 40
 _MOST_TAKEN = 1 << 20
@@ -53,16 +54,19 @@ class Mark:
 
 
 class Staged:
-    """One segment on tmpfs. Main thread writes `end` and `is_complete`; the copier `synced` and `is_sealed`."""
+    """One segment, on tmpfs or in the spool. The copier writes `synced`, `is_sealed` and `gone`, the main thread the
+    rest.
+    """
 
-    __slots__ = ("end", "is_complete", "is_sealed", "marks", "segment", "started", "synced")
+    __slots__ = ("end", "gone", "is_complete", "is_sealed", "marks", "segment", "started", "synced")
 
-    def __init__(self, segment: OpenSegment, *, is_complete: bool) -> None:
+    def __init__(self, segment: OpenSegment | SpooledSegment, *, is_complete: bool) -> None:
         self.segment = segment
         self.end = segment.end  # committed; the copier copies no further
         self.is_complete = is_complete
         self.synced = 0
         self.is_sealed = False
+        self.gone: dict[bytes, SeqSet] = {}  # by stream: it went from the spool before it was sealed
         self.marks: list[Mark] = []
         self.started = time.monotonic()
 
@@ -71,11 +75,18 @@ class Stage:
     """The staged segments of this worker and of the dead ones before it."""
 
     def __init__(
-        self, place: Place, status: memoryview, segment_bytes: int, spill_bytes: int, seal_s: float
+        self,
+        place: Place,
+        status: memoryview,
+        segment_bytes: int,
+        spill_bytes: int,
+        seal_s: float,
+        spooler: Spooler,
     ) -> None:
         self.segments: list[Staged] = []
         self.writer = new_writer()
         self._place = place
+        self._spooler = spooler
         self._status = status
         self._memory = Memory(place, segment_bytes)
         self._segment_bytes = segment_bytes
@@ -102,6 +113,7 @@ class Stage:
                     self.segments.append(Staged(segment, is_complete=True))
             except Exception as error:  # noqa: BLE001 - one bad file must not keep the others from being stored
                 troubles.append(f"{name} in shared memory cannot be taken over and stays there: {error}")
+        troubles += self._adopt_spooled()
         for staged in self.segments:
             troubles += [f"in shared memory: {damage}" for damage in staged.segment.damage]
         self.segments.sort(key=lambda staged: staged.segment.created_ns)
@@ -109,6 +121,22 @@ class Stage:
             self.writer, "little"
         )  # this order: see layout
         self._status[layout.AGENT_STAGE_COMMIT] = 0
+        return troubles
+
+    def _adopt_spooled(self) -> list[str]:
+        troubles = []
+        here = {staged.segment.name for staged in self.segments}
+        for name, note in self._memory.notes().items():
+            try:
+                segment = SpooledSegment.from_note(name, note)
+            except (ValueError, KeyError, TypeError) as error:
+                troubles.append(f"the note of {name} in the spool cannot be read: {error}")
+                continue
+            if name in here:  # its worker died before the memory was given back
+                self._memory.drop_note(name)
+                self._spooler.remove(segment.path)
+            else:
+                self.segments.append(Staged(segment, is_complete=True))
         return troubles
 
     def resume(self, lane: Lane) -> None:
@@ -141,6 +169,7 @@ class Stage:
             lane.take_back()
             return False
         segment, process = staged.segment, producer.process
+        assert isinstance(segment, OpenSegment)
         damaged = lane.lost + harvest.damaged
         try:
             for first, last in damaged:
@@ -181,7 +210,7 @@ class Stage:
 
     def _room_for(self) -> Staged | None:
         staged = self._current
-        if staged is not None:
+        if staged is not None and isinstance(staged.segment, OpenSegment):
             if staged.segment.has_room(self.most_taken):
                 return staged
             self.close_current()
@@ -220,21 +249,84 @@ class Stage:
     # ---- what the copier got done ------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Publish what has become durable, and give back what is sealed."""
+        """Publish what has become durable, and give back what is sealed or in the spool."""
+        self._collect_spooled()
         for staged in tuple(self.segments):
-            _publish(staged)
+            synced = staged.synced  # read first: what is gone is told before it counts as synced
+            if staged.gone:
+                self._write_off(staged)
+            _publish(staged, synced)
             if staged.is_sealed and not staged.marks:
                 self.segments.remove(staged)
-                staged.segment.unlink()
+                self._give_back(staged.segment)
         self._status[layout.AGENT_SPILL_BYTES] = self.taken_bytes()
         self._status[layout.AGENT_WRITE_PENDING] = sum(staged.end - staged.synced for staged in self.segments)
+
+    def _give_back(self, segment: OpenSegment | SpooledSegment) -> None:
+        if isinstance(segment, SpooledSegment):
+            self._memory.drop_note(segment.name)
+            segment.close()
+            self._spooler.remove(segment.path)
+        elif self._spooler.moving is segment:  # which reads it, so it must not be wiped
+            segment.close()
+            self._memory.give_back(segment.path)
+        else:
+            segment.unlink()
+
+    # ---- the spool -----------------------------------------------------------------------------------------
+
+    def spool(self) -> None:
+        """The run folder takes nothing: let the oldest complete segment be moved, if it is time for that."""
+        if not (self._spooler.is_ready and self.is_half_full) or self._place.is_removed:
+            return
+        for staged in self.segments:
+            if staged.is_complete and not staged.is_sealed and isinstance(staged.segment, OpenSegment):
+                self._spooler.move(staged.segment)
+                return
+
+    def _collect_spooled(self) -> None:
+        moved, segment = self._spooler.moved, self._spooler.moving
+        if moved is None or not isinstance(segment, OpenSegment):
+            return
+        self._spooler.moved = self._spooler.moving = None
+        path, fd = moved
+        staged = next((staged for staged in self.segments if staged.segment is segment), None)
+        if staged is not None:
+            spooled = SpooledSegment(
+                segment.name, path, segment.end, segment.created_ns, segment.summary, segment.fd
+            )
+            try:
+                self._memory.note(segment.name, spooled.note())
+            except OSError:
+                staged = None  # no room even for that: it stays where it is
+                self._spooler.rest()
+        if staged is None:
+            os.close(fd)
+            self._spooler.remove(path)
+            return
+        os.dup2(fd, segment.fd, inheritable=False)  # the copier may be reading it: it goes on in the spool
+        os.close(fd)
+        staged.segment = spooled
+        self._memory.give_back(segment.path)
+
+    def _write_off(self, staged: Staged) -> None:
+        """Some of its records are gone: told as damaged with the next look at their lanes."""
+        gone, staged.gone = staged.gone, {}
+        for lane in {id(mark.lane): mark.lane for mark in staged.marks}.values():
+            seqs = gone.get(lane.stream, SeqSet())
+            lane.staged_stored -= len(seqs)
+            lane.lost = lane.lost + seqs.ranges()
+            for later in self.segments[self.segments.index(staged) :]:
+                for mark in later.marks:
+                    mark.stored -= len(seqs) if mark.lane is lane else 0
 
     def taken_bytes(self) -> int:
         """Shared memory that staged segments take, and the spare one."""
         return self._held_bytes() + self._memory.spare_bytes
 
     def _held_bytes(self) -> int:
-        return sum(max(staged.segment.capacity_bytes, staged.segment.end) for staged in self.segments)
+        segments = (staged.segment for staged in self.segments)
+        return sum(max(each.capacity_bytes, each.end) for each in segments if isinstance(each, OpenSegment))
 
     @property
     def is_half_full(self) -> bool:
@@ -247,8 +339,8 @@ class Stage:
         return all(staged.synced >= staged.end for staged in self.segments)
 
 
-def _publish(staged: Staged) -> None:
-    synced, marks = staged.synced, staged.marks
+def _publish(staged: Staged, synced: int) -> None:
+    marks = staged.marks
     done = 0
     while done < len(marks) and marks[done].end <= synced:
         done += 1

@@ -32,6 +32,7 @@ from .patience import Patience
 from .place import Place
 from .roster import Roster
 from .settings import Settings
+from .spooler import Spooler
 from .stage import Stage
 from .status import StatusPage
 
@@ -49,7 +50,10 @@ class Worker:
     def __init__(self, place: Place, status: StatusPage, settings: Settings, handover: Handover) -> None:
         self.status = status
         self.settings = settings
-        self.stage = Stage(place, status.words, settings.segment_bytes, settings.spill_bytes, settings.seal_s)
+        self.spooler = Spooler(place.meeting, place.public, settings)
+        self.stage = Stage(
+            place, status.words, settings.segment_bytes, settings.spill_bytes, settings.seal_s, self.spooler
+        )
         self.copier = Copier(self.stage.segments, self.stage.writer, settings.disk_bytes, status.words)
         self.ledger = Ledger(place.meeting)
         self.roster = Roster(place, handover, self.ledger, self.copier.say)
@@ -101,6 +105,7 @@ class Worker:
         self.destination.look(is_wanted=self.ledger.has_run)
         self.stage.settle()
         self._report_writing()
+        self._spool()
         gone = self.roster.gone()
         urgent = self._is_asked() or bool(gone)
         if urgent or self._is_filling() or now - self._staged_at >= self.settings.sync_s:
@@ -174,6 +179,14 @@ class Worker:
             since if since and time.monotonic_ns() - since > _SLOW_NS else 0
         )
 
+    def _spool(self) -> None:
+        """Make room on tmpfs while a network folder takes nothing."""
+        if self.destination.network and self.status.words[layout.AGENT_WRITE_STALLED_NS]:
+            self.spooler.folder = self.copier.folder
+            self.stage.spool()
+        while self.spooler.lines:
+            self.copier.say(self.spooler.lines.popleft())
+
     def _write_documents(self, *, at_once: bool) -> None:
         for producer in self.roster.each():
             producer.read_documents()
@@ -209,7 +222,7 @@ class Worker:
         self.roster.aside.clear()
         self.ledger.close()
         self._write_documents(at_once=True)
-        is_done = self.ledger.has_absorbed and self.ledger.is_written and self.copier.is_done
+        is_done = self.ledger.has_absorbed and self.ledger.is_written and self.copier.is_done and self.spooler.is_done
         if not is_done:
             self.copier.wake()
         return is_done

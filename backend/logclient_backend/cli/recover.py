@@ -16,7 +16,7 @@ from logclient.spawn import start_agent
 from ..agent import folder as run_folders
 from ..runs import live
 from ..runs.live import LiveLanes, LivePlace
-from . import screen
+from . import screen, spools
 from .options import with_json
 from .text import plural, safe
 
@@ -75,6 +75,8 @@ def command(run: str | None, dir: str | None, timeout_s: float, as_json: bool) -
     """Store what lies in shared memory and has no agent: of trainers that were killed together with theirs, or that
     go on without one. Starts an agent for each (or for RUN), and waits until it is done.
 
+    What lies on a local disk since a network folder did not take it, and nobody brings home, is brought there first.
+
     A run whose run folder could not be used waits in shared memory: --dir says where it shall go. What was forgotten
     before an agent came is counted exactly, and shown by `logclient show`.
 
@@ -82,10 +84,12 @@ def command(run: str | None, dir: str | None, timeout_s: float, as_json: bool) -
     logclient recover
     logclient recover --dir /data/runs --timeout 300
     """
-    jobs = [job for place in _wanted(live.scan(), run) if (job := _job(place)) is not None]
-    if not jobs:
+    spooled = spools.bring_home(run, timeout_s)
+    places = live.scan()
+    jobs = [job for place in _wanted(places, run, spooled) if (job := _job(place)) is not None]
+    if not jobs and not spooled:
         if as_json:
-            screen.print_json({"runs": []})
+            screen.print_json({"runs": [], "spooled": []})
         else:
             click.echo("nothing to recover: every run on this host has an agent, or is stored")
         return
@@ -99,16 +103,17 @@ def command(run: str | None, dir: str | None, timeout_s: float, as_json: bool) -
         _wait(jobs, timeout_s, total, advance)
     results = [_result(job, timeout_s) for job in jobs]
     if as_json:
-        screen.print_json({"runs": results})
+        screen.print_json({"runs": results, "spooled": spooled})
     else:
+        spools.tell(spooled)
         for result in results:
             _print(result)
-    good = sum(1 for result in results if result["stored_all"])
-    if good < len(results):
-        raise click.exceptions.Exit(4 if good else 1)
+    good = [result["stored_all"] for result in results] + [not told["trouble"] for told in spooled]
+    if not all(good):
+        raise click.exceptions.Exit(4 if any(good) else 1)
 
 
-def _wanted(places: list[LivePlace], run: str | None) -> list[LivePlace]:
+def _wanted(places: list[LivePlace], run: str | None, spooled: list[dict[str, Any]]) -> list[LivePlace]:
     """Those that are meant: by id, by name, or by a part of the id."""
     if run is None:
         return places
@@ -119,6 +124,8 @@ def _wanted(places: list[LivePlace], run: str | None) -> list[LivePlace]:
     ):
         if found:
             return found
+    if spooled:
+        return []
     raise NoRun(f"no run in shared memory on this host has {run!r} as its id, in its id, or as its name")
 
 

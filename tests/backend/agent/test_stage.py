@@ -17,7 +17,10 @@ from logclient.record import Columns, Shape
 from logclient_backend.agent import drain
 from logclient_backend.agent.memory import Memory
 from logclient_backend.agent.place import Place
+from logclient_backend.agent.settings import Settings
+from logclient_backend.agent.spooler import Spooler
 from logclient_backend.agent.stage import Replaced, Stage
+from logclient_backend.wal.writer import OpenSegment
 
 SEGMENT, SPILL = 64 << 10, 1 << 20
 PROCESS, STREAM = b"p" * 16, b"s" * 16
@@ -59,9 +62,13 @@ def status() -> memoryview:
     return memoryview(bytearray(layout.STATUS_BYTES)).cast("Q")
 
 
+def spooler_of(place: Place) -> Spooler:
+    return Spooler(place.meeting, place.public, Settings({}))
+
+
 def stage_of(place: Place, status: memoryview) -> Stage:
     """A worker's, after it took over what is there."""
-    made = Stage(place, status, SEGMENT, SPILL, 60.0)
+    made = Stage(place, status, SEGMENT, SPILL, 60.0, spooler_of(place))
     assert made.adopt(lambda: None) == []
     return made
 
@@ -105,6 +112,7 @@ def test_successor_continues_behind_what_is_committed(place, status, header) -> 
     for _ in range(3):
         assert first.add(PRODUCER, lane, look(lane, 10))
     current = first.segments[-1].segment
+    assert isinstance(current, OpenSegment)
     current.append(STREAM, PROCESS, 0, look(lane, 10).parts[0])  # and here it dies, before the commit
     second = stage_of(place, status)
     assert stored(second) == 30
@@ -134,7 +142,7 @@ def test_what_was_released_and_is_staged_nowhere_is_told_as_damaged(place, statu
     for kept in place.kept():
         if kept.name.endswith(".wal"):
             os.pwrite(kept.fd, b"\xff" * 300, 200)
-    second = Stage(place, status, SEGMENT, SPILL, 60.0)
+    second = Stage(place, status, SEGMENT, SPILL, 60.0, spooler_of(place))
     second.adopt(lambda: None)
     again = lane_of(header, second)
     assert again.lost == [(1, 10)]
@@ -273,7 +281,7 @@ def test_foreign_files_are_not_taken_over(place, status) -> None:
     (base / "0123456789abcdef-000004.wal").mkdir()
     (base / "0123456789abcdef-000005.wal").write_bytes(bytes(5000))
     (base / "x.spare").write_bytes(b"")
-    stage = Stage(place, status, SEGMENT, SPILL, 60.0)
+    stage = Stage(place, status, SEGMENT, SPILL, 60.0, spooler_of(place))
     (trouble,) = stage.adopt(lambda: None)
     assert "0123456789abcdef-000001.wal" in trouble
     assert stage.has_room()

@@ -1,0 +1,179 @@
+"""The spool: complete segments on a disk of this machine, while the network folder they belong to takes none.
+
+Used by threads and throw-away processes that may hang in that disk: the worker's spooler (`spooler.py`), the look at
+the run folder that every `init` starts, and `logclient recover`.
+
+::
+
+    <spool_dir, $TMPDIR, /var/tmp or /tmp>/logclient-spool-<uid>/    0700, accepted only if lstat says: ours, no link
+        <run folder>.<node>/
+            spool.json                  where they belong; locked by whoever works here
+            <writer>-<number>.wal       as they were on tmpfs
+
+Invariants:
+
+- only a disk of this machine is used: no tmpfs, no network file system;
+- a segment has its name only when it is whole and past an fsync, and is removed only when it is in the run folder;
+- what belongs to a meeting place that is there is left to the agent of that place.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from logclient import meeting
+from logclient.config import temporary_folders
+from logclient.meeting import Meeting, folder_name
+
+from ..wal.files import NEW, REAL, WRITE, read_file
+from ..wal.seal import seal
+from ..wal.segment import parse_name
+from ..wal.writer import replicate
+from . import mounts
+from .folder import SPOOL, write_whole
+
+FACTS = "spool.json"
+_MAKING = ".new"
+
+
+def folders(spool_dir: str) -> Iterator[str]:
+    """Where a spool may lie, best first."""
+    given = (spool_dir, *temporary_folders())
+    for path in dict.fromkeys(os.path.realpath(path) for path in given if os.path.isabs(path)):
+        if os.path.isdir(path) and mounts.is_disk(path):
+            yield path
+
+
+class Spool:
+    """The spool of one node of one run, held by a lock until `close`."""
+
+    def __init__(self, path: str) -> None:
+        """Raises OSError where it is not there, or another process works in it."""
+        self.path = path
+        self._lock = REAL.open(os.path.join(path, FACTS), WRITE)
+        try:
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.facts: dict[str, Any] = json.loads(os.pread(self._lock, 1 << 20, 0))
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+    def segments(self) -> list[str]:
+        """Names, in the order in which they were written."""
+        return sorted(name for name in os.listdir(self.path) if parse_name(name) is not None)
+
+    def taken_bytes(self) -> int:
+        return sum(os.stat(os.path.join(self.path, name)).st_size for name in self.segments())
+
+    def add(self, name: str, data: bytes) -> str:
+        """Past an fsync; its path. Raises OSError, and leaves nothing."""
+        path = os.path.join(self.path, name)
+        fd = REAL.open(path + _MAKING, NEW)
+        try:
+            REAL.pwrite(fd, data, 0)
+            REAL.fsync(fd)
+            REAL.rename(path + _MAKING, path)
+        except OSError:
+            REAL.unlink(path + _MAKING)
+            raise
+        finally:
+            os.close(fd)
+        REAL.fsync_folder(self.path)
+        return path
+
+    def leave(self) -> None:
+        """Remove it, if it is empty."""
+        if not self.segments():
+            for name in os.listdir(self.path):
+                REAL.unlink(os.path.join(self.path, name))
+            os.rmdir(self.path)
+            try:
+                os.rmdir(os.path.dirname(self.path))
+            except OSError:
+                pass  # other runs are in it
+
+    def bring_home(self) -> int:
+        """Store what is in it where it belongs; how many segments. May hang; raises OSError, and what is left stays."""
+        folder = str(self.facts["folder"])
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        count = 0
+        for name in self.segments():
+            path = os.path.join(self.path, name)
+            data = read_file(REAL, path)
+            try:
+                seal(REAL, data, name, folder)
+            except OSError:
+                raise
+            except Exception:  # noqa: BLE001 - it cannot be sealed: rather as it is than not at all
+                fd = REAL.open(path, WRITE)
+                try:
+                    replicate(REAL, fd, name, folder, 0, len(data))
+                finally:
+                    os.close(fd)
+            REAL.unlink(path)
+            count += 1
+        self.leave()
+        return count
+
+
+def make(place: Meeting, public: str, folder: str, spool_dir: str) -> Spool:
+    """The spool of this node, for segments that belong into `folder`. Raises OSError where no disk takes one.
+
+    `public` is the path of the meeting place.
+    """
+    trouble: OSError | None = None
+    facts = {"run_id": place.run_id, "node": place.node, "place": public, "folder": folder}
+    for base in folders(spool_dir):
+        try:
+            path = os.path.join(meeting.make_base(base, SPOOL), f"{folder_name(place.run_id)}.{place.node}")
+            os.makedirs(path, mode=0o700, exist_ok=True)
+            if not write_whole(os.path.join(path, FACTS), facts):
+                raise OSError(0, "cannot be written", path)
+            REAL.fsync_folder(path)
+            REAL.fsync_folder(os.path.dirname(path))
+            return Spool(path)
+        except OSError as error:
+            trouble = error
+    raise trouble or FileNotFoundError(2, "no disk of this machine has room for a spool", "")
+
+
+class Left(NamedTuple):
+    """A spool that nobody works in, and whose meeting place is gone."""
+
+    path: str
+    facts: dict[str, Any]
+
+
+def left(spool_dir: str) -> list[Left]:
+    """Of this user on this machine."""
+    found = []
+    for base in folders(spool_dir):
+        for ours in meeting.bases_in(base, SPOOL):
+            for name in sorted(os.listdir(ours)):
+                path = os.path.join(ours, name)
+                try:
+                    spool = Spool(path)
+                except (OSError, ValueError):
+                    continue  # somebody works in it
+                spool.close()
+                place = meeting.read(str(spool.facts.get("place")))
+                if place is None or place.node != spool.facts.get("node"):
+                    found.append(Left(path, spool.facts))
+    return found
+
+
+def bring_all_home(spool_dir: str) -> None:
+    """Each in a process of its own, since each may hang in another network folder. Returns at once."""
+    for one in left(spool_dir):
+        if os.fork() == 0:
+            try:
+                Spool(one.path).bring_home()
+            finally:
+                os._exit(0)

@@ -1,0 +1,85 @@
+"""What lies in the spool and has no agent: brought to its network folder, for `logclient recover`.
+
+Done by a process that may hang in either disk; the command waits for it until a deadline.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import time
+from typing import Any
+
+from logclient.config import Config
+
+from ..agent import spool
+from .screen import line, show
+from .text import plural, safe
+
+
+def bring_home(run: str | None, timeout_s: float) -> list[dict[str, Any]]:
+    """id, dir, segments and trouble (empty: none is left) of each run whose segments were found; of those named."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            _work(run, writer)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    found: dict[str, dict[str, Any]] = {}
+    for text in _lines(reader, time.monotonic() + timeout_s):
+        told = json.loads(text)
+        found[told["path"]] = told
+    try:
+        os.kill(child, 9)  # it is done, or hangs: then nobody waits for it
+        os.waitpid(child, os.WNOHANG)
+    except OSError:
+        pass
+    for told in found.values():
+        if told["segments"] is None:
+            told |= {"segments": 0, "trouble": f"{told['dir']} did not take them within {timeout_s:g} s"}
+    return list(found.values())
+
+
+def _work(run: str | None, writer: int) -> None:
+    for one in spool.left(Config.from_env().spool_dir):
+        id, folder = str(one.facts.get("run_id")), str(one.facts.get("folder"))
+        if run is not None and run not in id:
+            continue
+        told: dict[str, Any] = {"id": id, "dir": folder, "path": one.path, "segments": None, "trouble": ""}
+        _tell(writer, told)
+        try:
+            told["segments"] = spool.Spool(one.path).bring_home()
+        except (OSError, ValueError) as error:
+            told |= {"segments": 0, "trouble": f"{folder}: {getattr(error, 'strerror', None) or error}"}
+        _tell(writer, told)
+
+
+def _tell(writer: int, told: dict[str, Any]) -> None:
+    os.write(writer, json.dumps(told).encode() + b"\n")
+
+
+def _lines(reader: int, deadline: float) -> list[bytes]:
+    data = b""
+    try:
+        while (left := deadline - time.monotonic()) > 0:
+            if select.select([reader], [], [], left)[0]:
+                more = os.read(reader, 1 << 16)
+                if not more:
+                    break
+                data += more
+    finally:
+        os.close(reader)
+    return data[: data.rfind(b"\n") + 1].splitlines()
+
+
+def tell(spooled: list[dict[str, Any]]) -> None:
+    """For people."""
+    for told in spooled:
+        count = plural(told["segments"], "segment")
+        show(line(f"{safe(told['id'])}: {count} brought home from the spool {safe(told['path'])}"))
+        show(line(("  in ", "dim"), safe(told["dir"])))
+        if told["trouble"]:
+            show(line(("  ! ", "yellow"), f"what is left stays there: {safe(told['trouble'])}"))

@@ -1,0 +1,196 @@
+"""The spool: memory is given back only for what is on the disk, and whoever comes next finds it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logclient import layout, meeting
+from logclient.meeting import Meeting
+from logclient_backend.agent import mounts, spool
+from logclient_backend.agent.folder import SPOOL
+from logclient_backend.agent.memory import Memory
+from logclient_backend.agent.place import Place
+from logclient_backend.agent.settings import Settings
+from logclient_backend.agent.spooler import SpooledSegment, Spooler
+from logclient_backend.agent.stage import Stage
+from logclient_backend.wal.reader import WalReader
+
+from .test_stage import PRODUCER, SEGMENT, SPILL, STREAM, lane_of, look
+
+SLOW_S = 20.0
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder that a spool may lie in."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if not mounts.is_disk(str(folder)):
+        pytest.skip("the temporary folder is on no disk")
+    monkeypatch.setattr(spool, "temporary_folders", list)
+    return folder
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    folder = tmp_path / "place"
+    folder.mkdir(0o700)
+    made = Place(Meeting(str(folder), {"run_id": "a-run", "node": "0123"}))
+    yield made
+    for kept in made.kept():
+        kept.close()
+    os.close(made.fd)
+
+
+@pytest.fixture
+def status() -> memoryview:
+    return memoryview(bytearray(layout.STATUS_BYTES)).cast("Q")
+
+
+@pytest.fixture
+def header() -> memoryview:
+    return memoryview(bytearray(8 * layout.LANE_HEADER_WORDS)).cast("Q")
+
+
+def stage_of(place: Place, status: memoryview, disk: Path, **settings: Any) -> tuple[Stage, Spooler]:
+    """A worker's, whose run folder takes nothing."""
+    facts = {"settings": {"spool_dir": str(disk), **settings}}
+    spooler = Spooler(place.meeting, place.public, Settings(facts))
+    spooler.folder = str(disk / "home" / "0123")
+    made = Stage(place, status, SEGMENT, SPILL, 60.0, spooler)
+    assert made.adopt(lambda: None) == []
+    return made, spooler
+
+
+def until(condition: Any) -> None:
+    deadline = time.monotonic() + SLOW_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def fill(stage: Stage, lane: Any, records: int) -> None:
+    while lane.staged_seq < records:
+        assert stage.add(PRODUCER, lane, look(lane, 100))
+
+
+def spool_one(stage: Stage, spooler: Spooler) -> None:
+    stage.spool()
+    until(lambda: spooler.moved or spooler.moving is None)
+    stage.settle()
+
+
+def on_disk(stage: Stage) -> int:
+    return sum(isinstance(staged.segment, SpooledSegment) for staged in stage.segments)
+
+
+def files(disk: Path) -> list[Path]:
+    return sorted(disk.glob("logclient-spool-*/*/*.wal"))
+
+
+def test_moved_segments_give_their_memory_back_and_a_successor_knows_them(
+    place, status, header, disk
+) -> None:
+    """Half full: the oldest go to the disk, whole; a successor counts them, and who reads them meanwhile goes on."""
+    stage, spooler = stage_of(place, status, disk)
+    lane = lane_of(header, stage)
+    fill(stage, lane, 6_000)
+    assert stage.is_half_full
+    first = stage.segments[0]
+    fd, whole = first.segment.fd, os.pread(first.segment.fd, first.end, 0)
+    before = stage.taken_bytes()
+    spool_one(stage, spooler)
+    assert stage.taken_bytes() < before
+    assert os.pread(fd, first.end, 0) == whole  # the copier's number leads to the disk now
+    while stage.is_half_full:
+        spool_one(stage, spooler)
+    assert not stage.spool()
+    assert len(files(disk)) == on_disk(stage) > 1
+    other, _ = stage_of(place, status, disk)
+    again = lane_of(header, other)
+    assert (again.staged_seq, again.staged_stored, again.lost) == (lane.staged_seq, lane.staged_stored, [])
+    assert on_disk(other) == on_disk(stage)
+    assert all(path.parent.stat().st_mode & 0o777 == 0o700 for path in files(disk))
+
+
+def test_worker_that_dies_before_memory_is_given_back_repeats_nothing(place, status, header, disk) -> None:
+    """The note is written, the segment is still on tmpfs: that counts, and the copy on the disk is removed."""
+    stage, spooler = stage_of(place, status, disk)
+    lane = lane_of(header, stage)
+    fill(stage, lane, 6_000)
+    stage.spool()
+    until(lambda: spooler.moved)
+    assert spooler.moved is not None
+    staged = stage.segments[0].segment
+    note = SpooledSegment(staged.name, spooler.moved[0], staged.end, 1, staged.summary).note()
+    Memory(place, SEGMENT).note(staged.name, note)  # and here it dies
+    other, later = stage_of(place, status, disk)
+    assert lane_of(header, other).staged_stored == lane.staged_stored
+    assert on_disk(other) == 0
+    until(lambda: not files(disk))
+    until(lambda: later.is_done)
+    assert not any(name.endswith(".spooled") for name in os.listdir(place.public))
+
+
+def test_sealed_while_it_is_moved_leaves_nothing(place, status, header, disk) -> None:
+    """The run folder works again in this moment: what was written to the disk meanwhile goes."""
+    stage, spooler = stage_of(place, status, disk)
+    lane = lane_of(header, stage)
+    fill(stage, lane, 6_000)
+    stage.spool()
+    first = stage.segments[0]
+    first.synced, first.is_sealed = first.end, True
+    stage.settle()
+    until(lambda: spooler.moved or spooler.moving is None)
+    stage.settle()
+    until(lambda: not files(disk))
+    assert first not in stage.segments
+    assert lane.stored > 0
+
+
+def test_budget_no_disk_and_a_removed_place_keep_segments_in_memory(place, status, header, disk) -> None:
+    """Nothing is spooled beyond `spool_bytes`, on tmpfs, or where no note can be left."""
+    stage, spooler = stage_of(place, status, disk, spool_bytes=70_000)
+    lane = lane_of(header, stage)
+    fill(stage, lane, 6_000)
+    for _ in range(3):
+        spool_one(stage, spooler)
+    assert on_disk(stage) == 1
+    assert not spooler.is_ready  # for a while
+    assert list(spool.folders("/dev/shm")) == []
+    with pytest.raises(FileNotFoundError):
+        spool.make(place.meeting, place.public, "/nowhere", "/dev/shm")
+    other, off = stage_of(place, status, disk, spool_bytes=0)
+    assert not off.is_ready
+    assert lane_of(header, other).staged_stored == lane.staged_stored
+
+
+def test_what_nobody_serves_comes_home_once_and_a_stranger_stays(
+    place, status, header, disk, tmp_path
+) -> None:
+    """No agent and no meeting place: sealed into the run folder; a folder that others may write to is not ours."""
+    stage, spooler = stage_of(place, status, disk)
+    lane = lane_of(header, stage)
+    fill(stage, lane, 6_000)
+    spool_one(stage, spooler)
+    spool_one(stage, spooler)
+    (base,) = meeting.bases_in(str(disk), SPOOL)
+    squatter = Path(base).with_name(f"{SPOOL}-{os.getuid()}-x")
+    squatter.mkdir()
+    squatter.chmod(0o777)
+    (one,) = spool.left(str(disk))  # a lock does not keep its own process out
+    assert one.facts["folder"] == str(disk / "home" / "0123")
+    assert spool.Spool(one.path).bring_home() == 2
+    assert spool.left(str(disk)) == []
+    assert os.listdir(squatter) == []
+    assert not Path(base).exists()
+    home = disk / "home" / "0123"
+    spans = WalReader(str(home)).spans()
+    expected = sum(len(each.segment.summary[STREAM].stored) for each in stage.segments[:2])
+    assert spans[STREAM].records == expected

@@ -1,0 +1,147 @@
+"""While a network folder takes nothing, segments go to a local disk once memory gets short, and come home later.
+
+A FUSE mount that hangs stands in for the network file system. Issue B, part 4.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from logclient import layout
+from tools.faults import fuse
+
+from . import scripts
+from .agents import WORKER, Trainer, both_killed, checked, kill, log_of, nothing_left, successor
+from .disturbed import stored, wait_until
+
+pytestmark = [pytest.mark.root, pytest.mark.slow]
+
+GONE_S = 60.0
+RATE = 3_000  # slow enough for a lane to hold what comes while there is no agent
+STUCK = ("write", "fsync", "create", "open", "getattr")
+SMALL = {
+    "LOGCLIENT_SEGMENT_BYTES": str(128 << 10),
+    "LOGCLIENT_SPILL_BYTES": str(1 << 20),
+    "LOGCLIENT_NETWORK_SYNC_S": "1",
+}
+
+
+@pytest.fixture
+def mount(run_dir: Path, needs_root: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[fuse.Fuse]:
+    """The network file system, and the run folder on it."""
+    if reason := fuse.why_not():
+        pytest.skip(reason)
+    with fuse.Fuse() as mount:
+        monkeypatch.setenv("LOGCLIENT_DIR", str(mount.path / "runs"))
+        yield mount
+
+
+@pytest.fixture
+def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on a disk of this machine."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    monkeypatch.setenv("LOGCLIENT_SPOOL_DIR", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+def spooled(spool: Path) -> list[Path]:
+    return sorted(spool.glob("logclient-spool-*/*/*.wal"))
+
+
+def begun(tmp_path: Path, **plan: object) -> Trainer:
+    """A trainer of whose records some are durable."""
+    trainer = Trainer(tmp_path, SMALL, rate=RATE, **plan)
+    wait_until(lambda: trainer.word(layout.AGENT_WRITTEN), 30, "something is durable")
+    return trainer
+
+
+@pytest.mark.timeout(180)
+def test_more_than_memory_holds_is_kept_on_a_local_disk_while_the_network_hangs(mount, spool, tmp_path, pace):
+    """Five times what memory may hold, workers killed and stopped meanwhile: nothing lost, nothing left behind."""
+    records = pace.count(1_000_000, least=40_000)
+    trainer = begun(tmp_path, records=records, finish_timeout_s=1.0)
+    mount.hang(*STUCK)
+    wait_until(lambda: len(spooled(spool)) > 2, 60, "segments go to the disk")
+    worker = trainer.agent_pid()
+    kill(worker)
+    successor(trainer, WORKER, worker)
+    before = len(spooled(spool))
+    wait_until(lambda: len(spooled(spool)) > before + 2, 60, "the successor goes on")
+    both_killed(trainer)
+    other = Trainer(tmp_path / "other", {"LOGCLIENT_RUN_ID": trainer.run_id}, records=10)
+    status = trainer.end()
+    assert status["forgotten"] == status["refused"] == 0
+    assert status["durable"] < records
+    assert trainer.word(layout.AGENT_SPILL_BYTES) <= int(SMALL["LOGCLIENT_SPILL_BYTES"])
+    assert sum(path.stat().st_size for path in spooled(spool)) > int(SMALL["LOGCLIENT_SPILL_BYTES"])
+    mount.release()
+    other.end()
+    nothing_left(GONE_S)
+    assert trainer.longest_ms < 1_000
+    checked(mount.backing / "runs", records + 10)
+    assert not list(spool.iterdir())
+
+
+def rebooted(trainer: Trainer) -> None:
+    """Everybody is gone, and so is all that was on tmpfs."""
+    both_killed(trainer)
+    trainer.end_by()
+    shutil.rmtree(trainer.meeting)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("who", ["recover", "the next init"])
+def test_spooled_segments_come_home_after_a_reboot(mount, spool, tmp_path, who):
+    """tmpfs is empty, the spool is not: `logclient recover`, or the next run of this user, stores what is in it."""
+    trainer = begun(tmp_path, seconds=60, finish=False)
+    mount.hang(*STUCK)
+    wait_until(lambda: len(spooled(spool)) > 3, 60, "segments go to the disk")
+    rebooted(trainer)
+    left = {path.name: path.stat().st_size for path in spooled(spool)}
+    mount.release()
+    if who == "recover":
+        words = [sys.executable, "-m", "logclient_backend", "recover", "--json"]
+        ended = scripts.run_words(tmp_path, words)
+        assert ended.code == 0, ended
+        (told,) = json.loads(ended.out)["spooled"]
+        assert (told["id"], told["segments"], told["trouble"]) == (trainer.run_id, len(left), "")
+    else:
+        scripts.run_well(
+            tmp_path, scripts.LOG_TEN, env=scripts.environment(LOGCLIENT_DIR=str(tmp_path / "x"))
+        )
+    wait_until(lambda: not list(spool.iterdir()), 30, "the spool is empty")
+    sealed = {path.stem for path in (mount.backing / "runs").glob("*/*/*.seg")}
+    assert sealed >= {Path(name).stem for name in left}
+    found = stored(mount.backing / "runs")
+    assert found.wrong == found.forgotten == found.damaged == 0
+    assert found.records > sum(left.values()) / 200
+
+
+@pytest.mark.timeout(120)
+def test_spool_that_somebody_clears_costs_what_was_in_it_counted(mount, spool, tmp_path):
+    """The worker is killed and its spooled segments are removed: these records count as damaged, the rest is stored."""
+    trainer = begun(tmp_path, records=30_000, finish_timeout_s=60.0)
+    mount.hang(*STUCK)
+    wait_until(lambda: len(spooled(spool)) > 3, 60, "segments go to the disk")
+    worker = trainer.agent_pid()
+    kill(worker, signal.SIGSTOP)
+    for path in spooled(spool):
+        path.unlink()
+    kill(worker)
+    successor(trainer, WORKER, worker)
+    mount.release()
+    status = trainer.end()
+    trainer.wait_agent_gone(GONE_S)
+    found = checked(mount.backing / "runs", 30_000, lost=None)
+    assert found.damaged == status["damaged"] > 0
+    assert found.forgotten == status["forgotten"] == 0
+    assert "was removed from the spool" in log_of(mount.backing / "runs")
