@@ -53,7 +53,7 @@ def test_garbage_in_a_setting_is_an_error_that_says_what(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "garbage", "1:", ":/etc", "999999:/etc", f"{os.getpid()}:/dev/shm", "1:\udcff"]
+    "text", ["", "garbage", "1:", ":/etc", "1-2-3:/etc", "0-0-0:/dev/shm", "1--3:/dev/shm", "1-2-3:\udcff"]
 )
 def test_garbage_handed_on_by_a_parent_is_no_run(tmp_path: Path, run_dir: Path, text: str) -> None:
     """LOGCLIENT_PARENT leads nowhere: a new run is started, as without it (P2)."""
