@@ -14,12 +14,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from logclient_backend.runs.points import RunReader
-from tools.faults import processes
+from tools.faults import kernel, processes
 
 from . import scripts
 from .disturbed import wait_until
@@ -96,9 +96,62 @@ def times(run_dir: Path) -> list[float]:
 
 
 def _points(node: str) -> list[tuple[int, float]]:
-    return [(point.step, point.value) for point in RunReader([node]).points() if point.key == "time"]
+    return [(point.step, float(point.value)) for point in RunReader([node]).points() if point.key == "time"]
 
 
 def recover(*words: str) -> scripts.Ended:
     """`logclient recover`, outside."""
     return scripts.run_words(Path("/"), [sys.executable, "-m", "logclient_backend", "recover", *words], 90)
+
+
+class Step:
+    """A scheduler's step: a control group that holds whatever its processes start, as SLURM's with cgroup tracking."""
+
+    ENVIRONMENT: ClassVar = {"SLURM_JOB_ID": "17", "SLURM_STEP_ID": "0"}
+
+    def __init__(self) -> None:
+        tops = [mount.point for mount in kernel.mounts() if mount.kind == "cgroup2"]
+        if not tops or not os.access(tops[0], os.W_OK):
+            pytest.skip("needs a control group hierarchy of version 2")
+        self.path = Path(tops[0]) / f"logclient-test-{os.getpid()}-{os.urandom(4).hex()}"
+
+    def __enter__(self) -> Step:
+        self.path.mkdir()
+        if not (self.path / "cgroup.kill").exists():
+            self.path.rmdir()
+            pytest.skip("needs cgroup.kill (Linux 5.14)")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self.wait(30)
+        self.path.rmdir()
+
+    def start(self, where: Path, code: str, *args: str, **env: str) -> subprocess.Popen[str]:
+        """A trainer in the step."""
+        scripts.write(where, code)
+        enter = f'echo $$ > {self.path}/cgroup.procs && exec "$@"'
+        return subprocess.Popen(
+            ["sh", "-c", enter, "sh", sys.executable, "train.py", *args],
+            cwd=where,
+            env=scripts.environment(**self.ENVIRONMENT, **env),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    @property
+    def is_over(self) -> bool:
+        """No process is left in it; zombies count as none."""
+        return "populated 0" in (self.path / "cgroup.events").read_text()
+
+    def processes(self) -> list[int]:
+        return [int(line) for line in (self.path / "cgroup.procs").read_text().split()]
+
+    def wait(self, timeout_s: float) -> None:
+        """As a scheduler that lets a step end by itself."""
+        wait_until(lambda: self.is_over, timeout_s, "the step ends")
+
+    def kill(self) -> None:
+        """As a scheduler that ends a step with its first process."""
+        (self.path / "cgroup.kill").write_text("1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from . import places, scripts
 from .disturbed import wait_until
 from .places import COUNTED, Truth
+from .recipes import recipe
 
 pytestmark = pytest.mark.root
 
@@ -71,6 +73,18 @@ def test_all_but_half_a_second_is_durable_when_pid_1_just_ends(
     print(f"at most {max(late):.2f} s; above {HALF_S} s: {sum(1 for age in late if age > HALF_S)}")
     assert max(late) < HALF_S + BUSY_S
     scripts.wait_gone()
+
+
+@pytest.mark.timeout(60)
+def test_recipe_of_a_trainer_that_is_pid_1(run_dir: Path, tmp_path: Path) -> None:
+    """The page's recipe, its command too."""
+    found = recipe("The trainer is PID 1")
+    found.write(tmp_path)
+    (command,) = found.commands
+    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+    ended = scripts.run_words(tmp_path, ["sh", "-c", command], 60, env=scripts.environment(PATH=path))
+    assert ended.code == 0, ended
+    assert scripts.steps(scripts.the_run(run_dir)) == list(range(100))
 
 
 @pytest.mark.timeout(60)
