@@ -152,7 +152,8 @@ class Stage:
                 known.update(gap)
             if not known:
                 continue
-            whole = SeqSet([(known.first, known.last)])  # a hole in it did not check
+            # a hole in it, or before it, did not check
+            whole = SeqSet([(min(known.first, highest + 1), known.last)])
             stored += len(span.stored.minus(already))
             damaged += len(span.damaged.minus(already)) + len(whole.minus(known).minus(already))
             already.update(whole)
