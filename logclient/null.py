@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .facts import Facts
+from .foreign import is_own
 from .stats import Counter, tell
 
 TYPE_CHECKING = False
@@ -29,6 +30,20 @@ class NullRun:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return NullRun, (self.project, dict(self.config), self.tags, self._closed)
+
+    def __repr__(self) -> str:
+        return f"<logclient.NullRun: {self._closed or 'disabled, nothing is logged'}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from . import card
+
+        try:
+            return card.of_null(self)
+        except Exception as error:
+            if not is_own(error):
+                raise
+            return card.of_failure(self, error)
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
         if self._closed:

@@ -14,6 +14,7 @@ Does not: start runs (`start.py`), touch the run folder (the agent does).
 
 from __future__ import annotations
 
+import sys
 import time
 
 from . import foreign, lanes, layout
@@ -194,6 +195,35 @@ class Run(Member):
             key, reason = points.reasons[0]
             raise BadArgument(f"{_short(key)} is left out: {reason}")
 
+    def __repr__(self) -> str:
+        status = self.status()
+        counts = f"accepted {status['accepted']:,}, durable {status['durable']:,}"
+        return f"<logclient.Run {self.name!r} ({self.id}): {self._closed or 'running'}, {counts}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from . import card
+
+        try:
+            return card.of_run(self)
+        except Exception as error:
+            if not foreign.is_own(error):
+                raise
+            return card.of_failure(self, error)
+
+    def _known_values(self) -> dict[str, tuple[int, int, Any]]:
+        """The last values of this process's lanes; of a finished run, as they were if somebody may have asked."""
+        card = sys.modules.get(f"{__package__}.card")  # no import here: its disk may be frozen by now
+        taken = self._lanes if self._mark[0] else None
+        try:
+            return self._last_values if taken is None or card is None else dict(card.last_values(taken))
+        except Exception as error:
+            if not foreign.is_own(error):
+                raise
+            return {}
+
+    _last_values: dict[str, tuple[int, int, Any]] = {}  # noqa: RUF012 - replaced, never changed
+
     def __reduce__(self) -> tuple[Any, ...]:
         from .start import attach
 
@@ -264,8 +294,8 @@ class Run(Member):
         counts["durable"] = durable
         return {
             **counts,
-            "refused": self._counters.refused.value,
-            "left_out": self._counters.left_out.value,
+            "refused": self._counters.refused.value if self._mark[0] else 0,
+            "left_out": self._counters.left_out.value if self._mark[0] else 0,
             "agent": describe_agent(self._status, time.monotonic_ns(), self._settings.stall_s),
             "notices": list(self._notices.lines),
         }
@@ -321,7 +351,7 @@ class Run(Member):
     def _end(self, state: dict[str, Any], timeout_s: float | None) -> bool:
         if self._closed:
             return self._is_durable
-        self._closed = "the run is finished"
+        self._closed, self._state = "the run is finished", str(state.get("state", ""))
         if not self._mark[0]:  # a forked child that never logged
             self._leave_parent()
             self._mark[0] = 1
@@ -343,6 +373,7 @@ class Run(Member):
         return done
 
     _is_durable = True  # what `finish` answered
+    _state = ""  # how the run ended
 
     def _close_lanes(self, deadline: float) -> None:
         """Take every lane out of circulation; one that somebody still writes to is waited for a moment."""
@@ -354,6 +385,7 @@ class Run(Member):
     def _let_go(self) -> None:
         from .start import forget
 
+        self._last_values = self._known_values()
         self._first, self._known = [], {}
         self._counters.publish()
         if self._lanes is not None:
