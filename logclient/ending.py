@@ -60,10 +60,19 @@ def describe(error: BaseException) -> dict[str, Any]:
     return {"type": name, "text": text[:_MOST_TEXT], "last_lines": lines[-_MOST_FRAMES:]}
 
 
+def has_shell() -> bool:
+    """Is this a kernel, or IPython in a terminal? Not a script that merely imports something of theirs."""
+    module = sys.modules.get("IPython.core.interactiveshell")
+    try:
+        return bool(module is not None and module.InteractiveShell.initialized())
+    except AttributeError:  # another IPython, or only just being imported
+        return False
+
+
 def at_exit() -> dict[str, Any]:
     """The state document for a program that is ending now."""
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    interactive = hasattr(sys, "ps1") or sys.flags.interactive or "ipykernel" in sys.modules
+    interactive = hasattr(sys, "ps1") or sys.flags.interactive or has_shell()
     if error is None or interactive:  # a prompt keeps its last error long after it mattered
         return {"state": "finished", "by": "exit"}
     return {**state_of(error), "by": "exit"}

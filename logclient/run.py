@@ -198,7 +198,9 @@ class Run(Member):
     def __repr__(self) -> str:
         status = self.status()
         counts = f"accepted {status['accepted']:,}, durable {status['durable']:,}"
-        return f"<logclient.Run {self.name!r} ({self.id}): {self._closed or 'running'}, {counts}>"
+        return (
+            f"<logclient.Run {self.name!r} ({self.id}): {self._state or self._closed or 'running'}, {counts}>"
+        )
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

@@ -13,10 +13,10 @@ import time
 from _collections_abc import Mapping
 
 from . import config as settings
-from . import confined, launchers, meeting, reap, spawn
+from . import confined, launchers, meeting, notebook, reap, spawn
 from .ancestry import has_ancestor
 from .config import Config
-from .ending import at_exit, patience_s  # now, not at exit: the disk that it lies on may be frozen then
+from .ending import at_exit, has_shell, patience_s  # now: at exit their disk may be frozen
 from .errors import BadArgument, FolderError, LogclientError
 from .null import NullRun
 from .owner import is_locked, pid_namespace, start_ticks
@@ -52,6 +52,8 @@ def start(
     parent = _parent(chosen)
     if parent is not None:
         return _join(parent, chosen, config or {})
+    if not chosen.run_id and has_shell():
+        notebook.finish_earlier(_open.values(), chosen.project or "default", chosen.name)
     launch = launchers.find(settings.environment())
     run_id = chosen.run_id or _id_of_launch(launch, chosen) or _new_id()
     facts = {
