@@ -16,15 +16,26 @@ public interface.
 from __future__ import annotations
 
 from . import foreign
-from .errors import BadArgument, Corrupt, FolderError, LogclientError, NoRun, Unsupported
+from .errors import (
+    BadArgument,
+    Corrupt,
+    FolderError,
+    LogclientError,
+    NoRun,
+    RankFailed,
+    RankTimeout,
+    Unsupported,
+)
 from .null import NullRun
 from .run import Run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping
-    from typing import Any
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
 
 __version__ = "0.1.0"
 __all__ = [
@@ -34,11 +45,14 @@ __all__ = [
     "LogclientError",
     "NoRun",
     "NullRun",
+    "RankFailed",
+    "RankTimeout",
     "Run",
     "Unsupported",
     "finish",
     "flush",
     "init",
+    "launch",
     "log",
     "status",
 ]
@@ -106,6 +120,28 @@ def finish(timeout_s: float | None = None) -> bool:
 def status() -> dict[str, Any]:
     """Counts and agent health of the current run; see `Run.status`."""
     return _current().status()
+
+
+def launch(
+    fn: Callable[..., T],
+    args: Sequence[Any] = (),
+    nprocs: int = 1,
+    start_method: str = "spawn",
+    *,
+    timeout_s: float | None = None,
+    grace_s: float = 10.0,
+) -> list[T]:
+    """Run `fn(*args)` in `nprocs` processes on this machine, all in one run, and return what each returned, by rank.
+
+    Each finds RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its environment. `fn` may
+    be any function: of a notebook, of the script itself (which needs no `__main__` guard and is not run again), a
+    lambda. `start_method` is spawn, fork or forkserver. What a rank raises is raised here, and the other ranks are
+    stopped, by SIGTERM and after `grace_s` by SIGKILL. A rank that is killed or leaves early raises `RankFailed`;
+    ranks that have not ended after `timeout_s`, if given, are stopped and raise `RankTimeout`.
+    """
+    from .ranks import launch as start_ranks
+
+    return start_ranks(fn, args, nprocs, start_method, timeout_s, grace_s)
 
 
 def _current() -> Run | NullRun:

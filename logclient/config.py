@@ -205,7 +205,8 @@ def rank_environments(launch: str, size: int, free_port: Callable[[], int]) -> l
     """The variables of each rank of a launch on this machine: as they are here now, and who it is."""
     shared = {**os.environ, _LAUNCH: launch, "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
     shared.pop("LOGCLIENT_RANK", None)  # that of this process
-    if "MASTER_PORT" not in shared or _LAUNCH in os.environ:  # that of the launch that this process is a rank of
+    # what is set in a rank of another launch is the port of that one
+    if "MASTER_PORT" not in shared or _LAUNCH in os.environ:
         shared["MASTER_PORT"] = str(free_port())
     shared.setdefault("MASTER_ADDR", "127.0.0.1")
     return [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]

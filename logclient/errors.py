@@ -8,6 +8,8 @@
       FolderError (also OSError)      the run folder cannot be used and settings forbid another
       Corrupt                         stored bytes do not check; carries file, offset, expected, found
       Unsupported                     written by a newer version than this one
+      RankFailed                      a rank of `launch` ended otherwise than by return or a common exception
+        RankTimeout (also TimeoutError)   ranks did not end in the time that `launch` was given
 
 ``log()`` and callbacks raise none of these (``LOGCLIENT_STRICT=1`` makes bad arguments raise).
 """
@@ -44,3 +46,14 @@ class Corrupt(LogclientError):
         self.offset = offset
         self.expected = expected
         self.found = found
+
+
+class RankFailed(LogclientError):
+    """A rank of `launch` was killed, left early, or raised what cannot be sent to the process that launched it."""
+
+    rank = -1
+    exit_code: int | None = None  # -9: killed by signal 9; None: it had not ended by itself
+
+
+class RankTimeout(RankFailed, TimeoutError):
+    """Ranks had not ended after `timeout_s`, and were stopped."""

@@ -26,7 +26,7 @@ from itertools import count
 
 from . import foreign, lanes, launchers, meeting, spawn
 from .config import environment
-from .descriptors import AboveStandard
+from .descriptors import AboveStandard, Mapped
 from .documents import DocumentWriter
 from .owner import ForkMark, LiveLock
 from .ring import Forked
@@ -173,8 +173,10 @@ class Member:
         """Nobody touches them from now on, or the interpreter is about to end: see `descriptors.Mapped`."""
         if self._lanes is not None:
             self._lanes.map.let_go()
-        if self._status is not None:
-            self._status.obj.let_go()  # type: ignore[attr-defined]
+        if self._status is not None and isinstance(
+            self._status.obj, Mapped
+        ):  # else a copy: the run is finished
+            self._status.obj.let_go()
 
     # ---- documents --------------------------------------------------------------------------------------
 

@@ -6,7 +6,18 @@ from pathlib import Path
 from typing import Any, assert_type
 
 import logclient
-from logclient import BadArgument, Corrupt, FolderError, LogclientError, NoRun, NullRun, Run, Unsupported
+from logclient import (
+    BadArgument,
+    Corrupt,
+    FolderError,
+    LogclientError,
+    NoRun,
+    NullRun,
+    RankFailed,
+    RankTimeout,
+    Run,
+    Unsupported,
+)
 
 run = logclient.init(
     project="digits",
@@ -47,7 +58,14 @@ for key in run.config:
 with logclient.init("p") as other:
     other.log(1, {})
 
-errors: tuple[type[LogclientError], ...] = (BadArgument, Corrupt, FolderError, NoRun, Unsupported)
+
+def train(rate: float) -> str:
+    return str(rate)
+
+
+assert_type(logclient.launch(train, (0.1,), nprocs=2, start_method="fork", timeout_s=60), list[str])
+errors: tuple[type[LogclientError], ...] = (BadArgument, Corrupt, FolderError, NoRun, RankFailed, Unsupported)
+time_out: type[TimeoutError] = RankTimeout
 value_error: type[ValueError] = BadArgument
 os_error: type[OSError] = FolderError
 version: str = logclient.__version__
