@@ -40,6 +40,9 @@ def mount(run_dir: Path, needs_root: None, monkeypatch: pytest.MonkeyPatch) -> I
         pytest.skip(reason)
     with fuse.Fuse() as mount:
         monkeypatch.setenv("LOGCLIENT_DIR", str(mount.path / "runs"))
+        monkeypatch.setenv(
+            "LOGCLIENT_START_TIMEOUT_S", "20"
+        )  # a loaded machine is no fault to be tested here
         yield mount
 
 
@@ -66,7 +69,7 @@ def begun(tmp_path: Path, **plan: object) -> Trainer:
 
 @pytest.mark.timeout(180)
 def test_more_than_memory_holds_is_kept_on_a_local_disk_while_the_network_hangs(mount, spool, tmp_path, pace):
-    """Five times what memory may hold, workers killed and stopped meanwhile: nothing lost, nothing left behind."""
+    """Twice what memory may hold, workers killed and stopped meanwhile: nothing lost, nothing left behind."""
     records = pace.count(1_000_000, least=40_000)
     trainer = begun(tmp_path, records=records, finish_timeout_s=1.0)
     mount.hang(*STUCK)
@@ -81,8 +84,11 @@ def test_more_than_memory_holds_is_kept_on_a_local_disk_while_the_network_hangs(
     status = trainer.end()
     assert status["forgotten"] == status["refused"] == 0
     assert status["durable"] < records
-    assert trainer.word(layout.AGENT_SPILL_BYTES) <= int(SMALL["LOGCLIENT_SPILL_BYTES"])
-    assert sum(path.stat().st_size for path in spooled(spool)) > int(SMALL["LOGCLIENT_SPILL_BYTES"])
+    memory = int(SMALL["LOGCLIENT_SPILL_BYTES"])
+    wait_until(
+        lambda: sum(path.stat().st_size for path in spooled(spool)) > memory, 60, "the rest goes there"
+    )
+    assert trainer.word(layout.AGENT_SPILL_BYTES) <= memory
     mount.release()
     other.end()
     nothing_left(GONE_S)
