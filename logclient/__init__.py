@@ -112,9 +112,9 @@ def flush(timeout_s: float | None = None) -> bool:
     return _current().flush(timeout_s)
 
 
-def finish(timeout_s: float | None = None) -> bool:
+def finish(timeout_s: float | None = None, *, state: str = "finished") -> bool:
     """End the current run; see `Run.finish`."""
-    return _current().finish(timeout_s)
+    return _current().finish(timeout_s, state=state)
 
 
 def status() -> dict[str, Any]:

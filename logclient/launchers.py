@@ -183,6 +183,17 @@ def _slurm_step(env: Mapping[str, str]) -> tuple[str, ...]:
     return (env.get("SLURM_CLUSTER_NAME", ""), job, env.get("SLURM_STEP_ID", "batch"))
 
 
+def job(env: Mapping[str, str]) -> dict[str, object] | None:
+    """The scheduler's job that this process is part of, for the start document: the agent may ask what became of it."""
+    id = _number(env, "SLURM_JOB_ID")
+    if id is None:
+        return None
+    array, task = _number(env, "SLURM_ARRAY_JOB_ID"), _number(env, "SLURM_ARRAY_TASK_ID")
+    name = str(id) if array is None or task is None else f"{array}_{task}"
+    step = env.get("SLURM_STEP_ID", "batch")
+    return {"scheduler": "slurm", "id": id, "name": name, "step": step, "restarts": _requeues(env)}
+
+
 def _requeues(env: Mapping[str, str]) -> int:
     return _number(env, "SLURM_RESTART_COUNT") or 0
 

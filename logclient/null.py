@@ -57,7 +57,7 @@ class NullRun:
     def flush(self, timeout_s: float | None = None) -> bool:
         return True
 
-    def finish(self, timeout_s: float | None = None) -> bool:
+    def finish(self, timeout_s: float | None = None, *, state: str = "finished") -> bool:
         return True
 
     def status(self) -> dict[str, Any]:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _INT64 = 1 << 63
 _NAP_S = 0.005
 _ALERT_LEVELS = ("info", "warn", "error")
+_END_STATES = ("finished", "failed", "preempted")
 _MOST_ALERTS = 50
 
 
@@ -329,12 +330,18 @@ class Run(Member):
             return bool(time.time_ns() - self._place.created_ns > 2 * self._settings.stall_s * 1e9)
         return state in ("gone", "gave up")
 
-    def finish(self, timeout_s: float | None = None) -> bool:
+    def finish(self, timeout_s: float | None = None, *, state: str = "finished") -> bool:
         """End the run (in its owner), wait until it is on disk, at most `timeout_s`; True if it is.
 
-        In any other process of the run: give up this process's lanes. Afterwards `log` counts and drops.
+        `state` is finished, failed or preempted: a handler of SIGTERM knows what we cannot. In any other process of
+        the run: give up this process's lanes. Afterwards `log` counts and drops.
         """
-        return self._end({"state": "finished", "by": "finish"}, timeout_s)
+        if state not in _END_STATES:
+            known = ", ".join(_END_STATES)
+            self._notices.once("finish", f"finish(state={_short(state)}) is none of {known}; took finished")
+            self._write_notices()
+            state = "finished"
+        return self._end({"state": state, "by": "finish"}, timeout_s)
 
     def __enter__(self) -> Run:
         return self

@@ -92,6 +92,7 @@ def start(
         "host": os.uname().nodename,
         "python": sys.version.split()[0],
         "launch": None if launch is None else launch.facts(),
+        "job": launchers.job(settings.environment()),
     }
     run._introduce(
         start_facts | {"program": _program(), "parent_run": _inherited_id()},

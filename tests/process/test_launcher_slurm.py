@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -26,6 +29,7 @@ pytestmark = [
     pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or ""),
 ]
 
+TRACKERS = sorted({"linuxproc", slurms.tracker()})
 STEPS = list(range(100))
 HUNDRED = {0: STEPS, 1: STEPS}
 
@@ -45,12 +49,39 @@ while not os.path.exists("end") and time.monotonic() < deadline:
 run.finish()
 """
 
+# is named after its partition, and does with SIGTERM what it is told to
+PREEMPTED = """
+import os, signal, sys, time
+import logclient
+run = logclient.init(project="slurm", name=os.environ["SLURM_JOB_PARTITION"], quiet=True)
+step = 0
+def leave(number, frame):
+    run.log(1_000_000, {"left": float(step)})
+    time.sleep(0.5)
+    sys.exit(143)
+signal.signal(signal.SIGTERM, {"default": signal.SIG_DFL, "ignore": signal.SIG_IGN, "leave": leave}[sys.argv[1]])
+deadline = time.monotonic() + 90
+while time.monotonic() < deadline:
+    run.log(step, {"loss": 1.0})
+    step += 1
+    if step == 10:
+        assert run.flush(30)
+        open(f"flushed-{os.environ['SLURM_JOB_PARTITION']}-{os.environ['SLURM_PROCID']}", "w").close()
+    time.sleep(0.01)
+"""
+
 
 @pytest.fixture(scope="module")
-def slurm(request: pytest.FixtureRequest) -> Iterator[Slurm]:
-    """One for all tests of this module, with the process tracking that runs here."""
-    with Slurm() as slurm:
-        yield slurm
+def clusters() -> Iterator[dict[str, Slurm]]:
+    """By how they track processes. Made before any test's settings are in the environment, and kept for the module."""
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(Slurm(name)) for name in TRACKERS}
+
+
+@pytest.fixture
+def slurm(clusters: dict[str, Slurm]) -> Slurm:
+    """One with the process tracking that runs here: `cgroup`, as on most clusters, wherever that can be had."""
+    return clusters[slurms.tracker()]
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +109,7 @@ def settle(slurm: Slurm) -> None:
     """Until nothing of a run is left; where SLURM killed its agent, by the command that the page names."""
     if slurm.tracked_by == "cgroup":
         wait_until(lambda: not scripts.agents(), 20, f"agents end with their steps: {scripts.agents()}")
-        scripts.run_words(Path("/"), [sys.executable, "-m", "logclient_backend", "recover"])
+        scripts.run_words(Path("/"), [sys.executable, "-m", "logclient_backend", "recover"], env=slurm.env)
     scripts.wait_gone()
 
 
@@ -138,9 +169,12 @@ def test_array_job_has_a_run_per_task(slurm: Slurm, tmp_path: Path, run_dir: Pat
     assert len({run.id for run in found}) == 2
 
 
-def flushed(where: Path, attempt: int) -> None:
-    for rank in (0, 1):
-        wait_until((where / f"flushed-{rank}-{attempt}").exists, 60, f"attempt {attempt} logs: {said(where)}")
+def wait_for_files(slurm: Slurm, where: Path, *names: str) -> None:
+    try:
+        wait_until(lambda: all((where / name).exists() for name in names), 60, f"{names} are there")
+    except AssertionError as error:
+        error.add_note(f"{said(where)}\n{slurm.call('scontrol', 'show', 'job', '-o')}")
+        raise
 
 
 def test_requeued_job_is_another_attempt(slurm: Slurm, tmp_path: Path, run_dir: Path) -> None:
@@ -149,10 +183,10 @@ def test_requeued_job_is_another_attempt(slurm: Slurm, tmp_path: Path, run_dir: 
     recipe("sbatch").write(tmp_path)
     (command,) = recipe("sbatch").commands
     job = submit(slurm, tmp_path, *command.split()[1:])
-    flushed(tmp_path, 0)
+    wait_for_files(slurm, tmp_path, "flushed-0-0", "flushed-1-0")
     slurm.call("scontrol", "requeue", str(job))
     slurm.start_now(job)
-    flushed(tmp_path, 1)
+    wait_for_files(slurm, tmp_path, "flushed-0-1", "flushed-1-1")
     assert scripts.the_run(run_dir).state.name == "running"
     (tmp_path / "end").touch()
     facts = slurm.wait(job)
@@ -162,3 +196,62 @@ def test_requeued_job_is_another_attempt(slurm: Slurm, tmp_path: Path, run_dir: 
     assert steps_of_ranks(found) == {0: list(range(20)), 1: list(range(20))}
     assert len(found.attempts) == 2
     assert found.state.name == "finished"
+    assert {found.states[id].name for id in found.attempts[0].processes} == {"preempted"}
+
+
+@pytest.mark.parametrize("tracked_by", TRACKERS)
+def test_preempted_job_says_so(
+    clusters: dict[str, Slurm], tracked_by: str, tmp_path: Path, run_dir: Path
+) -> None:
+    """Jobs that another one displaces are preempted, however they take SIGTERM; one that a user cancels is not."""
+    slurm = clusters[tracked_by]
+    scripts.write(tmp_path, PREEMPTED)
+    ways = {
+        "low": ("srun --overcommit -n2 python train.py default", ["--array=7"], {signal.SIGTERM}),
+        "grace": ("exec python train.py leave", [], {None}),
+        "cancel": ("exec python train.py ignore", [], {signal.SIGKILL}),
+        "high": ("exec python train.py default", [], {signal.SIGTERM}),
+    }
+    jobs = {}
+    for partition, (command, options, _) in ways.items():
+        batch = scripts.write(tmp_path, f"#!/bin/bash\n{command}\n", f"{partition}.sbatch")
+        jobs[partition] = submit(slurm, tmp_path, "-p", partition, "-n2", *options, str(batch))
+    wait_for_files(slurm, tmp_path, *[f"flushed-{partition}-0" for partition in ways])
+    slurm.call("scancel", str(jobs["high"]))
+    slurm.wait(jobs["high"])
+    other = slurm.submit("-p", "high", "--exclusive", "-o", "other", "--wrap", "true", cwd=tmp_path)
+    slurm.wait(other)
+    slurm.call("scancel", "--user=root", "--state=PENDING")
+    settle(slurm)
+    found = {run.name: run for run in runs(run_dir)}
+    for partition in ("low", "grace", "cancel"):
+        run = found[partition]
+        assert run.state.name == "preempted", (partition, run.states, said(tmp_path))
+        assert len(run.processes) == (2 if partition == "low" else 1)
+        assert all(state.name == "preempted" for state in run.states.values()), run.states
+        if tracked_by == "linuxproc":  # there the agent outlives the step, and sees how it ended
+            assert {state.signal for state in run.states.values()} == ways[partition][2]
+        assert all(steps[:10] == list(range(10)) for steps in steps_of_ranks(run).values())
+    assert found["high"].state.name in ("terminated", "lost")
+    assert "left" in scripts.points(found["grace"])
+
+
+def test_agent_that_gets_no_answer_tells_what_it_saw(
+    clusters: dict[str, Slurm], tmp_path: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`scontrol` hangs: nothing else waits for it, and after some seconds the run is what was seen, and why is said."""
+    slurm = clusters["linuxproc"]
+    hangs = scripts.write(tmp_path / "bin", "#!/bin/sh\necho $$ > $0.pid\nexec sleep 60\n", "scontrol")
+    hangs.chmod(0o755)
+    monkeypatch.setenv("PATH", str(hangs.parent), prepend=":")
+    scripts.write(tmp_path, PREEMPTED)
+    job = submit(slurm, tmp_path, "--wrap", "exec python train.py default")
+    wait_for_files(slurm, tmp_path, "flushed-low-0")
+    slurm.call("scancel", str(job))
+    scripts.wait_gone()
+    found = scripts.the_run(run_dir)
+    assert (found.state.name, found.state.signal) == ("terminated", signal.SIGTERM)
+    log = (Path(found.nodes[0].path) / "agent.log").read_text()
+    assert f"SLURM was not asked whether job {job} was preempted: scontrol did not answer within 5 s" in log
+    child = int((tmp_path / "bin" / "scontrol.pid").read_text())
+    wait_until(lambda: not os.path.exists(f"/proc/{child}"), 20, "nobody waits for scontrol any more")

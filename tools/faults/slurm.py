@@ -74,12 +74,12 @@ class Slurm(Fault):
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
         return {**inherited, "SLURM_CONF": str(self.path / "slurm.conf"), "PATH": _path()}
 
-    def call(self, *words: str, cwd: Path | None = None, timeout_s: float = 60.0, **env: str) -> str:
+    def call(self, *words: str, cwd: Path | None = None, timeout_s: float = 60.0) -> str:
         """Run one of its commands; what it says. Raises where it fails."""
         done = subprocess.run(
             words,
             cwd=cwd,
-            env={**self.env, **env},
+            env=self.env,
             timeout=timeout_s,
             text=True,
             stdin=subprocess.DEVNULL,
@@ -91,9 +91,9 @@ class Slurm(Fault):
             raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}: {done.stdout}")
         return done.stdout
 
-    def submit(self, *words: str, cwd: Path, **env: str) -> int:
+    def submit(self, *words: str, cwd: Path) -> int:
         """`sbatch` these words; the job's id."""
-        return int(self.call("sbatch", "--parsable", *words, cwd=cwd, **env).partition(";")[0])
+        return int(self.call("sbatch", "--parsable", *words, cwd=cwd).partition(";")[0])
 
     def job(self, job: int | str) -> dict[str, str]:
         """What `scontrol` knows of a job, by the names it uses; empty for one that it has forgotten."""

@@ -12,6 +12,7 @@
 `worker.py`               one look at the lanes after the other; decides what is due
 `roster.py`               who logs, who is gone, and what becomes of their files
 `attach.py` `exits.py`    one producer: lane file, documents; why its process ended
+`scheduler.py`            did a scheduler take its job away?
 `drain.py`                lane -> columns, gaps, damage
 `stage.py` `memory.py`    columns -> segments on tmpfs, under a budget; their memory, used again
 `destination.py`          where the run goes

@@ -95,6 +95,7 @@ class Producer:
         self.documents_wanted = 0  # somebody waits until so many writes are on disk
         self.is_gone = False  # seen to have ended
         self._ending_since = 0.0  # monotonic; when that was first seen
+        self.cut_short_at = 0.0  # monotonic; when its end was seen, if a scheduler may have to do with that
         self.documents_sent = (0, 0)  # version of the node's documents that holds them, and up to which write
         self._versions = dict.fromkeys(layout.DOCUMENT_KINDS, 0)
         self._shapes: dict[int, Shape] = {}

@@ -20,10 +20,11 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from logclient import layout, reap
 from logclient import meeting as meetings
-from logclient import reap
 
 from . import exits
+from .status import StatusPage
 from .terminal import DESCRIPTOR, Terminal
 
 FOLDER_WAIT_S = 1.5
@@ -56,11 +57,22 @@ def main(arguments: list[str]) -> int:
         found = _ask_about_folder(meeting, options)
         if found.get("state") in ("exists", "missing", "refused") or (options.strict and not found):
             return 0  # `init` raises
+    _announce(meeting)
     if os.fork() == 0:
         _become_supervisor(meeting, DESCRIPTOR if options.tell else -1)
     if options.tell:
         Terminal(meeting, DESCRIPTOR).say(meeting.where_it_goes(found))
     return 0
+
+
+def _announce(meeting: meetings.Meeting) -> None:
+    """The page may hold the last beat of a dead agent: whoever waits for one must not take it for ours."""
+    try:
+        page = StatusPage(meeting.file("agent.status"))
+    except OSError:
+        return
+    page.words[layout.AGENT_GAVE_UP] = 0
+    page.beat(layout.AGENT_SUPERVISOR_BEAT)
 
 
 def _take_name() -> None:

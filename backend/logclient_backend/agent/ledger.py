@@ -7,7 +7,8 @@ Runs in the worker's main thread; the copier saves what `content` returns. Reade
     {"version": 1, "run": {...}, "node": id, "host": name, "heard_ns": n, "closed": bool,
      "set_aside": [{"file", "reason"}],
      "processes": {hex: {"pid", "rank", "created_ns", "documents": {kind: {"time", "data"}},
-                         "refused", "left_out", "end": null | {"time", "alive", "exit_code" | "signal" | neither}}},
+                         "refused", "left_out", "end": null | {"time", "alive", "exit_code" | "signal" | neither},
+                         "job": null | {"time", "state": "preempted" | "requeued"}}},
      "streams": {hex: {"process", "lane", "accepted", "stored", "damaged"}}}
 
 forgotten = accepted - stored - damaged, once the process has ended and everything is durable.
@@ -34,6 +35,7 @@ from logclient.meeting import Meeting
 from .attach import Producer
 from .exits import Cause
 
+_TO_JSON = json.JSONEncoder(separators=(",", ":")).encode
 _HEARTBEAT_S = 10.0
 _LEAST_S = 0.5  # between two contents
 _COUNTS_S = 2.0  # the same where only counts grew
@@ -43,17 +45,23 @@ _SHARE, _SHARE_AT_ONCE = 20, 2  # writing it takes at most 1/20 of the time, 1/2
 class Entry:
     """One process and its streams, as text; and what is asked about them."""
 
-    __slots__ = ("end", "is_run", "seen", "streams", "text", "version")
+    __slots__ = ("end", "is_run", "job", "seen", "streams", "text", "version")
 
     def __init__(
-        self, version: int, value: dict[str, Any], streams: dict[str, Any], seen: tuple[Any, ...] = ()
+        self,
+        version: int,
+        key: str,
+        value: dict[str, Any],
+        streams: dict[str, Any],
+        seen: tuple[Any, ...] = (),
     ) -> None:
         self.version = version  # of the first content that holds it like this
         self.seen = seen
         self.end: dict[str, Any] | None = value.get("end")
+        self.job: dict[str, Any] | None = value.get("job")
         self.is_run = bool(streams) or not _is_abandoned(value)
-        self.text = _dumps(value)
-        self.streams = ",".join([f"{_dumps(key)}:{_dumps(counts)}" for key, counts in streams.items()])
+        self.text = _members({key: value})
+        self.streams = _members(streams)
 
 
 class Ledger:
@@ -102,7 +110,7 @@ class Ledger:
                 streams.setdefault(str(counts["process"]), {})[key] = counts
             for key, value in dict(whole.get("processes", {})).items():
                 if key not in self._entries and isinstance(value, dict):
-                    self._entries[key] = Entry(self.version + 1, value, streams.get(key, {}))
+                    self._entries[key] = Entry(self.version + 1, key, value, streams.get(key, {}))
                     self._want(_LEAST_S)
             for item in whole.get("set_aside", []):
                 self.set_aside(str(item["file"]), str(item["reason"]))
@@ -136,8 +144,18 @@ class Ledger:
             self._store(producer, entry.seen, end)
             self._want(_LEAST_S)
 
+    def tell_job(self, producer: Producer, state: str) -> None:
+        """What a scheduler says has become of the process's job."""
+        self.note(producer)
+        entry = self._entries[producer.process.hex()]
+        if entry.job is None or entry.job.get("state") != state:
+            entry.job = {"time": time.time_ns(), "state": state}
+            self._store(producer, entry.seen, entry.end)
+            self._want(0.0)
+
     def _store(self, producer: Producer, seen: tuple[Any, ...], end: dict[str, Any] | None) -> None:
         key = producer.process.hex()
+        before = self._entries.get(key)
         value = {
             "pid": producer.pid,
             "rank": producer.rank,
@@ -146,6 +164,7 @@ class Ledger:
             "refused": producer.words[layout.REFUSED],
             "left_out": producer.words[layout.LEFT_OUT],
             "end": end,
+            "job": before.job if before else None,
         }
         streams = {
             lane.stream.hex(): {
@@ -158,12 +177,12 @@ class Ledger:
             for lane in producer.lanes
             if lane.durable
         }
-        self._entries[key] = Entry(self.version + 1, value, streams, seen)
+        self._entries[key] = Entry(self.version + 1, key, value, streams, seen)
 
     def let_go(self, producer: Producer) -> None:
         """Nothing more will be noted of it: its text stays."""
         entry = self._entries[producer.process.hex()]
-        entry.seen, entry.end = (), None
+        entry.seen, entry.end, entry.job = (), None, None
 
     def version_of(self, producer: Producer) -> int:
         """The first version of the content with what is known of it now."""
@@ -212,10 +231,10 @@ class Ledger:
         self.version += 1
         aside = [{"file": file, "reason": reason} for file, reason in self._set_aside.items()]
         head = {**self._fixed, "heard_ns": time.time_ns(), "closed": self.closed, "set_aside": aside}
-        processes = ",".join([f"{_dumps(key)}:{entry.text}" for key, entry in self._entries.items()])
-        streams = ",".join([entry.streams for entry in self._entries.values() if entry.streams])
-        text = f'{_dumps(head)[:-1]},"processes":{{{processes}}},"streams":{{{streams}}}}}'
-        data = text.encode("utf-8", "backslashreplace")
+        entries = self._entries.values()
+        processes = b",".join([entry.text for entry in entries])
+        streams = b",".join([entry.streams for entry in entries if entry.streams])
+        data = b'{%b,"processes":{%b},"streams":{%b}}' % (_members(head), processes, streams)
         self._keep(data)
         self._made_at = time.monotonic()
         self._cost_s = self._made_at - started
@@ -234,8 +253,9 @@ class Ledger:
                 pass
 
 
-def _dumps(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))
+def _members(value: dict[str, Any]) -> bytes:
+    """As JSON, without the braces."""
+    return _TO_JSON(value)[1:-1].encode("utf-8", "backslashreplace")
 
 
 def _is_abandoned(process: dict[str, Any]) -> bool:

@@ -17,9 +17,11 @@ import time
 from collections.abc import Callable, Iterator
 
 from .attach import BadLaneFile, Producer, remove_files
+from .exits import Cause
 from .handover import Handover
 from .ledger import Ledger
 from .place import Kept, Place, is_lane_file
+from .scheduler import Scheduler, is_cut_short, job_of
 
 _ASIDE = ".aside"
 _ALIVE_EVERY_S = 0.25
@@ -36,6 +38,7 @@ class Roster:
         self._ledger = ledger
         self._say = say
         self._asked_alive_at = 0.0
+        self._scheduler = Scheduler(say)
 
     def find(self) -> Iterator[Producer]:
         """Who is new."""
@@ -97,11 +100,25 @@ class Roster:
         alive = producer.has_finished and producer.kept.is_alive()
         cause = producer.watch.cause() if producer.watch is not None and not alive else None
         self._ledger.end(producer, cause, alive=alive)
+        is_explained = self._is_explained(producer, cause, alive=alive)
         if self._ledger.version_of(producer) > saved_version or producer.pending:
             return
         if any(lane.durable < lane.staged_seq or lane.lost for lane in producer.lanes):
             return
-        if not producer.may_still_tell(alive=alive, is_unknown=cause is None, linger_s=linger_s):
+        if is_explained and not producer.may_still_tell(
+            alive=alive, is_unknown=cause is None, linger_s=linger_s
+        ):
             del self.producers[producer.name]
             self._ledger.let_go(producer)
             producer.sweep()
+
+    def _is_explained(self, producer: Producer, cause: Cause | None, *, alive: bool) -> bool:
+        """Is it known whether a scheduler had to do with this end?"""
+        job = job_of(producer.documents)
+        if job is None or not is_cut_short(producer.documents, cause, alive=alive):
+            return True
+        producer.cut_short_at = producer.cut_short_at or time.monotonic()
+        verdict = self._scheduler.verdict(job, producer.cut_short_at)
+        if verdict:
+            self._ledger.tell_job(producer, verdict)
+        return verdict is not None

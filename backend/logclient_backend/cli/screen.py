@@ -33,6 +33,7 @@ STATES = {
     "failed": ("✗", "red"),
     "killed": ("✗", "red"),
     "terminated": ("■", "yellow"),
+    "preempted": ("■", "blue"),
     "lost": ("?", "magenta"),
 }
 

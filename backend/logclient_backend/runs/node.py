@@ -59,6 +59,7 @@ class Process:
     refused: int
     left_out: int
     end: End | None
+    job: str = ""  # what a scheduler said became of its job: preempted or requeued
 
     def data(self, kind: str) -> dict[str, Any]:
         """The newest document of that kind; empty where there is none."""
@@ -167,6 +168,7 @@ def _process(key: str, node: Node, value: dict[str, Any]) -> Process:
         whole(value.get("refused")),
         whole(value.get("left_out")),
         _end(value.get("end")),
+        text(table(value.get("job")).get("state")),
     )
 
 

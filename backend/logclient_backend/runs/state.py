@@ -1,4 +1,4 @@
-"""How a run is: running, finished, failed, killed, terminated or lost, and why we think so.
+"""How a run is: running, finished, failed, preempted, killed, terminated or lost, and why we think so.
 
 Pure functions of documents, of what the agent saw, and of what lives on this host.
 
@@ -6,6 +6,7 @@ Pure functions of documents, of what the agent saw, and of what lives on this ho
 running       its process has the run open (told by its lock on this host, by the agent's heartbeat elsewhere)
 finished      it said so, or ended with exit code 0
 failed        an exception, or another exit code
+preempted     it was cut short from outside, and its scheduler says that it took the job away; or it said so
 killed        SIGKILL
 terminated    another signal, Ctrl-C among them
 lost          nothing is heard and no cause is known
@@ -27,7 +28,17 @@ from .node import Process, table, text, whole
 SILENT_S = 45.0  # the agent's heartbeat is 10 s; network file systems show it up to 30 s later
 
 # of several owners of one attempt, the state that is told
-_WORST_FIRST = ("running", "failed", "killed", "terminated", "lost", "finished")
+_WORST_FIRST = ("running", "preempted", "failed", "killed", "terminated", "lost", "finished")
+
+# what somebody else sends; a crash is none of a scheduler's doing
+_FROM_OUTSIDE = frozenset(
+    {
+        *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGKILL, signal.SIGTERM),
+        *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT, signal.SIGXCPU),
+    }
+)
+_BY_SIGNAL = 128  # exit codes above tell of a signal, as in a shell
+_JOB_WORDS = {"preempted": "preempted its job", "requeued": "queued its job again"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +59,31 @@ class State:
 
 def of_process(process: Process, *, is_open: bool | None, heard_ns: int, now_ns: int) -> State:
     """`is_open`: has the process the run open; None where this host cannot know. `heard_ns`: its agent's heartbeat."""
+    found = _as_seen(process, is_open=is_open, heard_ns=heard_ns, now_ns=now_ns)
+    return taken_away(process, found, process.job) if process.job else found
+
+
+def taken_away(process: Process, state: State, how: str) -> State:
+    """The same end, where the scheduler says that it preempted or requeued (`how`) the job: if that may be why.
+
+    A program that reached its exit hook is not finished for that: not where nobody saw its exit code.
+    """
+    number = state.signal
+    if number is None and state.name == "failed" and (state.exit_code or 0) > _BY_SIGNAL:
+        number = (state.exit_code or 0) - _BY_SIGNAL
+    is_unknown = state.name == "lost"
+    if state.name == "finished" and process.data("state").get("by") == "exit":
+        is_unknown = process.end is None or process.end.exit_code is None
+    if how not in _JOB_WORDS or not (number in _FROM_OUTSIDE or is_unknown):
+        return state
+    by = f" ({signal_name(number)})" if number is not None else ""
+    cause = f"the scheduler {_JOB_WORDS[how]}{by}"
+    return State("preempted", cause, state.since_ns, exit_code=state.exit_code, signal=state.signal)
+
+
+def _as_seen(process: Process, *, is_open: bool | None, heard_ns: int, now_ns: int) -> State:
     said = process.data("state")
-    if said.get("state") in ("finished", "failed", "terminated"):
+    if said.get("state") in ("finished", "failed", "preempted", "terminated"):
         return _said(process, said)
     if is_open:
         return State("running", since_ns=process.created_ns)
@@ -82,6 +116,8 @@ def _said(process: Process, said: dict[str, Any]) -> State:
     if type(code) is not int:
         code = end.exit_code if end is not None and name != "finished" else None
     number = said.get("signal") if type(said.get("signal")) is int else None
+    if name == "preempted" or (name == "failed" and said.get("by") == "finish"):
+        return State(name, "as it said itself", when, exit_code=code)
     if name == "failed":
         kind, message = text(exception.get("type")), text(exception.get("text"))
         if kind == "SystemExit":

@@ -142,6 +142,7 @@ def view(found: Found, now_ns: int | None = None) -> RunView:
         )
     _merge(run)
     run.attempts = _attempts(run, heard, now_ns)
+    _note_requeues(run)
     newest = run.attempts[-1].processes if run.attempts else []
     owners = [run.processes[id] for id in newest if run.processes[id].is_owner]
     run.state = states.of_run(
@@ -261,6 +262,19 @@ def _launch(process: Process) -> tuple[str, int]:
     """Which launch of a launcher it was part of (empty: not sure), and how often that had started its ranks again."""
     launch = table(process.data("start").get("launch"))
     return text(launch.get("id")), whole(launch.get("attempt"))
+
+
+def _note_requeues(run: RunView) -> None:
+    """An attempt that nobody saw the scheduler end was requeued all the same, if its job came again in a later one."""
+    latest: dict[str, int] = {}
+    for attempt in reversed(run.attempts):
+        jobs = {id: table(run.processes[id].data("start").get("job")) for id in attempt.processes}
+        for id, job in jobs.items():
+            if whole(job.get("restarts")) < latest.get(text(job.get("name")), 0):
+                run.states[id] = states.taken_away(run.processes[id], run.states[id], "requeued")
+        for job in filter(None, jobs.values()):
+            name = text(job.get("name"))
+            latest[name] = max(latest.get(name, 0), whole(job.get("restarts")))
 
 
 def _attempts(run: RunView, heard: dict[str, int], now_ns: int) -> list[Attempt]:

@@ -13,11 +13,11 @@ NOW = 1_000_000 * 10**9
 SECOND = 10**9
 
 
-def process(said: dict[str, Any] | None, end: End | None) -> Process:
+def process(said: dict[str, Any] | None, end: End | None, job: str = "") -> Process:
     documents = {"start": Document(1, {"role": "owner"})}
     if said is not None:
         documents["state"] = Document(NOW - 50 * SECOND, said)
-    return Process("p", "n", "h", 1, None, NOW - 100 * SECOND, documents, 0, 0, end)
+    return Process("p", "n", "h", 1, None, NOW - 100 * SECOND, documents, 0, 0, end, job)
 
 
 def ended(**how: Any) -> End:
@@ -34,6 +34,8 @@ RAISED = {
 }
 SYS_EXIT = {"state": "failed", "by": "with", "exit_code": 3, "exception": {"type": "SystemExit", "text": "3"}}
 CTRL_C = {"state": "terminated", "signal": 2, "by": "exit"}
+LEFT = {"state": "preempted", "by": "finish"}
+GAVE_UP = {"state": "failed", "by": "finish"}
 
 # (said, end) -> state and cause, when its lock is held here, is free here, is elsewhere and heard, elsewhere and silent
 SAME = "as told"
@@ -81,6 +83,9 @@ TABLE: list[tuple[dict[str, Any] | None, End | None, list[tuple[str, str]]]] = [
     (SYS_EXIT, ended(exit_code=3), [("failed", "exit code 3")] * 4),
     (CTRL_C, None, [("terminated", "SIGINT")] * 4),
     (CTRL_C, ended(exit_code=130), [("terminated", "SIGINT")] * 4),
+    # a handler may say more than finished
+    (LEFT, ended(exit_code=7), [("preempted", "as it said itself")] * 4),
+    (GAVE_UP, ended(exit_code=1), [("failed", "as it said itself")] * 4),
     # what makes no sense counts as not said
     ({"state": "flying"}, ended(signal=9), [("running", ""), *[("killed", "SIGKILL")] * 3]),
     ({"state": "failed", "exception": "text"}, None, [("failed", "an exception")] * 4),
@@ -91,11 +96,43 @@ TABLE: list[tuple[dict[str, Any] | None, End | None, list[tuple[str, str]]]] = [
 def test_every_combination(
     said: dict[str, Any] | None, end: End | None, expected: list[tuple[str, str]]
 ) -> None:
-    """A run is running, finished, failed, killed, terminated or lost, with its cause."""
+    """A run is running, finished, failed, preempted, killed, terminated or lost, with its cause."""
     it = process(said, end)
     places = [(True, NOW), (False, NOW), (None, NOW - 5 * SECOND), (None, NOW - 500 * SECOND)]
     found = [of_process(it, is_open=is_open, heard_ns=heard, now_ns=NOW) for is_open, heard in places]
     assert [(state.name, state.cause) for state in found] == expected
+
+
+# (said, end) -> state where the scheduler says that it preempted the job, and where it says that it requeued it
+TAKEN_AWAY: list[tuple[dict[str, Any] | None, End | None, str, str]] = [
+    (None, None, "preempted", "preempted"),
+    (None, ended(), "preempted", "preempted"),
+    (None, ended(signal=15), "preempted", "preempted"),
+    (None, ended(signal=9), "preempted", "preempted"),
+    (CTRL_C, ended(exit_code=130), "preempted", "preempted"),
+    (EXIT, ended(exit_code=143), "preempted", "preempted"),
+    # a crash, an exception and an end in good order are none of the scheduler's doing
+    (None, ended(signal=11), "terminated", "terminated"),
+    (None, ended(exit_code=3), "failed", "failed"),
+    (RAISED, ended(exit_code=1), "failed", "failed"),
+    (EXIT, ended(exit_code=0), "finished", "finished"),
+    (FINISH, ended(exit_code=143), "finished", "finished"),
+    # but nobody saw with which code this one ended
+    (EXIT, None, "preempted", "preempted"),
+]
+
+
+@pytest.mark.parametrize(("said", "end", "preempted", "requeued"), TAKEN_AWAY)
+def test_what_a_scheduler_took_away(
+    said: dict[str, Any] | None, end: End | None, preempted: str, requeued: str
+) -> None:
+    """An end that comes from outside is a preemption where the scheduler says so, and only there."""
+    for job, expected in (("preempted", preempted), ("requeued", requeued)):
+        state = of_process(process(said, end, job), is_open=False, heard_ns=NOW, now_ns=NOW)
+        assert state.name == expected, state
+    assert (
+        of_process(process(said, end, "flying"), is_open=False, heard_ns=NOW, now_ns=NOW).name != "preempted"
+    )
 
 
 def test_failure_keeps_exception_and_exit_code() -> None:
@@ -117,6 +154,7 @@ def test_clock_of_another_host_may_be_ahead() -> None:
         (["finished", "running"], "running"),
         (["finished", "failed"], "failed"),
         (["killed", "failed", "lost"], "failed"),
+        (["failed", "preempted", "killed"], "preempted"),
         (["finished", "lost"], "lost"),
         (["finished", "finished"], "finished"),
         ([], "lost"),
