@@ -28,12 +28,13 @@ from .ring import Blocks, RingWriter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from .ring import Mark
 
 _FULL = 4 << 20  # the proportions below are for this size and shrink with it
 _NEVER_FORKED = b"\1"
+_LANES = ".lanes"  # in the names of lane files, those in the making too
 
 
 def is_empty(error: IndexError) -> bool:
@@ -61,15 +62,24 @@ class Lanes:
     )
 
     def __init__(
-        self, folder: str, total_bytes: int, count: int, rank: int | None, mark: Mark = _NEVER_FORKED
+        self,
+        folder: str,
+        total_bytes: int,
+        count: int,
+        rank: int | None,
+        mark: Mark = _NEVER_FORKED,
+        *,
+        is_too_much: Callable[[], bool] = bool,
     ) -> None:
-        """Make the file, not yet visible. Raises OSError where the memory cannot be reserved."""
+        """Make the file, not yet visible. Raises OSError where the memory cannot be reserved, or `is_too_much` then."""
         self.process = os.urandom(16)
         self.path = os.path.join(folder, f"{self.process.hex()}.lanes")
         making = f"{self.path}.new"
         fd = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(fd, 0, total_bytes)
+            if is_too_much():
+                raise OSError(errno.ENOSPC, "others took their lanes at the same moment", making)
             self.map = Mapped(fd, total_bytes, mmap.MAP_SHARED | mmap.MAP_POPULATE)
             self.mem = memoryview(self.map)
             self.words = self.mem.cast("Q")
@@ -211,16 +221,21 @@ def make(
 ) -> Lanes:
     """Lanes within the run's budget on this node: smaller where it is short. Raises OSError."""
     floor = meeting.LANES_FLOOR
-    left = place.budget_bytes - place.taken_bytes()
-    # other processes and the spill of the agent want a share too; the last ones still get the floor
-    wanted = floor if forked else max(floor, min(total_bytes, left // 4)) // mmap.PAGESIZE * mmap.PAGESIZE
-    if left < floor:
+    if place.budget_bytes - place.taken_bytes() < floor:
         raise OSError(
             errno.ENOSPC, f"the run's share of shared memory ({place.budget_bytes:,} bytes) is used up"
         )
+    share = place.budget_bytes // 2  # the other half is for the agent's segments
+    left = share - place.taken_bytes(_LANES)
+    # other processes want a share too; the last ones still get the floor
+    wanted = floor if forked else max(floor, min(total_bytes, left // 2)) // mmap.PAGESIZE * mmap.PAGESIZE
+
+    def is_too_much() -> bool:  # of ranks that start in the same moment each saw that much left
+        return wanted > floor and place.taken_bytes(_LANES) > share
+
     while True:
         try:
-            return Lanes(place.path, wanted, count, rank, mark)
+            return Lanes(place.path, wanted, count, rank, mark, is_too_much=is_too_much)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT) or wanted == floor:
                 raise

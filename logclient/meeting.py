@@ -108,12 +108,14 @@ class Meeting:
         except OSError:
             pass  # an agent was faster, or other runs are there
 
-    def taken_bytes(self) -> int:
-        """Shared memory that this run takes on this node now."""
+    def taken_bytes(self, of: str = "") -> int:
+        """Shared memory that this run takes on this node now; only that of files with `of` in their names."""
         total = 0
         try:
             with os.scandir(self.path) as entries:
                 for entry in entries:
+                    if of not in entry.name:
+                        continue
                     try:
                         total += entry.stat(follow_symlinks=False).st_blocks * 512
                     except OSError:

@@ -29,7 +29,7 @@ from ..wal.writer import OpenSegment
 from .attach import Lane, Producer
 from .drain import Harvest
 from .memory import Memory
-from .place import Place
+from .place import LANES, Place
 from .spooler import SpooledSegment, Spooler
 
 _END_BITS = 40
@@ -216,7 +216,7 @@ class Stage:
                 return staged
             self.close_current()
         spare_bytes = self._memory.spare_bytes
-        if not spare_bytes and self.taken_bytes() + self._segment_bytes > self._spill_bytes:
+        if not spare_bytes and self.taken_bytes() + self._segment_bytes > self._limit_bytes():
             return None
         try:
             segment = OpenSegment.create(
@@ -235,6 +235,12 @@ class Stage:
         self._current = staged
         self._commit(staged)
         return staged
+
+    def _limit_bytes(self) -> int:
+        """The lanes of many processes leave less of the run's share; two segments are had in any case."""
+        meeting = self._place.meeting
+        left = int(meeting.facts.get("budget_bytes", 1 << 40)) - meeting.taken_bytes(LANES)
+        return min(self._spill_bytes, max(2 * self._segment_bytes, left))
 
     def close_current(self) -> None:
         """Nothing more goes into the current segment: it may be sealed."""
