@@ -114,12 +114,13 @@ class DocumentFile:
 
 def pack_slot(version: int, data: bytes) -> bytes:
     """The bytes of one file."""
-    whole = HEAD.pack(MAGIC, FORMAT, 0, version, len(data)) + data
-    return whole[: _CHECK.start] + _check(whole).to_bytes(4, "little") + whole[_CHECK.stop :]
+    head = HEAD.pack(MAGIC, FORMAT, 0, version, len(data))
+    check = _check(head, data).to_bytes(4, "little")
+    return b"".join((head[: _CHECK.start], check, head[_CHECK.stop :], data))  # large ones are copied once
 
 
-def _check(whole: bytes) -> int:
-    return zlib.crc32(whole[_CHECK.stop :], zlib.crc32(whole[: _CHECK.start]))
+def _check(head: bytes, data: bytes) -> int:
+    return zlib.crc32(data, zlib.crc32(head[_CHECK.stop :], zlib.crc32(head[: _CHECK.start])))
 
 
 def read_slot(files: Files, path: str) -> tuple[int, bytes] | None:
@@ -144,7 +145,7 @@ def parse_slot(raw: bytes, path: str) -> tuple[int, bytes]:
     end = HEAD.size + length
     if end > len(raw):
         raise Corrupt(path, HEAD.size, f"{length} bytes", len(raw) - HEAD.size)
-    found = _check(raw[:end])
+    found = _check(raw[: HEAD.size], raw[HEAD.size : end])
     if found != check:
         raise Corrupt(path, _CHECK.start, f"check {check:#010x}", f"{found:#010x}")
     if form > FORMAT:
