@@ -7,7 +7,8 @@ Runs in the worker's main thread; the copier saves what `content` returns. Reade
     {"version": 1, "run": {...}, "node": id, "host": name, "heard_ns": n, "closed": bool,
      "set_aside": [{"file", "reason"}],
      "processes": {hex: {"pid", "rank", "created_ns", "documents": {kind: {"time", "data"}},
-                         "refused", "left_out", "end": null | {"time", "alive", "exit_code" | "signal" | neither}}},
+                         "refused", "left_out", "end": null | {"time", "alive", "exit_code" | "signal" | neither},
+                         "job": null | {"time", "state": "preempted" | "requeued"}}},
      "streams": {hex: {"process", "lane", "accepted", "stored", "damaged"}}}
 
 forgotten = accepted - stored - damaged, once the process has ended and everything is durable.
@@ -44,7 +45,7 @@ _SHARE, _SHARE_AT_ONCE = 20, 2  # writing it takes at most 1/20 of the time, 1/2
 class Entry:
     """One process and its streams, as text; and what is asked about them."""
 
-    __slots__ = ("end", "is_run", "seen", "streams", "text", "version")
+    __slots__ = ("end", "is_run", "job", "seen", "streams", "text", "version")
 
     def __init__(
         self,
@@ -57,6 +58,7 @@ class Entry:
         self.version = version  # of the first content that holds it like this
         self.seen = seen
         self.end: dict[str, Any] | None = value.get("end")
+        self.job: dict[str, Any] | None = value.get("job")
         self.is_run = bool(streams) or not _is_abandoned(value)
         self.text = _members({key: value})
         self.streams = _members(streams)
@@ -142,8 +144,18 @@ class Ledger:
             self._store(producer, entry.seen, end)
             self._want(_LEAST_S)
 
+    def tell_job(self, producer: Producer, state: str) -> None:
+        """What a scheduler says has become of the process's job."""
+        self.note(producer)
+        entry = self._entries[producer.process.hex()]
+        if entry.job is None or entry.job.get("state") != state:
+            entry.job = {"time": time.time_ns(), "state": state}
+            self._store(producer, entry.seen, entry.end)
+            self._want(0.0)
+
     def _store(self, producer: Producer, seen: tuple[Any, ...], end: dict[str, Any] | None) -> None:
         key = producer.process.hex()
+        before = self._entries.get(key)
         value = {
             "pid": producer.pid,
             "rank": producer.rank,
@@ -152,6 +164,7 @@ class Ledger:
             "refused": producer.words[layout.REFUSED],
             "left_out": producer.words[layout.LEFT_OUT],
             "end": end,
+            "job": before.job if before else None,
         }
         streams = {
             lane.stream.hex(): {
@@ -169,7 +182,7 @@ class Ledger:
     def let_go(self, producer: Producer) -> None:
         """Nothing more will be noted of it: its text stays."""
         entry = self._entries[producer.process.hex()]
-        entry.seen, entry.end = (), None
+        entry.seen, entry.end, entry.job = (), None, None
 
     def version_of(self, producer: Producer) -> int:
         """The first version of the content with what is known of it now."""
