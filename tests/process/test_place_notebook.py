@@ -237,3 +237,24 @@ def test_recipe_of_the_page(tmp_path: Path, run_dir: Path) -> None:
     found = ended(run_dir)
     assert [run.state.name for run in found] == ["finished", "finished"]
     assert [scripts.steps(run, "loss") for run in found] == [list(range(100))] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_script_that_imports_a_shell_is_no_notebook(tmp_path: Path, run_dir: Path) -> None:
+    """Without a shell that lives: two runs of one project stay open, and an exception at the end is the runs' end."""
+    code = """
+    import IPython.core.interactiveshell
+    import logclient
+    first, second = (logclient.init(project="case", quiet=True) for _ in range(2))
+    first.log(1, {"loss": 1.0})
+    second.log(2, {"loss": 2.0})
+    raise ValueError("of the script")
+    """
+    process = scripts.run(
+        tmp_path, code, env={**scripts.environment(), "IPYTHONDIR": str(tmp_path / "ipython")}
+    )
+    assert process.code == 1 and "of the script" in process.err
+    found = ended(run_dir)
+    assert [scripts.steps(run) for run in found] == [[1], [2]]
+    assert all(run.state.name == "failed" and "of the script" in str(run.state) for run in found)
