@@ -148,8 +148,10 @@ def _current() -> Run | NullRun:
     """The current run; in a process that never called `init`, the live run of its parent."""
     global _run
     if _run is None:
-        from .start import attach_to_parent
-
+        try:
+            from .start import attach_to_parent
+        except ImportError:  # in a handler that interrupts `init`, which is only just importing it
+            return _stray
         try:
             _run = attach_to_parent() or _stray
         except Exception as error:
