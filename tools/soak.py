@@ -29,8 +29,10 @@ from tools.bench import harness
 ROOT = harness.ROOT
 RESULTS = ROOT / "tools" / "bench" / "results"
 PAGE = ROOT / "docs" / "soak.md"
-BENCHES = ("log_call", "log_tail", "log_faults", "process_cost")
-BENCHES += ("agent_cpu", "agent_children", "bytes_per_point", "wal_cpu")
+BENCHES = (
+    *("log_call", "log_tail", "log_faults", "process_cost"),
+    *("agent_cpu", "agent_children", "bytes_per_point", "wal_cpu"),
+)
 CRASH = ROOT / "tools" / "faults" / "crash.py"
 CRASH_SEEDS, CRASH_SECONDS = 20, 60
 PARTS = ("benches", "tests", "crashes")
