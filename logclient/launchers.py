@@ -14,6 +14,7 @@ srun            SLURM_STEP_ID, SLURM_PROCID                     cluster, job id,
 hydra, PMI      PMI_RANK, PMI_SIZE                              PMI_JOBID, else the launcher's start
 by hand, and    RANK, WORLD_SIZE                                MASTER_ADDR and MASTER_PORT; on one node the
 all else                                                        start of what set RANK, too
+torch's spawn   its process group, where nothing else tells     MASTER_ADDR and MASTER_PORT, start of the parent
 ==============  ==============================================  ===================================================
 
 Invariants:
@@ -79,7 +80,7 @@ class Launch:
 
 def find(env: Mapping[str, str]) -> Launch | None:
     """The launch that these variables tell of; None where no launcher says how many ranks there are."""
-    for look in (_logclient, _torchrun, _mpirun, _srun, _pmi, _by_hand):
+    for look in (_logclient, _torchrun, _mpirun, _srun, _pmi, _by_hand, _in_group):
         launch = look(env)
         if launch is not None and (launch.world_size or 0) > 1:
             return launch
@@ -99,7 +100,7 @@ def rank_of(env: Mapping[str, str], launch: Launch | None) -> int | None:
         rank = _number(env, name)
         if rank is not None:
             return rank
-    return _rank_in_group()
+    return _group()[0]
 
 
 def rank_of_child(env: Mapping[str, str], given: int, before: int | None) -> int | None:
@@ -217,15 +218,25 @@ def _number(env: Mapping[str, str], name: str) -> int | None:
     return None
 
 
-def _rank_in_group() -> int | None:
-    """Where torch.distributed is in use and no variable says it: a child of `torch.multiprocessing`, mostly."""
+def _in_group(env: Mapping[str, str]) -> Launch | None:
+    """A child of `torch.multiprocessing`, mostly: no variable says its rank, its process group does."""
+    rank, size = _group()
+    if rank is None:
+        return None
+    parent = next(ancestry.ancestors(), (0, 0))
+    names = (_endpoint(env), f"{ancestry.boot()}-{parent[0]}-{parent[1]}")
+    return Launch("torch", names, rank, size, is_sure=False)
+
+
+def _group() -> tuple[int | None, int]:
+    """Rank and size of torch's process group, where that is in use."""
     distributed = sys.modules.get("torch.distributed")
     try:
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
-            return int(distributed.get_rank())
-    except Exception:  # noqa: BLE001 - half imported, another version: there is no rank then
+            return int(distributed.get_rank()), int(distributed.get_world_size())
+    except Exception:  # noqa: BLE001 - half imported, another version: there is no group then
         pass
-    return None
+    return None, 0
 
 
 def _digest(*words: str) -> str:
