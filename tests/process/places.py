@@ -145,8 +145,11 @@ class Step:
         """No process is left in it; zombies count as none."""
         return "populated 0" in (self.path / "cgroup.events").read_text()
 
-    def processes(self) -> list[int]:
-        return [int(line) for line in (self.path / "cgroup.procs").read_text().split()]
+    def states(self) -> list[str]:
+        """Of all threads that are left, those of half-dead processes too."""
+        return [
+            processes.state_of(int(thread)) for thread in (self.path / "cgroup.threads").read_text().split()
+        ]
 
     def wait(self, timeout_s: float) -> None:
         """As a scheduler that lets a step end by itself."""
