@@ -29,7 +29,7 @@ def pack_call(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
     import dill  # costs 0.1 s and is needed by nobody else
 
     contents = vars(sys.modules[_MAIN])
-    wanted: set[str] = set()
+    wanted = {"__package__"}  # what relative imports inside functions go by
 
     class Pickler(dill.Pickler):  # type: ignore[misc]
         def reducer_override(self, thing: Any) -> Any:
@@ -37,6 +37,8 @@ def pack_call(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
                 return contents_of_main, ()
             if type(thing) is _FUNCTION and thing.__globals__ is contents:
                 wanted.update(_globals_of(thing.__code__))
+            if _is_of_main(thing) and hasattr(thing, "__members__"):
+                return make_enum, _parts_of_enum(thing)
             return _by_name(thing)
 
     file = io.BytesIO()
@@ -92,6 +94,29 @@ def of_main(name: str) -> Any:
     for part in name.split("."):
         found = getattr(found, part)
     return found
+
+
+def _parts_of_enum(kind: Any) -> tuple[Any, ...]:
+    """dill cannot send one by value: its members and it refer to each other."""
+    members = {name: member.value for name, member in kind.__members__.items()}
+    own = (_FUNCTION, property, staticmethod, classmethod)
+    others = {
+        name: value
+        for name, value in vars(kind).items()
+        if type(value) in own and getattr(getattr(value, "fget", value), "__module__", "") == _MAIN
+    }
+    return kind.__name__, kind.__qualname__, kind.__bases__, members, others
+
+
+def make_enum(
+    name: str, qualname: str, bases: tuple[type, ...], members: dict[str, Any], others: dict[str, Any]
+) -> type:
+    meta: Any = type(bases[-1])
+    contents = meta.__prepare__(name, bases)
+    for key, value in {"__module__": _MAIN, "__qualname__": qualname, **others, **members}.items():
+        contents[key] = value
+    made: type = meta(name, bases, contents)
+    return made
 
 
 def _globals_of(code: Any) -> Iterator[str]:

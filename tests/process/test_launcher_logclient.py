@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -60,11 +61,11 @@ assert logclient.launch(lambda: [only_log(0), logclient.status()["refused"]][1],
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("method", METHODS)
 def test_launch_gives_all_ranks_one_run(tmp_path: Path, run_dir: Path, method: str) -> None:
     """Run in the parent, in every rank, in rank 0 alone, or nowhere; each record has its rank, each writer a stream."""
-    ended = scripts.run(tmp_path, RUNS, method, timeout_s=90)
+    ended = scripts.run(tmp_path, RUNS, method, timeout_s=150)
     assert ended.code == 0, ended
     assert (tmp_path / "ran").read_text() == "once "
     assert "Traceback" not in ended.err
@@ -80,7 +81,7 @@ def test_launch_gives_all_ranks_one_run(tmp_path: Path, run_dir: Path, method: s
 
 
 FUNCTIONS = """
-import functools, os, sys
+import abc, dataclasses, enum, functools, os, sys, typing
 import logclient
 import other
 
@@ -96,6 +97,50 @@ class Trainer:
     def __init__(self, lr): self.lr = lr
     def train(self, epochs): return Result([self.lr, epochs, odd(epochs)])
     def __call__(self): return self.lr
+
+class Kind(enum.Enum):
+    SMALL = 1
+    TINY = 1
+    BIG = 2
+    @property
+    def double(self): return 2 * self.value
+    def next(self): return Kind(self.value + 1)
+
+@dataclasses.dataclass
+class Settings:
+    kind: Kind = Kind.SMALL
+    lr: float = SCALE / 2
+
+class Batch(typing.NamedTuple):
+    number: int = 0
+
+class Base(abc.ABC):
+    def __init__(self, settings): self.settings = settings
+    @abc.abstractmethod
+    def step(self): ...
+
+class Net(Base):
+    def __init__(self, settings):
+        super().__init__(settings)
+    @property
+    def lr(self): return self.settings.lr
+    @staticmethod
+    def make(): return Net(Settings())
+    @classmethod
+    def kind(cls): return cls.make().settings.kind
+    def step(self):
+        small = self.kind()
+        assert small is Kind.SMALL is Kind.TINY and small.double == 2 and small.next() is Kind.BIG
+        return Batch(SCALE), self.lr, small, self.settings
+
+def logged(fn):
+    @functools.wraps(fn)
+    def wrapper(*args, **more):
+        return [fn.__name__, fn(*args, **more)]
+    return wrapper
+
+@logged
+def decorated(net): return net.step()
 
 def odd(n): return n > 0 and even(n - 1)
 def even(n): return n == 0 or odd(n - 1)
@@ -124,6 +169,8 @@ assert launch(names) == [True, True]
 assert launch(lambda: None) == [None, None]
 assert launch(bytes, (5_000_000,)) == [bytes(5_000_000)] * 2
 assert launch(sys.exit) == [None, None]
+assert launch(decorated, (Net.make(),)) == [["decorated", (Batch(3), 1.5, Kind.SMALL, Settings())]] * 2
+assert launch(lambda: os.path.basename(__file__)) == ["train.py"] * 2
 zero, one = launch(nested)
 assert [zero[0], one[0]] == ["0", "1"] and zero[1] == one[1]
 ports = set()
@@ -148,12 +195,12 @@ def work(number): return Made(number)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("method", METHODS)
 def test_launch_takes_any_function(tmp_path: Path, run_dir: Path, method: str) -> None:
     """Of the script (unguarded), lambdas, closures, methods, partials, of a module; large results; nested launches."""
     scripts.write(tmp_path, OTHER, "other.py")
-    scripts.run_well(tmp_path, FUNCTIONS, method, timeout_s=90)
+    scripts.run_well(tmp_path, FUNCTIONS, method, timeout_s=150)
 
 
 FAILURES = """
@@ -293,13 +340,13 @@ if method == "fork":
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("method", METHODS)
 def test_failure_of_a_rank_comes_back_and_stops_the_others(
     tmp_path: Path, run_dir: Path, method: str
 ) -> None:
     """However a rank ends, the caller gets its own exception or a sentence with rank and signal; no rank is left."""
-    scripts.run_well(tmp_path, FAILURES, method, timeout_s=150)
+    scripts.run_well(tmp_path, FAILURES, method, timeout_s=200)
 
 
 STATE = """
@@ -350,33 +397,44 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("who", ["parent", "group", "killed"])
-def test_interrupt_stops_the_ranks(tmp_path: Path, run_dir: Path, method: str, who: str) -> None:
+def test_interrupt_stops_the_ranks(tmp_path: Path, run_dir: Path, who: str) -> None:
     """Ctrl-C raises KeyboardInterrupt and leaves no rank; ranks of a parent that was killed get SIGTERM."""
-    parent = scripts.start(tmp_path, INTERRUPTED, method, start_new_session=True)
+    parents = {
+        method: scripts.start(tmp_path / method, INTERRUPTED, method, start_new_session=True)
+        for method in METHODS
+    }
     try:
-        files = [tmp_path / "rank0", tmp_path / "rank1"]
-        wait_until(lambda: all(file.exists() for file in files), 60, "the ranks are there")
-        pids = [int(file.read_text()) for file in files]
-        if who == "group":
-            os.killpg(parent.pid, signal.SIGINT)
-        else:
-            parent.send_signal(signal.SIGKILL if who == "killed" else signal.SIGINT)
-        if who == "killed":
-            wait_until(lambda: not processes.is_alive(pids[0]), 30, "rank 0 ends")
-            os.kill(pids[1], signal.SIGKILL)
-        ended = scripts.end(parent, 60)
-        assert ended.out == ("" if who == "killed" else "interrupted\n")
-        wait_until(lambda: not any(map(processes.is_alive, pids)), 30, "the ranks end")
+        for method, parent in parents.items():
+            interrupt(tmp_path / method, parent, who)
     finally:
-        try:
-            os.killpg(parent.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        for parent in parents.values():
+            try:
+                os.killpg(parent.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            parent.communicate()
     scripts.wait_gone(60)
-    assert by_rank(scripts.the_run(run_dir)) == ranks(2, [0])
+    for found in scripts.runs(run_dir):
+        assert by_rank(found) == ranks(2, [0])
+    assert len(scripts.runs(run_dir)) == len(METHODS)
+
+
+def interrupt(where: Path, parent: subprocess.Popen[str], who: str) -> None:
+    files = [where / "rank0", where / "rank1"]
+    wait_until(lambda: all(file.exists() for file in files), 60, "the ranks are there")
+    pids = [int(file.read_text()) for file in files]
+    if who == "group":
+        os.killpg(parent.pid, signal.SIGINT)
+    else:
+        parent.send_signal(signal.SIGKILL if who == "killed" else signal.SIGINT)
+    if who == "killed":
+        wait_until(lambda: not processes.is_alive(pids[0]), 30, "rank 0 ends")
+        os.kill(pids[1], signal.SIGKILL)
+    ended = scripts.end(parent, 60)
+    assert ended.out == ("" if who == "killed" else "interrupted\n"), ended
+    wait_until(lambda: not any(map(processes.is_alive, pids)), 30, "the ranks end")
 
 
 CELL = """
