@@ -30,8 +30,8 @@ from typing import Any
 from tools.faults import guard, processes, shell
 from tools.faults.fault import Fault
 
-GRACE_S = 3
-KILL_WAIT_S = 4  # between SIGTERM and SIGKILL
+GRACE_S = 2
+KILL_WAIT_S = 3  # between SIGTERM and SIGKILL
 CPUS = 8  # that jobs may ask for, however many there are
 START_S = 45.0
 STOP_S = 10.0

@@ -73,10 +73,11 @@ def is_cut_short(documents: dict[str, Any], cause: Cause | None, *, alive: bool)
 def verdict(line: str, job: Job) -> str:
     """What one line of `scontrol show job -o` says about it."""
     facts: dict[str, str] = {}
-    for word in line.split():
+    # before and behind stand names that the user chose
+    for word in line.partition(" UserId=")[2].partition(" Command=")[0].split():
         name, is_fact, value = word.partition("=")
         if is_fact:
-            facts.setdefault(name, value)
+            facts[name] = value
     restarts = facts.get("Restarts", "")
     if restarts.isdecimal() and int(restarts) > job.restarts:
         return REQUEUED

@@ -1,0 +1,88 @@
+"""What SLURM's answers mean, and which ends are worth a question. The answers were seen with 22.05."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from logclient import launchers
+from logclient_backend.agent.exits import Cause
+from logclient_backend.agent.scheduler import NOTHING, PREEMPTED, REQUEUED, Job, is_cut_short, job_of, verdict
+
+ANSWER = (
+    "JobId=990100 JobName=a JobState=PREEMPTED UserId=root(0) JobState={state} Reason=None Dependency=(null) "
+    "Requeue=1 Restarts={restarts} BatchFlag=1 ExitCode=0:0 StartTime=2026-11-28T04:00:46 EndTime=Unknown {preempt} "
+    "Partition=low Command=/home/x Restarts=9 PreemptTime=2026-01-01T00:00:00 WorkDir=/home/x JobState=PREEMPTED"
+)
+MARKED = "PreemptEligibleTime=2026-11-28T04:00:46 PreemptTime=2026-11-28T04:01:09"
+UNMARKED = "PreemptEligibleTime=2026-11-28T04:00:46 PreemptTime=None"
+
+
+@pytest.mark.parametrize(
+    ("state", "restarts", "preempt", "expected"),
+    [
+        ("RUNNING", 1, UNMARKED, NOTHING),
+        ("CANCELLED", 1, UNMARKED, NOTHING),
+        ("TIMEOUT", 1, UNMARKED, NOTHING),
+        ("COMPLETING", 1, "", NOTHING),
+        ("RUNNING", 1, MARKED, PREEMPTED),
+        ("COMPLETING", 1, MARKED, PREEMPTED),
+        ("PREEMPTED", 1, MARKED, PREEMPTED),
+        ("COMPLETING", 2, "", REQUEUED),
+        ("PENDING", 2, "", REQUEUED),
+        ("RUNNING", 2, UNMARKED, REQUEUED),
+        ("REQUEUE_HOLD", 1, UNMARKED, REQUEUED),
+    ],
+)
+def test_what_an_answer_means(state: str, restarts: int, preempt: str, expected: str) -> None:
+    """Preempted and requeued jobs are told from cancelled ones; of a job that had been requeued once already."""
+    line = ANSWER.format(state=state, restarts=restarts, preempt=preempt)
+    assert verdict(line, Job("990100", 1)) == expected
+
+
+@pytest.mark.parametrize(
+    "line", ["", "slurm_load_jobs error: Invalid job id specified", "Restarts=many JobState="]
+)
+def test_answer_that_makes_no_sense_is_no_verdict(line: str) -> None:
+    """Nothing is concluded from it."""
+    assert verdict(line, Job("1", 0)) == NOTHING
+
+
+def test_job_travels_from_the_variables_to_the_question() -> None:
+    """What the trainer writes of its job is what the agent asks about; a task of an array by its own name."""
+
+    def asked(**variables: str) -> Job | None:
+        return job_of({"start": {"data": {"job": launchers.job(variables)}}})
+
+    assert asked() is None
+    assert asked(SLURM_JOB_ID="12") == Job("12", 0)
+    assert asked(SLURM_JOB_ID="12", SLURM_RESTART_COUNT="3") == Job("12", 3)
+    assert asked(SLURM_JOB_ID="12", SLURM_ARRAY_JOB_ID="10", SLURM_ARRAY_TASK_ID="2") == Job("10_2", 0)
+    assert asked(SLURM_JOB_ID="12; rm -rf /") is None
+    for told in (None, 3, {"scheduler": "slurm", "name": "--help"}, {"scheduler": "slurm", "name": None}):
+        assert job_of({"start": {"data": {"job": told}}}) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "cause", "alive", "expected"),
+    [
+        (None, None, False, True),
+        (None, Cause(None, 15), False, True),
+        (None, Cause(143, None), False, True),
+        (None, Cause(1, None), False, False),
+        (None, None, True, False),
+        ({"state": "terminated", "by": "exit"}, None, True, True),
+        ({"state": "finished", "by": "exit"}, None, True, False),
+        ({"state": "finished", "by": "exit"}, None, False, True),
+        ({"state": "finished", "by": "exit"}, Cause(0, None), False, False),
+        ({"state": "finished", "by": "finish"}, Cause(None, 9), False, False),
+        ({"state": "preempted", "by": "finish"}, Cause(7, None), False, False),
+        ({"state": "failed", "by": "exit"}, Cause(1, None), False, False),
+    ],
+)
+def test_which_ends_are_worth_a_question(
+    said: dict[str, Any] | None, cause: Cause | None, alive: bool, expected: bool
+) -> None:
+    """SLURM is asked only where its answer could change what the run is called."""
+    assert is_cut_short({"state": {"data": said}} if said else {}, cause, alive=alive) is expected
