@@ -179,6 +179,31 @@ def test_children_that_end_in_every_way(tmp_path: Path, run_dir: Path, pace: Pac
     assert writers(found) == 24 * rounds + 1
 
 
+FINISHED = """
+import os
+import logclient
+run = logclient.init(project="children")
+run.log(0, {"parent": 1})
+run.finish()
+for how in (logclient.log, run.log):
+    pid = os.fork()
+    if pid == 0:
+        how(1, {"child": 1})
+        os._exit(logclient.status()["refused"])
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
+"""
+
+
+@pytest.mark.timeout(60)
+def test_fork_after_finish(tmp_path: Path, run_dir: Path) -> None:
+    """A child of a process whose run is finished is told just that, and its records are counted."""
+    ended = scripts.run_well(tmp_path, FINISHED)
+    said = [line for line in ended.said if "cannot" in line or "refused" in line]
+    assert said == ["logclient: a record was refused and counted: the run is finished"] * 2, ended.err
+    (found,) = the_runs(run_dir, 1)
+    assert list(scripts.points(found)) == ["parent"]
+
+
 OUTLIVED = """
 import multiprocessing, os, sys, time
 import logclient
