@@ -95,6 +95,7 @@ def test_run_made_anew_in_the_removed_place_has_an_agent_of_its_own(run_dir: Pat
     wait_until(lambda: first.logged > 1_000, 20, "some are logged")
     first.status_page()  # mapped before it goes
     agent = first.agent_pid(SUPERVISOR)
+    wait_until(lambda: first.word(layout.AGENT_DRAINED), 20, "its agent has seen it")
     shutil.rmtree(first.meeting)
     second = Trainer(tmp_path / "2", {"LOGCLIENT_RUN_ID": first.run_id}, records=8_000, rate=4_000)
     assert second.meeting == first.meeting
@@ -209,7 +210,7 @@ def test_shrunk_lane_file_is_set_aside_and_others_are_served(run_dir: Path, tmp_
     kill(worker, signal.SIGCONT)
     status = trainer.end()
     assert status["durable"] == 4_000
-    assert "signal 7" in log_of(run_dir)
+    wait_until(lambda: "signal 7" in log_of(run_dir), 20, "the log is written too")
     victim.end_by()
     trainer.wait_gone()
     assert is_gone(worker)
