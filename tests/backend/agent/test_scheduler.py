@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from logclient import launchers
 from logclient_backend.agent.exits import Cause
-from logclient_backend.agent.scheduler import NOTHING, PREEMPTED, REQUEUED, Job, is_cut_short, job_of, verdict
+from logclient_backend.agent.scheduler import (
+    NOTHING,
+    PREEMPTED,
+    REQUEUED,
+    Job,
+    Scheduler,
+    is_cut_short,
+    job_of,
+    verdict,
+)
+from tools.faults.processes import wait_until
 
 ANSWER = (
     "JobId=990100 JobName=a JobState=PREEMPTED UserId=root(0) JobState={state} Reason=None Dependency=(null) "
@@ -86,3 +98,38 @@ def test_which_ends_are_worth_a_question(
 ) -> None:
     """SLURM is asked only where its answer could change what the run is called."""
     assert is_cut_short({"state": {"data": said}} if said else {}, cause, alive=alive) is expected
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("program", "expected", "trouble"),
+    [
+        ('echo "JobId=7 UserId=x JobState=RUNNING Restarts=1 Command=x"', REQUEUED, ""),
+        ('echo "JobId=7 UserId=x JobState=CANCELLED Restarts=0 Command=x"', NOTHING, ""),
+        ("echo Invalid job id specified >&2; exit 1", NOTHING, "ended with 1 (Invalid job id specified)"),
+        ("yes x | head -c 1000000", NOTHING, ""),
+        (None, NOTHING, "is not on PATH"),
+    ],
+)
+def test_question_is_put_by_a_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str | None, expected: str, trouble: str
+) -> None:
+    """A real process answers, fails, says too much or is not there: nobody waits, and the log says what was wrong."""
+    if program is not None:
+        (tmp_path / "scontrol").write_text(f"#!/bin/sh\n{program}\n")
+        (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin" if program is not None else str(tmp_path))
+    said: list[str] = []
+    scheduler = Scheduler(said.append)
+    since = time.monotonic()
+    answers = []
+
+    def answer() -> bool:
+        answers.append(scheduler.verdict(Job("7", 0), since))
+        return answers[-1] is not None
+
+    wait_until(answer, 30)
+    assert answers[0] is None  # it was not waited for
+    assert answers[-1] == expected
+    assert [line.partition("scontrol ")[2] for line in said] == ([trouble] if trouble else [])
+    assert scheduler.verdict(Job("7", 0), since) == expected  # and is not put again
