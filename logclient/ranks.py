@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from _thread import get_ident
 
 from . import config, parcel
 from .errors import BadArgument, LogclientError, RankFailed, RankTimeout
@@ -35,6 +36,7 @@ _KILLED_S = 5.0  # SIGKILL does not reach a process that hangs in a frozen disk
 _NAME = "logclient rank "
 _DEATH_SIGNAL = 1  # linux/prctl.h: PR_SET_PDEATHSIG
 _HEAD = 8
+_starting: set[int] = set()  # threads that start a rank just now
 
 
 def launch(
@@ -92,10 +94,12 @@ class _Rank:
         given = (self._method, call, variables, writer, os.getpid())
         try:
             self.process = self._context.Process(target=_main, args=given, name=f"{_NAME}{self.number}")
+            _starting.add(get_ident())
             self.process.start()
         except OSError as error:
             raise self.failure(f"could not be started: {error}") from error
         finally:
+            _starting.discard(get_ident())
             writer.close()
         try:
             self._pidfd = os.pidfd_open(self.process.pid)
@@ -313,9 +317,9 @@ def _how_it_ended(code: int | None) -> str:
 
 
 def _leave_script_out() -> None:
-    """Let new interpreters of ranks not run the user's script again.
+    """Let new interpreters of ranks not run the user's script again, nor a fork server that is started for them.
 
-    `multiprocess` has no setting for it. What it does for processes of other names is as ever.
+    `multiprocess` has no setting for it. What it does for other processes is as ever.
     """
     from multiprocess import spawn
 
@@ -325,7 +329,7 @@ def _leave_script_out() -> None:
 
     def tell(name: str) -> dict[str, Any]:
         data: dict[str, Any] = told(name)
-        if name.startswith(_NAME):
+        if name.startswith(_NAME) or get_ident() in _starting:
             data = {key: value for key, value in data.items() if not key.startswith("init_main")}
         return data
 
