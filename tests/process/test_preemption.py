@@ -120,7 +120,9 @@ def test_handler_that_logs_and_finishes(tmp_path: Path, run_dir: Path, pace: Pac
     scripts.wait_gone(120)
     found = {run.id: run for run in scripts.runs(run_dir)}
     for trial in trials:
-        assert trial.process.returncode == 7, (trial.number, trial.said)
+        # an interpreter that is ending has no handlers any more, so there a second signal kills
+        codes = (7, -signal.SIGTERM) if trial.is_repeated else (7,)
+        assert trial.process.returncode in codes, (trial.number, trial.said)
         assert "Traceback" not in trial.said, trial.said
         assert trial.took_s < IN_TIME_S, trial.number
         if trial.logged > 0:
