@@ -113,6 +113,7 @@ def run_dir(
     run_dir = tmp_path / "runs"
     monkeypatch.setenv("LOGCLIENT_DIR", str(run_dir))
     monkeypatch.setenv("LOGCLIENT_SHM_DIR", meeting_place)
+    monkeypatch.setenv("LOGCLIENT_SPOOL_DIR", str(tmp_path))  # used where a network folder takes nothing
     try:
         yield run_dir
     finally:

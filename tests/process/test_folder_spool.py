@@ -32,6 +32,13 @@ SMALL = {
     "LOGCLIENT_NETWORK_SYNC_S": "1",
 }
 
+UNMOUNTED = """
+umount "$0"
+"$@" || code=$?
+test -z "$(ls "$0")"
+exit ${code:-0}
+"""
+
 
 @pytest.fixture
 def mount(run_dir: Path, needs_root: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[fuse.Fuse]:
@@ -105,7 +112,7 @@ def rebooted(trainer: Trainer) -> None:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("who", ["recover", "the next init"])
+@pytest.mark.parametrize("who", ["recover", "the next init", "nobody: it is not mounted"])
 def test_spooled_segments_come_home_after_a_reboot(mount, spool, tmp_path, who):
     """tmpfs is empty, the spool is not: `logclient recover`, or the next run of this user, stores what is in it."""
     trainer = begun(tmp_path, seconds=60, finish=False)
@@ -114,8 +121,16 @@ def test_spooled_segments_come_home_after_a_reboot(mount, spool, tmp_path, who):
     rebooted(trainer)
     left = {path.name: path.stat().st_size for path in spooled(spool)}
     mount.release()
+    words = [sys.executable, "-m", "logclient_backend", "recover", "--json"]
+    if who.startswith("nobody"):
+        ended = scripts.run_words(
+            tmp_path, ["unshare", "-m", "sh", "-ec", UNMOUNTED, str(mount.path), *words]
+        )
+        assert ended.code == 1, ended
+        assert "is not mounted" in json.loads(ended.out)["spooled"][0]["trouble"]
+        assert {path.name for path in spooled(spool)} == set(left)
+        return
     if who == "recover":
-        words = [sys.executable, "-m", "logclient_backend", "recover", "--json"]
         ended = scripts.run_words(tmp_path, words)
         assert ended.code == 0, ended
         (told,) = json.loads(ended.out)["spooled"]

@@ -14,11 +14,13 @@ Invariants:
 
 - only a disk of this machine is used: no tmpfs, no network file system;
 - a segment has its name only when it is whole and past an fsync, and is removed only when it is in the run folder;
-- what belongs to a meeting place that is there is left to the agent of that place.
+- what belongs to a meeting place that is there is left to the agent of that place;
+- nothing is written below a mount point on which nothing is mounted.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -102,6 +104,8 @@ class Spool:
     def bring_home(self) -> int:
         """Store what is in it where it belongs; how many segments. May hang; raises OSError, and what is left stays."""
         folder = str(self.facts["folder"])
+        if self.facts.get("network") and not mounts.network_of(os.path.realpath(folder)):
+            raise OSError(errno.ENODEV, "its network file system is not mounted", folder)
         os.makedirs(folder, mode=0o700, exist_ok=True)
         count = 0
         for name in self.segments():
@@ -123,13 +127,19 @@ class Spool:
         return count
 
 
-def make(place: Meeting, public: str, folder: str, spool_dir: str) -> Spool:
+def make(place: Meeting, public: str, folder: str, network: str, spool_dir: str) -> Spool:
     """The spool of this node, for segments that belong into `folder`. Raises OSError where no disk takes one.
 
-    `public` is the path of the meeting place.
+    `public` is the path of the meeting place, `network` the type of the file system of `folder`, which is not touched.
     """
     trouble: OSError | None = None
-    facts = {"run_id": place.run_id, "node": place.node, "place": public, "folder": folder}
+    facts = {
+        "run_id": place.run_id,
+        "node": place.node,
+        "place": public,
+        "folder": folder,
+        "network": network,
+    }
     for base in folders(spool_dir):
         try:
             path = os.path.join(meeting.make_base(base, SPOOL), f"{folder_name(place.run_id)}.{place.node}")

@@ -84,6 +84,7 @@ class Spooler:
 
     def __init__(self, place: Meeting, public: str, settings: Settings) -> None:
         self.folder = ""  # of this node in the run folder; empty: nothing is spooled
+        self.network = ""  # the type of its file system
         self.lines: deque[str] = deque(maxlen=100)  # for the agent's log
         self.moving: object | None = None  # the segment in hand
         self.moved: tuple[str, int] | None = None  # where it is now, and a descriptor of it
@@ -162,7 +163,7 @@ class Spooler:
 
     def _move(self, name: str, fd: int, end: int) -> None:
         if self._spool is None:
-            self._spool = spool.make(self._place, self._public, self.folder, self._spool_dir)
+            self._spool = spool.make(self._place, self._public, self.folder, self.network, self._spool_dir)
             self.lines.append(f"what the network folder does not take goes to {self._spool.path} meanwhile")
         if self._spool.taken_bytes() + end > self._spool_bytes:
             self.rest()

@@ -182,7 +182,7 @@ class Worker:
     def _spool(self) -> None:
         """Make room on tmpfs while a network folder takes nothing."""
         if self.destination.network and self.status.words[layout.AGENT_WRITE_STALLED_NS]:
-            self.spooler.folder = self.copier.folder
+            self.spooler.folder, self.spooler.network = self.copier.folder, self.destination.network
             self.stage.spool()
         while self.spooler.lines:
             self.copier.say(self.spooler.lines.popleft())
@@ -222,7 +222,12 @@ class Worker:
         self.roster.aside.clear()
         self.ledger.close()
         self._write_documents(at_once=True)
-        is_done = self.ledger.has_absorbed and self.ledger.is_written and self.copier.is_done and self.spooler.is_done
+        is_done = (
+            self.ledger.has_absorbed
+            and self.ledger.is_written
+            and self.copier.is_done
+            and self.spooler.is_done
+        )
         if not is_done:
             self.copier.wake()
         return is_done

@@ -165,7 +165,7 @@ def test_budget_no_disk_and_a_removed_place_keep_segments_in_memory(place, statu
     assert not spooler.is_ready  # for a while
     assert list(spool.folders("/dev/shm")) == []
     with pytest.raises(FileNotFoundError):
-        spool.make(place.meeting, place.public, "/nowhere", "/dev/shm")
+        spool.make(place.meeting, place.public, "/nowhere", "nfs", "/dev/shm")
     other, off = stage_of(place, status, disk, spool_bytes=0)
     assert not off.is_ready
     assert lane_of(header, other).staged_stored == lane.staged_stored
