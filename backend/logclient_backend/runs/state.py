@@ -109,7 +109,7 @@ def _said(process: Process, said: dict[str, Any]) -> State:
     is_exit = name == "finished" and said.get("by") == "exit"
     if is_exit and end is not None and not end.alive and (end.signal is not None or end.exit_code):
         return _seen(process)
-    if is_exit and (end is None or (end.exit_code is None and not end.alive)):
+    if is_exit and (end is None or end.exit_code is None):
         return State(name, "its exit code was not seen", when)
     exception = table(said.get("exception"))
     code = said.get("exit_code")

@@ -73,7 +73,7 @@ TABLE: list[tuple[dict[str, Any] | None, End | None, list[tuple[str, str]]]] = [
     # but a program that only reached its exit hook may fail after it
     (EXIT, None, [("finished", "its exit code was not seen")] * 4),
     (EXIT, ended(), [("finished", "its exit code was not seen")] * 4),
-    (EXIT, ended(alive=True), [("finished", "")] * 4),
+    (EXIT, ended(alive=True), [("finished", "its exit code was not seen")] * 4),
     (EXIT, ended(exit_code=0), [("finished", "")] * 4),
     (EXIT, ended(exit_code=3), [("failed", "exit code 3")] * 4),
     (EXIT, ended(signal=9), [("killed", "SIGKILL")] * 4),
