@@ -115,7 +115,7 @@ def test_two_hosts_write_one_run_to_one_folder_and_one_of_them_dies(share, tmp_p
     b = Host(tmp_path / "b", "node-b", "b", "allow", "0", flags="-mnupf")
     a.log(50)
     b.log(50, flush=True)
-    assert own_steps(tmp_path, "b") == list(range(50))
+    wait_until(lambda: own_steps(tmp_path, "b") == list(range(50)), 30, "its documents are there, too")
     b.log(60)
     b.die()
     a.log(60, flush=True)
@@ -123,7 +123,7 @@ def test_two_hosts_write_one_run_to_one_folder_and_one_of_them_dies(share, tmp_p
     before = files(dead)
     shown = json.loads(command(tmp_path, "show", "both", "--json"))
     assert shown["state"]["name"] == "running"
-    assert own_steps(tmp_path, "a") == list(range(60))
+    wait_until(lambda: own_steps(tmp_path, "a") == list(range(60)), 30, "the same of the other")
     assert files(dead) == before, "reading changed what is read"
     again = Host(tmp_path / "b", "node-b", "b", "must", "60", flags="-mnupf")
     share.hang("write", "create", "fsync")  # the share is cut

@@ -17,6 +17,8 @@ from ..agent import spool
 from .screen import line, show
 from .text import plural, safe
 
+_GONE_S = 1.0
+
 
 def bring_home(run: str | None, timeout_s: float) -> list[dict[str, Any]]:
     """id, dir, segments and trouble (empty: none is left) of each run whose segments were found; of those named."""
@@ -32,11 +34,10 @@ def bring_home(run: str | None, timeout_s: float) -> list[dict[str, Any]]:
     for text in _lines(reader, time.monotonic() + timeout_s):
         told = json.loads(text)
         found[told["path"]] = told
-    try:
-        os.kill(child, 9)  # it is done, or hangs: then nobody waits for it
-        os.waitpid(child, os.WNOHANG)
-    except OSError:
-        pass
+    os.kill(child, 9)  # it is done, or hangs: in state D it stays, and nobody waits for it
+    deadline = time.monotonic() + _GONE_S
+    while not os.waitpid(child, os.WNOHANG)[0] and time.monotonic() < deadline:
+        time.sleep(0.005)
     for told in found.values():
         if told["segments"] is None:
             told |= {"segments": 0, "trouble": f"{told['dir']} did not take them within {timeout_s:g} s"}
