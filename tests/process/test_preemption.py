@@ -117,6 +117,8 @@ def carry_out(where: Path, count: int, chance: random.Random) -> list[Trial]:
 def test_handler_that_logs_and_finishes(tmp_path: Path, run_dir: Path, pace: Pace) -> None:
     """SIGTERM at 1,000 random moments, in `init` too: all end in time with the handler's exit code, no row is lost."""
     trials = carry_out(tmp_path, pace.count(1_000, least=20), random.Random(6))
+    # what ended in `init`, before it had an agent, goes with the next run on this node, or like this
+    scripts.run_words(tmp_path, [sys.executable, "-m", "logclient_backend", "recover"], 120)
     scripts.wait_gone(120)
     found = {run.id: run for run in scripts.runs(run_dir)}
     for trial in trials:
