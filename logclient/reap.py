@@ -22,10 +22,17 @@ from .owner import start_ticks
 NAME = b"logclient-agent"  # what all processes of an agent are called; the kernel keeps 15 characters
 _PR_GET_CHILD_SUBREAPER = 37  # linux/prctl.h
 _noted: dict[int, int] = {}  # PID of a launcher's shell -> its start
+_asked: tuple[int, bool] = (0, False)  # by which process, and the answer
 
 
 def gets_orphans() -> bool:
     """Does the kernel give orphans to this process?"""
+    global _asked
+    _asked = (os.getpid(), _gets_orphans())
+    return _asked[1]
+
+
+def _gets_orphans() -> bool:
     if os.getpid() == 1:
         return True
     try:
@@ -35,6 +42,11 @@ def gets_orphans() -> bool:
     except (ImportError, OSError, AttributeError):
         return False
     return bool(answer.value)
+
+
+def got_orphans() -> bool:
+    """The same as when it was asked last, in `init`: no system call."""
+    return _asked == (os.getpid(), True)
 
 
 def note(pid: int) -> None:

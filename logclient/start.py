@@ -32,6 +32,7 @@ _ALPHABET = "0123456789abcdefghijkmnpqrstuvwxyz"
 _TRIES = 3
 _open: dict[str, Run] = {}  # meeting place -> run, of this process
 _inits: dict[tuple[str, str], int] = {}  # (project, name) -> how many runs this rank got from its launcher
+_self = (0, "")  # this process: its PID, and its part of what children inherit
 _hooked = False
 
 
@@ -180,7 +181,8 @@ def _keep(run: Run) -> None:
 
 def forget(run: Run) -> None:
     """The run is closed in this process."""
-    reap.ended()
+    if reap.got_orphans():
+        reap.ended()
     path = run._place.path
     if _open.get(path) is run:
         del _open[path]
@@ -277,7 +279,10 @@ def _without_memory(chosen: Config, run_id: str, error: OSError) -> NullRun:
 
 def _handle(path: str) -> str:
     """What children inherit of a run that this process owns."""
-    return f"{os.getpid()}-{start_ticks()}-{pid_namespace()}:{path}"
+    global _self
+    if _self[0] != os.getpid():  # asked once: `finish` opens no file
+        _self = (os.getpid(), f"{os.getpid()}-{start_ticks()}-{pid_namespace()}")
+    return f"{_self[1]}:{path}"
 
 
 def _parent(chosen: Config | None) -> meeting.Meeting | None:
