@@ -15,7 +15,7 @@ public interface.
 
 from __future__ import annotations
 
-from . import foreign
+from . import stray
 from .errors import (
     BadArgument,
     Corrupt,
@@ -58,7 +58,6 @@ __all__ = [
 ]
 
 _run: Run | NullRun | None = None
-_stray = NullRun("", {}, (), closed="no run is open: call logclient.init() first")
 
 
 def init(
@@ -145,17 +144,8 @@ def launch(
 
 
 def _current() -> Run | NullRun:
-    """The current run; in a process that never called `init`, the live run of its parent."""
+    """The current run; in a process that never called `init`, the live run of its parent, as soon as there is one."""
     global _run
     if _run is None:
-        try:
-            from .start import attach_to_parent
-        except ImportError:  # in a handler that interrupts `init`, which is only just importing it
-            return _stray
-        try:
-            _run = attach_to_parent() or _stray
-        except Exception as error:
-            if not foreign.is_own(error):
-                raise
-            _run = _stray  # log() never raises
-    return _run
+        _run = stray.find()
+    return stray.current() if _run is None else _run

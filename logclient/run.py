@@ -185,6 +185,10 @@ class Run(Member):
         if self._notices.once(f"refused {cause}", f"a record was refused and counted: {why}"):
             self._write_notices()
 
+    def _count_refused(self, amount: int) -> None:
+        """So many records were refused before this process had the run."""
+        self._counters.refused.add(amount)
+
     def _leave_out(self, points: Points) -> None:
         self._counters.left_out.add(points.left_out)
         new = False

@@ -13,13 +13,11 @@ import time
 from _collections_abc import Mapping
 
 from . import config as settings
-from . import confined, launchers, meeting, notebook, reap, spawn
-from .ancestry import has_ancestor
+from . import confined, launchers, meeting, notebook, parents, reap, spawn
 from .config import Config
 from .ending import at_exit, has_shell, patience_s  # now: at exit their disk may be frozen
 from .errors import BadArgument, FolderError, LogclientError
 from .null import NullRun
-from .owner import is_locked, pid_namespace, start_ticks
 from .run import Run
 from .stats import tell
 
@@ -32,7 +30,6 @@ _ALPHABET = "0123456789abcdefghijkmnpqrstuvwxyz"
 _TRIES = 3
 _open: dict[str, Run] = {}  # meeting place -> run, of this process
 _inits: dict[tuple[str, str], int] = {}  # (project, name) -> how many runs this rank got from its launcher
-_self = (0, "")  # this process: its PID, and its part of what children inherit
 _hooked = False
 
 
@@ -50,7 +47,7 @@ def start(
     _check_facts(config, notes)
     if chosen.mode == "disabled":
         return NullRun(chosen.project or "default", config or {}, tags)
-    parent = _parent(chosen)
+    parent = parents.find(chosen)
     if parent is not None:
         return _join(parent, chosen, config or {})
     if not chosen.run_id and has_shell():
@@ -96,7 +93,7 @@ def start(
         "job": launchers.job(settings.environment()),
     }
     run._introduce(
-        start_facts | {"program": _program(), "parent_run": _inherited_id()},
+        start_facts | {"program": _program(), "parent_run": parents.inherited_id()},
         name=place.name,
         tags=tags,
         notes=notes,
@@ -110,7 +107,7 @@ def start(
         )
     _start_agent(run, place, chosen)
     _keep(run)
-    settings.hand_on(_handle(place.path))
+    settings.hand_on(parents.handle(place.path))
     return run
 
 
@@ -126,8 +123,8 @@ def attach(path: str) -> Run | NullRun:
 
 
 def attach_to_parent() -> Run | NullRun | None:
-    """The run that a parent process handed on, if it is live."""
-    place = _parent(None)
+    """The live run of a parent process, if there is one."""
+    place = parents.find(None)
     return None if place is None else attach(place.path)
 
 
@@ -186,9 +183,9 @@ def forget(run: Run) -> None:
     path = run._place.path
     if _open.get(path) is run:
         del _open[path]
-    if settings.parent_meeting() == _handle(path):
+    if settings.parent_meeting() == parents.handle(path):
         others = [other for other in _open.values() if other._is_owner]
-        settings.hand_on(_handle(others[-1]._place.path) if others else None)
+        settings.hand_on(parents.handle(others[-1]._place.path) if others else None)
 
 
 def _at_exit() -> None:
@@ -277,53 +274,6 @@ def _without_memory(chosen: Config, run_id: str, error: OSError) -> NullRun:
     return NullRun(chosen.project or "default", {}, (), closed=line)
 
 
-def _handle(path: str) -> str:
-    """What children inherit of a run that this process owns."""
-    global _self
-    if _self[0] != os.getpid():  # asked once: `finish` opens no file
-        _self = (os.getpid(), f"{os.getpid()}-{start_ticks()}-{pid_namespace()}")
-    return f"{_self[1]}:{path}"
-
-
-def _parent(chosen: Config | None) -> meeting.Meeting | None:
-    """The live run of an ancestor, unless `init` names another project, name or id."""
-    owner, _, path = (settings.parent_meeting() or "").partition(":")
-    pid, ticks, namespace = _numbers(owner)
-    if not path or pid == os.getpid():
-        return None
-    place = meeting.read(path)
-    if place is None or (chosen is not None and not _is_meant(place, chosen)):
-        return None
-    try:
-        live = [file for file in os.listdir(place.path) if file.endswith(".live")]
-    except OSError:
-        return None
-    if not any(is_locked(place.file(file)) for file in live):
-        return None
-    # A variable may also have come by another way than from parent to child (a job that was submitted, a file that was
-    # sourced). It cannot be told in another PID namespace, nor when the owner has died and others go on with its run.
-    if namespace == pid_namespace() and start_ticks(pid) == ticks and not has_ancestor(pid, ticks):
-        return None
-    return place
-
-
-def _is_meant(place: meeting.Meeting, chosen: Config) -> bool:
-    return (
-        chosen.project in ("", place.project)
-        and chosen.name in ("", place.name)
-        and chosen.run_id in ("", place.run_id)
-        and not (chosen.run_id and chosen.resume == "never")
-    )
-
-
-def _numbers(text: str) -> tuple[int, int, int]:
-    """Of an owner as `_handle` writes it; zeros for what is none."""
-    parts = text.split("-")
-    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) < 20 for part in parts):
-        return 0, 0, 0
-    return int(parts[0]), int(parts[1]), int(parts[2])
-
-
 def _id_of_launch(launch: launchers.Launch | None, chosen: Config) -> str | None:
     """The id that all ranks of a launch find; None for who is no rank of one."""
     if launch is None or not settings.take_rank(launch.digest):
@@ -335,11 +285,6 @@ def _id_of_launch(launch: launchers.Launch | None, chosen: Config) -> str | None
 
 def _rank(chosen: Config, launch: launchers.Launch | None) -> int | None:
     return chosen.rank if chosen.rank >= 0 else launchers.rank_of(settings.environment(), launch)
-
-
-def _inherited_id() -> str | None:
-    place = meeting.read((settings.parent_meeting() or "").partition(":")[2] or "/nonexistent")
-    return None if place is None else str(place.run_id)
 
 
 def _inherited_settings(place: meeting.Meeting) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any, NamedTuple
 
+from logclient.stats import describe_agent
 from logclient_backend.runs import folder
 from logclient_backend.runs.points import RunReader
 from logclient_backend.runs.view import RunView, view
@@ -141,9 +142,32 @@ def place_of(run_id: str) -> Path:
 def wait_gone(deadline_s: float = 20.0) -> None:
     """Until every agent of this test has stored all and left, and nothing of it is in shared memory."""
     top = Path(os.environ["LOGCLIENT_SHM_DIR"])
-    wait_until(
-        lambda: not any(top.iterdir()), deadline_s, f"agents leave; still there: {list(top.glob('*/*'))}"
-    )
+    try:
+        wait_until(lambda: not any(top.iterdir()), deadline_s, "agents leave")
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{_what_is_left(top)}") from None
+
+
+def _what_is_left(top: Path) -> str:
+    """All that may tell why an agent has not left."""
+    lines = []
+    for path in sorted(top.glob("**/*")):
+        try:
+            lines.append(f"{path.relative_to(top)} {path.stat().st_size:,} bytes")
+            if path.name == "agent.status":
+                words = memoryview(path.read_bytes()).cast("Q")
+                lines.append(f"  {describe_agent(words, time.monotonic_ns(), 5.0)} {words[:24].tolist()}")
+        except OSError as error:
+            lines.append(f"{path}: {error}")
+    for pid in agents():
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[:2]
+            lines.append(
+                f"agent {pid}, state and parent {state}, in {Path(f'/proc/{pid}/wchan').read_text()}"
+            )
+        except OSError:
+            continue
+    return "\n".join(lines)
 
 
 def wait_state(where: Path, name: str, deadline_s: float = 20.0) -> RunView:

@@ -46,7 +46,9 @@ print(sizes[len(sizes) // 5], sizes[-1], sep="\\n")
 def test_cycles_of_init_and_finish_leave_nothing(run_dir: Path, tmp_path: Path, pace) -> None:
     """S-4: 1,000 cycles (paced), 100 of them SIGKILLed in the middle: no files, processes, descriptors, memory left."""
     cycles, victims = pace.count(1_000, least=60), pace.count(100, least=6)
-    env = scripts.environment(LOGCLIENT_START_TIMEOUT_S="30")  # who is killed before its agent is there is "lost"
+    env = scripts.environment(
+        LOGCLIENT_START_TIMEOUT_S="30"
+    )  # who is killed before its agent is there is "lost"
     ended = scripts.run_well(tmp_path, _CYCLES, str(cycles), str(victims), timeout_s=3_000, env=env)
     early, late = map(eval, ended.out.splitlines())
     assert late[1:] == early[1:], "descriptors and threads"

@@ -365,3 +365,36 @@ def test_child_that_outlives_its_parent_stays_in_the_run(tmp_path: Path, run_dir
         stream.close()
     scripts.wait_gone(60)
     assert words_of(scripts.the_run(run_dir)) == {"parent": 1, "child": 1, "late": 1}
+
+
+EARLY_CHILD = """
+import logclient, os, subprocess, sys, time
+child = "import logclient, sys; logclient.log(0, {'early': 1.0}); print('refused', flush=True); "
+child += "sys.stdin.readline(); "
+child += "import time; time.sleep(0.6); [logclient.log(step, {'early': 1.0}) for step in (1, 2)]; "
+child += "print(logclient.status()['accepted'], logclient.status()['refused'])"
+early = subprocess.Popen([sys.executable, "-c", child], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+assert early.stdout.readline() == "refused\\n"
+run = logclient.init("case", quiet=True)
+other = logclient.init("other", quiet=True)
+print(early.communicate("\\n", 30)[0].strip())
+other.finish()
+init = "import logclient; logclient.init('case', quiet=True).log(0, {'without variable': 1.0})"
+clean = {name: value for name, value in os.environ.items() if name != "LOGCLIENT_PARENT"}
+subprocess.run([sys.executable, "-c", init], env=clean, check=True)
+run.finish()
+subprocess.run([sys.executable, "-c", init], env=clean, check=True)
+"""
+
+
+def test_child_that_was_there_before_init_finds_the_run(tmp_path: Path, run_dir: Path) -> None:
+    """No variable tells it: it looks whose run it descends from, the newest first; what came before is counted."""
+    ended = scripts.run(tmp_path, EARLY_CHILD)
+    assert (ended.code, ended.out) == (0, "2 1\n"), ended
+    scripts.wait_gone()
+    found = sorted((run.project, sorted(words_of(run).items())) for run in scripts.runs(run_dir))
+    assert found == [
+        ("case", [("without variable", 1)]),
+        ("case", [("without variable", 1)]),
+        ("other", [("early", 2)]),
+    ]
