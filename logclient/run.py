@@ -295,6 +295,7 @@ class Run(Member):
         `accepted`, `forgotten`, `damaged`, `durable` (stored past an fsync) and `acked` count records over this
         process's lanes, `refused` records that got no place, `left_out` single points; `agent` is a dict.
         """
+        self._counters.publish()  # an exception of a handler's may have struck in the middle of it
         taken = self._lanes if self._mark[0] else None
         counts = dict(self._last_counts) if taken is None else lane_counts(taken.words)
         durable = counts.pop("stored", 0)

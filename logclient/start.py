@@ -199,6 +199,7 @@ def _at_exit() -> None:
             except KeyboardInterrupt:
                 pass  # asked not to wait: the agent goes on with what is there
         else:
+            run._counters.publish()
             run._release_maps()
 
 

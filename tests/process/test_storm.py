@@ -23,7 +23,7 @@ class Watcher:
 
     def __init__(self) -> None:
         self.files: dict[Path, LaneFile] = {}
-        self.numbers: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+        self.numbers: dict[int, dict[int, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
 
     def look(self) -> None:
         for path in Path(os.environ["LOGCLIENT_SHM_DIR"]).glob("*/*/*.lanes"):
@@ -38,7 +38,8 @@ class Watcher:
         source, number = int(values.pop("source")), int(values.pop("number"))
         assert values.pop("double") == 2 * number and record.step == number
         assert values == ({"int": number, "text": str(number)} if number % 5 == 0 else {})
-        self.numbers[file.pid][source].append(number)
+        # with its place in the process: lanes are read one after the other, and a thread may use several
+        self.numbers[file.pid][source].append((record.order, number))
 
 
 def run_storm(folder: Path, seconds: float, threads: int, children: int) -> tuple[dict[str, Any], Watcher]:
@@ -66,7 +67,7 @@ def run_storm(folder: Path, seconds: float, threads: int, children: int) -> tupl
     return json.loads(out), watcher
 
 
-def check_process(facts: dict[str, Any], file: LaneFile, numbers: dict[int, list[int]]) -> None:
+def check_process(facts: dict[str, Any], file: LaneFile, numbers: dict[int, list[tuple[int, int]]]) -> None:
     begun, returned = ({int(k): v for k, v in facts[name].items()} for name in ("begun", "returned"))
     assert facts["raised"] == facts["caught"], "an exception of the user's handler vanished"
     assert facts["lanes_back"] == LANES, "a lane is gone"
@@ -76,7 +77,8 @@ def check_process(facts: dict[str, Any], file: LaneFile, numbers: dict[int, list
     calls = sum(begun.values())
     assert sum(returned.values()) <= file.accepted + file.refused <= calls
     assert calls == sum(returned.values()) + facts["interrupted"]
-    for source, stored in numbers.items():
+    for source, placed in numbers.items():
+        stored = [number for _, number in sorted(placed)]
         assert len(set(stored)) == len(stored), f"stored twice by {source}"
         assert set(stored) <= set(range(1, begun[source] + 1))
         if source < MAIN:  # one thread; what nests inside itself, a handler or finalizer, may overtake
