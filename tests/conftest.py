@@ -53,12 +53,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Time limits are given for the default pace, and grow where tests run longer."""
+    """Time limits are given for the default pace, and grow where tests run longer; mounts are one worker's business."""
     factor = DEFAULT_PACE / config.getoption("--pace")
-    if factor <= 1 or config.getoption("timeout", None) is not None:
-        return
     default_s = float(config.getini("timeout"))
     for item in items:
+        if item.get_closest_marker("root") is not None:
+            # a namespace made meanwhile keeps copies of other tests' mounts, and their loop devices busy
+            item.add_marker(pytest.mark.xdist_group("mounts"))
+        if factor <= 1 or config.getoption("timeout", None) is not None:
+            continue
         given = item.get_closest_marker("timeout")
         if given is None:
             item.add_marker(pytest.mark.timeout(default_s * factor))

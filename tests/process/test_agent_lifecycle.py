@@ -88,7 +88,7 @@ def test_dead_writing_thread_is_started_again(run_dir: Path, tmp_path: Path, die
     status = trainer.end()
     assert trainer.longest_ms < 1_000
     if die_again:
-        assert 0 < status["durable"] < 40_000
+        assert status["durable"] < 40_000
         assert status["agent"]["disk"] != "answers" or status["agent"]["state"] != "running"
         trainer.status_page()
         for which in (SUPERVISOR, WORKER):
@@ -238,9 +238,10 @@ def test_two_runs_at_once_then_many_one_after_another(run_dir: Path, tmp_path: P
 @pytest.mark.timeout(60)
 def test_worker_that_was_replaced_unawares_stops(run_dir: Path, tmp_path: Path) -> None:
     """Two workers in one place (in two PID namespaces, say): the one that came first notices and stages no more."""
-    trainer = Trainer(tmp_path, rate=2_000, seconds=4)
+    trainer = Trainer(tmp_path, rate=2_000, seconds=15)
     worker = trainer.agent_pid(WORKER)
     page = trainer.status_page()
+    wait_until(lambda: page.words[layout.AGENT_STAGE_COMMIT], 10, "it stages")  # not before it named itself
     page.words[layout.AGENT_STAGE_WRITER] ^= 1
     successor(trainer, WORKER, worker)
     status = trainer.end()

@@ -66,7 +66,9 @@ LOG = "for step in range({}, {}): logclient.log(step, {{'loss': step / 2}})"
 def drive(where: Path, *plan: Any) -> list[list[dict[str, Any]]]:
     """The outputs of each cell; a text in the plan is a cell."""
     where.mkdir(exist_ok=True)
-    env = scripts.environment()
+    env = scripts.environment(
+        LOGCLIENT_START_TIMEOUT_S="20"
+    )  # else a busy machine is told of, instead of the run
     del env["PYTEST_CURRENT_TEST"]  # a kernel that sees it shows nothing of what is written to descriptor 2
     process = scripts.start(where, DRIVER, name="driver.py", stdin=-1, env=env)
     lines = [json.dumps(["cell", step] if isinstance(step, str) else step) for step in plan]

@@ -106,6 +106,7 @@ def test_the_check_finds_what_is_not_the_same(
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
+@pytest.mark.xdist_group("mounts")
 def test_the_demo_adds_up_and_leaves_nothing_behind(
     logclient: Command, run_dir: Path, short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
