@@ -90,10 +90,15 @@ def test_descriptors_do_not_pile_up_over_supervisors_and_workers(run_dir: Path, 
         supervisor = successor(trainer, SUPERVISOR, supervisor)
         kill(worker)
         successor(trainer, WORKER, worker)
-        counts.append(len(list(Path(f"/proc/{supervisor}/fd").iterdir())))
+
+        def count(pid: int = supervisor) -> int:
+            return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+        counts.append(count())
+        if len(counts) > 2:  # some are open for a moment only
+            wait_until(lambda: count() <= counts[1] + 4, 20, f"no more than before: {counts}")
     trainer.end_by()
     trainer.wait_gone()
-    assert max(counts[2:]) <= counts[1] + 4, counts
 
 
 @pytest.mark.timeout(120)

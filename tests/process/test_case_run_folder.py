@@ -26,6 +26,7 @@ from tools.faults.frozen import LoopExt4
 from tools.faults.fuse import Fuse
 
 from . import scripts
+from .disturbed import wait_until
 from .scripts import Ended
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -309,15 +310,18 @@ def test_frozen_folder_does_not_hold_init(tmp_path: Path, run_dir: Path, home: P
 
 @pytest.mark.root
 @pytest.mark.skipif(frozen.why_not() is not None, reason=frozen.why_not() or "")
-def test_frozen_folder_raises_if_asked(tmp_path: Path, run_dir: Path, home: Path) -> None:
+def test_frozen_folder_raises_if_asked(
+    tmp_path: Path, run_dir: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With folder_errors="raise" a folder that does not answer in time is a FolderError (C6-4)."""
+    monkeypatch.setenv("LOGCLIENT_START_TIMEOUT_S", "6")  # the folder shall be late, not the agent
     with LoopExt4(16) as disk:
         wanted = disk.path / "runs"
         wanted.mkdir()
         with disk.frozen():
             ended = scripts.run(tmp_path, RAISES, str(wanted))
         assert_raised(ended, wanted, "does not answer")
-        assert list(wanted.iterdir()) == []
+        wait_until(lambda: list(wanted.iterdir()) == [], 20, "who looked at it too late leaves nothing")
 
 
 def command(where: Path, *words: str) -> Ended:
