@@ -53,7 +53,7 @@ def slowness() -> float:
         for each in report_of("log_call")["figures"]
         if each["what"] == "p50 of run.log, 10 floats"
     )
-    return max(1.0, floor / FLOOR_NS)
+    return max(1.0, float(floor) / FLOOR_NS)
 
 
 def is_missed(figure: dict[str, Any]) -> bool:
