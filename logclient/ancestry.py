@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import os
 
+from .owner import STAT_PARENT, STAT_START, stat_fields
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 _MOST = 200  # a chain longer than that is no chain
-_PARENT, _START = 1, 19  # fields of /proc/PID/stat behind the name
 
 
 def ancestors() -> Iterator[tuple[int, int]]:
     """(PID, start in clock ticks since boot) of the parent, its parent, and so on."""
     pid = os.getppid()
     for _ in range(_MOST):
-        fields = _stat(pid)
+        fields = stat_fields(pid)
         if not fields:
             return
-        yield pid, int(fields[_START])
-        pid = int(fields[_PARENT])
+        yield pid, int(fields[STAT_START])
+        pid = int(fields[STAT_PARENT])
 
 
 def has_ancestor(pid: int, ticks: int) -> bool:
@@ -48,7 +49,16 @@ def launcher(env: Mapping[str, str], *variables: str) -> str:
             break
         if _chosen(theirs, variables) != ours:
             break
-    return f"{boot()}-{found[0]}-{found[1]}"
+    return _named(found)
+
+
+def parent() -> str:
+    """The parent, named in the same way."""
+    return _named(next(ancestors(), (0, 0)))
+
+
+def _named(who: tuple[int, int]) -> str:
+    return f"{boot()}-{who[0]}-{who[1]}"
 
 
 def _chosen(entries: Iterable[bytes], variables: tuple[str, ...]) -> set[bytes]:
@@ -72,12 +82,3 @@ def command() -> bytes:
             return file.readall()
     except OSError:
         return b""
-
-
-def _stat(pid: int) -> list[bytes]:
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            fields = file.read(4096).rsplit(b")", 1)[1].split()
-    except (OSError, IndexError):
-        return []
-    return fields if len(fields) > _START else []

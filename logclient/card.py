@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import time
 from html import escape
+from shlex import quote as quote_word
 from struct import Struct
 from struct import error as StructError
 from urllib.parse import quote
@@ -180,7 +181,7 @@ def of_run(run: Run) -> str:
     """The run as this process sees it."""
     mood, state = _state(run)
     rows = [("project", _text(run.project)), ("run", _text(run.id)), ("folder", _where(run))]
-    command = f"logclient show {_word(run.id)} --dir {_word(run.dir)}"
+    command = f"logclient show {quote_word(run.id)} --dir {quote_word(run.dir)}"
     rows.append(("show it", f"<code>{_text(command, 1000)}</code>"))
     rows.append(("records", _counts(run.status())))
     values = run._known_values()
@@ -284,10 +285,3 @@ def _text(text: object, most: int = 200) -> str:
     if not cut.isprintable():
         cut = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
     return escape(cut)
-
-
-def _word(text: str) -> str:
-    """As one word in a shell."""
-    if text and all(c.isalnum() or c in "-_./+:=@%" for c in text) and text.isascii():
-        return text
-    return "'" + text.replace("'", "'\\''") + "'"

@@ -184,7 +184,7 @@ def hand_on(meeting: str | None) -> None:
 
 
 def environment() -> Mapping[str, str]:
-    """All variables as they are now, for `launchers.py`; to be read only."""
+    """All variables as they are now, for `launchers.py` and `confined.py`; to be read only."""
     return os.environ
 
 

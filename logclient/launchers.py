@@ -34,7 +34,7 @@ from . import ancestry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _LOOPBACK = ("", "localhost", "127.0.0.1", "::1")
 _RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT")  # not the same in a launcher and its ranks
@@ -44,12 +44,12 @@ _MOST_RANKS = 1 << 30
 class Launch:
     """One launch, as the process of one rank sees it."""
 
-    __slots__ = ("attempt", "is_sure", "kind", "names", "rank", "world_size")
+    __slots__ = ("_find_names", "_names", "attempt", "is_sure", "kind", "rank", "world_size")
 
     def __init__(
         self,
         kind: str,
-        names: tuple[str, ...],
+        find_names: Callable[[], tuple[str, ...]],
         rank: int | None,
         world_size: int | None,
         attempt: int = 0,
@@ -57,11 +57,19 @@ class Launch:
         is_sure: bool = True,
     ) -> None:
         self.kind = kind
-        self.names = names  # of the launch: see the table
+        self._find_names = find_names  # who only wants the rank does not pay for them: they may be in /proc
+        self._names: tuple[str, ...] | None = None
         self.rank = rank
         self.world_size = world_size
         self.attempt = attempt  # how often it was restarted
         self.is_sure = is_sure  # no other launch ever has these names and this attempt
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the launch: see the table."""
+        if self._names is None:
+            self._names = self._find_names()
+        return self._names
 
     @property
     def digest(self) -> str:
@@ -115,21 +123,24 @@ def _logclient(env: Mapping[str, str]) -> Launch | None:
     launch = env.get("LOGCLIENT_LAUNCH")
     if not launch:
         return None
-    return Launch("launch", (launch,), _number(env, "RANK"), _number(env, "WORLD_SIZE"))
+    return Launch("launch", lambda: (launch,), _number(env, "RANK"), _number(env, "WORLD_SIZE"))
 
 
 def _torchrun(env: Mapping[str, str]) -> Launch | None:
     rank = _number(env, "RANK")
     if "TORCHELASTIC_RUN_ID" not in env or rank is None:
         return None
-    run_id, is_sure = env["TORCHELASTIC_RUN_ID"], False
-    if "SLURM_JOB_ID" in env:  # may be requeued: its launcher starts again then
-        names = (*_slurm_step(env), run_id, _endpoint(env), _command())
-    elif env.get("LOCAL_WORLD_SIZE", "") == env.get("WORLD_SIZE"):
-        names, is_sure = (run_id, ancestry.launcher(env, *_RANKS, "TORCHELASTIC_ERROR_FILE")), True
-    else:
-        names = (run_id, _endpoint(env), _command())
+    is_job = "SLURM_JOB_ID" in env  # may be requeued: its launcher starts again then
+    is_one_node = env.get("LOCAL_WORLD_SIZE", "") == env.get("WORLD_SIZE")
+
+    def names() -> tuple[str, ...]:
+        run_id = env["TORCHELASTIC_RUN_ID"]
+        if is_one_node and not is_job:
+            return (run_id, ancestry.launcher(env, *_RANKS, "TORCHELASTIC_ERROR_FILE"))
+        return (*(_slurm_step(env) if is_job else ()), run_id, _endpoint(env), _command())
+
     attempt = 1000 * _requeues(env) + (_number(env, "TORCHELASTIC_RESTART_COUNT") or 0)
+    is_sure = is_one_node and not is_job
     return Launch("torchrun", names, rank, _number(env, "WORLD_SIZE"), attempt, is_sure=is_sure)
 
 
@@ -137,10 +148,14 @@ def _mpirun(env: Mapping[str, str]) -> Launch | None:
     rank = _number(env, "OMPI_COMM_WORLD_RANK")
     if rank is None:
         return None
-    job = env.get("PMIX_NAMESPACE") or env.get("OMPI_MCA_ess_base_jobid")
-    name = job or ancestry.launcher(env, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")
-    # a number of the first kind may come again after a reboot
-    names = (name, env.get("OMPI_MCA_orte_hnp_uri") or env.get("PMIX_SERVER_URI41") or "") if job else (name,)
+
+    def names() -> tuple[str, ...]:
+        job = env.get("PMIX_NAMESPACE") or env.get("OMPI_MCA_ess_base_jobid")
+        if not job:
+            return (ancestry.launcher(env, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),)
+        # such a number may come again after a reboot
+        return (job, env.get("OMPI_MCA_orte_hnp_uri") or env.get("PMIX_SERVER_URI41") or "")
+
     return Launch("mpirun", names, rank, _number(env, "OMPI_COMM_WORLD_SIZE"))
 
 
@@ -153,14 +168,17 @@ def _srun(env: Mapping[str, str]) -> Launch | None:
         return None
     given = _number(env, "RANK") if _number(env, "WORLD_SIZE") is not None else None
     size = _number(env, "WORLD_SIZE" if given is not None else "SLURM_STEP_NUM_TASKS")
-    return Launch("srun", _slurm_step(env), rank if given is None else given, size, _requeues(env))
+    return Launch("srun", lambda: _slurm_step(env), rank if given is None else given, size, _requeues(env))
 
 
 def _pmi(env: Mapping[str, str]) -> Launch | None:
     rank = _number(env, "PMI_RANK")
     if rank is None:
         return None
-    names = (env.get("PMI_JOBID") or ancestry.launcher(env, "PMI_RANK", "PMI_SIZE"),)
+
+    def names() -> tuple[str, ...]:
+        return (env.get("PMI_JOBID") or ancestry.launcher(env, "PMI_RANK", "PMI_SIZE"),)
+
     return Launch("pmi", names, rank, _number(env, "PMI_SIZE"))
 
 
@@ -171,11 +189,12 @@ def _by_hand(env: Mapping[str, str]) -> Launch | None:
     is_one_node = env.get("MASTER_ADDR", "") in _LOOPBACK or (
         env.get("LOCAL_WORLD_SIZE", "0") == env.get("WORLD_SIZE")
     )
-    names: tuple[str, ...] = (_endpoint(env),)
-    if "SLURM_STEP_ID" in env:
-        names = (*_slurm_step(env), *names)
-    elif is_one_node:
-        names = (*names, ancestry.launcher(env, *_RANKS))
+
+    def names() -> tuple[str, ...]:
+        if "SLURM_STEP_ID" in env:
+            return (*_slurm_step(env), _endpoint(env))
+        return (_endpoint(env), *((ancestry.launcher(env, *_RANKS),) if is_one_node else ()))
+
     return Launch("ranks", names, rank, _number(env, "WORLD_SIZE"), _requeues(env), is_sure=is_one_node)
 
 
@@ -223,9 +242,7 @@ def _in_group(env: Mapping[str, str]) -> Launch | None:
     rank, size = _group()
     if rank is None:
         return None
-    parent = next(ancestry.ancestors(), (0, 0))
-    names = (_endpoint(env), f"{ancestry.boot()}-{parent[0]}-{parent[1]}")
-    return Launch("torch", names, rank, size, is_sure=False)
+    return Launch("torch", lambda: (_endpoint(env), ancestry.parent()), rank, size, is_sure=False)
 
 
 def _group() -> tuple[int | None, int]:

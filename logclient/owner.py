@@ -58,22 +58,24 @@ class PidMark:
         self._pid = os.getpid()
 
 
+# fields of /proc/PID/stat behind the name
+STAT_STATE, STAT_PARENT, STAT_START = 0, 1, 19
+
+
+def stat_fields(pid: int | str) -> list[bytes]:
+    """Fields of /proc/PID/stat behind the name; empty where there is no such process, or it cannot be told."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            fields = file.read(4096).rsplit(b")", 1)[1].split()
+    except (OSError, IndexError):
+        return []
+    return fields if len(fields) > STAT_START else []
+
+
 def start_ticks(pid: int | str = "self") -> int:
     """When the process started, in clock ticks since boot; 0 where it cannot be told or is gone."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rsplit(b")", 1)[1].split()[19])
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
-def is_zombie(pid: int) -> bool:
-    """Ended and not yet reaped?"""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rsplit(b")", 1)[1].split()[0] in (b"Z", b"X")
-    except (OSError, IndexError):
-        return False
+    fields = stat_fields(pid)
+    return int(fields[STAT_START]) if fields else 0
 
 
 def pid_namespace() -> int:
@@ -150,5 +152,7 @@ def is_alive(lock_path: str, pid: int, ticks: int, namespace: int) -> bool:
     if is_locked(lock_path):
         return True
     if namespace and namespace == pid_namespace():
-        return ticks != 0 and start_ticks(pid) == ticks and not is_zombie(pid)
+        found = stat_fields(pid)
+        is_it = found and ticks != 0 and int(found[STAT_START]) == ticks
+        return bool(is_it and found[STAT_STATE] not in (b"Z", b"X"))
     return False

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 
 from . import stdlib
-from .owner import start_ticks
+from .owner import STAT_PARENT, STAT_STATE, start_ticks, stat_fields
 
 NAME = b"logclient-agent"  # what all processes of an agent are called; the kernel keeps 15 characters
 _PR_GET_CHILD_SUBREAPER = 37  # linux/prctl.h
@@ -51,8 +51,8 @@ def got_orphans() -> bool:
 
 def note(pid: int) -> None:
     """That child is ours, though it does not bear our name; it may have ended already."""
-    found = _stat(pid)
-    if found and int(found[1]) == os.getpid():
+    found = stat_fields(pid)
+    if found and int(found[STAT_PARENT]) == os.getpid():
         _noted[pid] = start_ticks(pid)
 
 
@@ -87,8 +87,8 @@ def _reap(pid: int) -> None:
 
 def _is_ours(pid: int) -> bool:
     """An ended child of ours, and known."""
-    found = _stat(pid)
-    if not found or found[0] != b"Z" or int(found[1]) != os.getpid():
+    found = stat_fields(pid)
+    if not found or found[STAT_STATE] != b"Z" or int(found[STAT_PARENT]) != os.getpid():
         return False
     return _name(pid) == NAME or (pid in _noted and start_ticks(pid) == _noted[pid])
 
@@ -102,15 +102,6 @@ def _children() -> list[int]:
     except FileNotFoundError:  # a kernel without these lists, or a thread that has just ended
         return [int(name) for name in os.listdir("/proc") if name.isdigit() and _is_ours(int(name))]
     return found
-
-
-def _stat(pid: int) -> list[bytes]:
-    """State, parent and so on; empty where there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            return file.read(4096).rsplit(b")", 1)[1].split()
-    except (OSError, IndexError):
-        return []
 
 
 def _name(pid: int) -> bytes:

@@ -1,13 +1,16 @@
-"""What the process tests share: a home folder, and an installation like a user's."""
+"""What the process tests share: a home folder, run folders on disks that can be broken, a user's installation."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tools.faults import frozen, fuse
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,6 +23,32 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(path))
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     return path
+
+
+@pytest.fixture
+def disk(run_dir: Path, needs_root: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[frozen.LoopExt4]:
+    """An ext4 of this test's own, and the run folder on it."""
+    if reason := frozen.why_not():
+        pytest.skip(reason)
+    with frozen.LoopExt4(96) as disk:
+        monkeypatch.setenv("LOGCLIENT_DIR", str(disk.path / "runs"))
+        yield disk
+
+
+@pytest.fixture
+def mount(run_dir: Path, needs_root: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[fuse.Fuse]:
+    """A FUSE mount of this test's own, which counts as a network file system, and the run folder on it."""
+    if reason := fuse.why_not():
+        pytest.skip(reason)
+    with fuse.Fuse() as mount:
+        monkeypatch.setenv("LOGCLIENT_DIR", str(mount.path / "runs"))
+        yield mount
+
+
+@pytest.fixture
+def patience(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`init` waits longer for its agent than on an idle machine: a loaded one is no fault to be tested."""
+    monkeypatch.setenv("LOGCLIENT_START_TIMEOUT_S", "20")
 
 
 @pytest.fixture(scope="session")

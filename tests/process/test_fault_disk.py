@@ -11,13 +11,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from logclient import layout
-from tools.faults import frozen, fuse, processes
+from tools.faults import processes
 from tools.faults.crash import account, kill_agents, recover, training
 
 from .disturbed import Trainer, stored, wait_until
@@ -31,26 +30,6 @@ SMALL = {
     "LOGCLIENT_SPILL_BYTES": str(1 << 20),
 }
 FRAME_BYTES = 128  # header and ten floats
-
-
-@pytest.fixture
-def disk(run_dir: Path, needs_root: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[frozen.LoopExt4]:
-    """An ext4 of this test's own, and the run folder on it."""
-    if reason := frozen.why_not():
-        pytest.skip(reason)
-    with frozen.LoopExt4(96) as disk:
-        monkeypatch.setenv("LOGCLIENT_DIR", str(disk.path / "runs"))
-        yield disk
-
-
-@pytest.fixture
-def mount(run_dir: Path, needs_root: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[fuse.Fuse]:
-    """A FUSE mount of this test's own, and the run folder on it."""
-    if reason := fuse.why_not():
-        pytest.skip(reason)
-    with fuse.Fuse() as mount:
-        monkeypatch.setenv("LOGCLIENT_DIR", str(mount.path / "runs"))
-        yield mount
 
 
 def run_folder() -> Path:

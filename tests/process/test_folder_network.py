@@ -12,7 +12,6 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,24 +25,11 @@ from . import recipes, scripts
 from .agents import WORKER, Trainer, both_killed, kill, log_of, nothing_left, successor
 from .disturbed import stored, wait_until
 
-pytestmark = [pytest.mark.root]
+pytestmark = [pytest.mark.root, pytest.mark.usefixtures("patience")]
 
 GONE_S = 60.0
 EVERY_SECOND = {"LOGCLIENT_NETWORK_SYNC_S": "1"}
 COMMAND = (sys.executable, "-m", "logclient_backend")
-
-
-@pytest.fixture
-def mount(run_dir: Path, needs_root: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[fuse.Fuse]:
-    """The network file system, and the run folder on it."""
-    if reason := fuse.why_not():
-        pytest.skip(reason)
-    with fuse.Fuse() as mount:
-        monkeypatch.setenv("LOGCLIENT_DIR", str(mount.path / "runs"))
-        monkeypatch.setenv(
-            "LOGCLIENT_START_TIMEOUT_S", "20"
-        )  # a loaded machine is no fault to be tested here
-        yield mount
 
 
 def all_stored(mount: fuse.Fuse, logged: int) -> None:

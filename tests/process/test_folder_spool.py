@@ -9,19 +9,17 @@ import json
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from logclient import layout
-from tools.faults import fuse
 
 from . import scripts
 from .agents import WORKER, Trainer, both_killed, checked, kill, log_of, nothing_left, successor
 from .disturbed import stored, wait_until
 
-pytestmark = [pytest.mark.root, pytest.mark.slow]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.usefixtures("patience")]
 
 GONE_S = 60.0
 RATE = 3_000  # slow enough for a lane to hold what comes while there is no agent
@@ -38,19 +36,6 @@ umount "$0"
 test -z "$(ls "$0")"
 exit ${code:-0}
 """
-
-
-@pytest.fixture
-def mount(run_dir: Path, needs_root: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[fuse.Fuse]:
-    """The network file system, and the run folder on it."""
-    if reason := fuse.why_not():
-        pytest.skip(reason)
-    with fuse.Fuse() as mount:
-        monkeypatch.setenv("LOGCLIENT_DIR", str(mount.path / "runs"))
-        monkeypatch.setenv(
-            "LOGCLIENT_START_TIMEOUT_S", "20"
-        )  # a loaded machine is no fault to be tested here
-        yield mount
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -79,17 +78,12 @@ class Host:
 
 
 @pytest.fixture
-def share(run_dir: Path, needs_root: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[fuse.Fuse]:
+def share(mount: fuse.Fuse, patience: None, monkeypatch: pytest.MonkeyPatch) -> fuse.Fuse:
     """The shared file system, and the run folder on it."""
-    if reason := fuse.why_not():
-        pytest.skip(reason)
     if shutil.which("unshare") is None or shutil.which("hostname") is None:
         pytest.skip("needs unshare and hostname")
     monkeypatch.setenv("LOGCLIENT_NETWORK_SYNC_S", "0.5")
-    monkeypatch.setenv("LOGCLIENT_START_TIMEOUT_S", "20")
-    with fuse.Fuse() as mount:
-        monkeypatch.setenv("LOGCLIENT_DIR", str(mount.path / "runs"))
-        yield mount
+    return mount
 
 
 def command(where: Path, *words: str) -> str:

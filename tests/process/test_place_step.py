@@ -30,16 +30,6 @@ def step(run_dir: Path, needs_root: None) -> Iterator[Step]:
         yield step
 
 
-@pytest.fixture
-def disk(run_dir: Path, needs_root: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[frozen.LoopExt4]:
-    """An ext4 of this test's own, and the run folder on it."""
-    if reason := frozen.why_not():
-        pytest.skip(reason)
-    with frozen.LoopExt4(64) as disk:
-        monkeypatch.setenv("LOGCLIENT_DIR", str(disk.path / "runs"))
-        yield disk
-
-
 def runs() -> Path:
     return Path(os.environ["LOGCLIENT_DIR"])
 

@@ -15,11 +15,13 @@ import select
 import struct
 from typing import NamedTuple
 
+from logclient.owner import STAT_START, STAT_STATE, stat_fields
+
 _INFO = struct.Struct("<QQ11Ii")  # mask, cgroup, 11 ids, exit status: struct pidfd_info, first version
 _GET_INFO = 3 << 30 | _INFO.size << 16 | 0xFF << 8 | 11
 _WITH_EXIT = 1 << 3
 _MOST_PID = 1 << 22
-_STATE, _TICKS, _EXIT = 0, 19, 49  # fields of /proc/PID/stat behind the name
+_EXIT = 49  # a further field of /proc/PID/stat
 
 
 class Cause(NamedTuple):
@@ -62,9 +64,9 @@ class Watch:
                 self.fd = os.pidfd_open(pid)
             except (OSError, AttributeError):
                 pass
-        found = _stat(pid)
-        self.ticks = ticks or (int(found[_TICKS]) if found else 0)
-        if self.fd >= 0 and (not found or int(found[_TICKS]) != self.ticks):
+        found = stat_fields(pid)
+        self.ticks = ticks or (int(found[STAT_START]) if found else 0)
+        if self.fd >= 0 and (not found or int(found[STAT_START]) != self.ticks):
             self.close()
 
     def __del__(self) -> None:
@@ -91,8 +93,8 @@ class Watch:
 
     def _leader(self) -> list[bytes] | None:
         """Fields of the main thread while that lives; None where it is dead, or another process has the PID."""
-        found = _stat(self.pid)
-        alive = found and found[_STATE] not in b"ZX" and int(found[_TICKS]) == self.ticks
+        found = stat_fields(self.pid)
+        alive = found and found[STAT_STATE] not in b"ZX" and int(found[STAT_START]) == self.ticks
         return found if alive else None
 
     def cause(self) -> Cause | None:
@@ -109,8 +111,13 @@ class Watch:
         return self._told(self._zombie_status()) or self.cause()
 
     def _zombie_status(self) -> int | None:
-        found = _stat(self.pid)
-        is_it = found and len(found) > _EXIT and found[_STATE] in b"ZX" and int(found[_TICKS]) == self.ticks
+        found = stat_fields(self.pid)
+        is_it = (
+            found
+            and len(found) > _EXIT
+            and found[STAT_STATE] in b"ZX"
+            and int(found[STAT_START]) == self.ticks
+        )
         return int(found[_EXIT]) if is_it else None
 
     def _told(self, status: int | None) -> Cause | None:
@@ -135,13 +142,3 @@ class Watch:
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
-
-
-def _stat(pid: int) -> list[bytes]:
-    """Fields of /proc/PID/stat behind the name; empty where there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            fields = file.read(4096).rsplit(b")", 1)[1].split()
-    except (OSError, IndexError):
-        return []
-    return fields if len(fields) > _TICKS else []

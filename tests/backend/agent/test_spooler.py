@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from logclient import layout, meeting
-from logclient.meeting import Meeting
 from logclient_backend.agent import mounts, spool
 from logclient_backend.agent.folder import SPOOL
 from logclient_backend.agent.memory import Memory
@@ -35,22 +33,6 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pytest.skip("the temporary folder is on no disk")
     monkeypatch.setattr(spool, "temporary_folders", list)
     return folder
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    folder = tmp_path / "place"
-    folder.mkdir(0o700)
-    made = Place(Meeting(str(folder), {"run_id": "a-run", "node": "0123"}))
-    yield made
-    for kept in made.kept():
-        kept.close()
-    os.close(made.fd)
-
-
-@pytest.fixture
-def status() -> memoryview:
-    return memoryview(bytearray(layout.STATUS_BYTES)).cast("Q")
 
 
 @pytest.fixture

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import random
 from array import array
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from logclient import layout
-from logclient.meeting import Meeting
 from logclient.record import Columns, Shape
 from logclient_backend.agent import drain
 from logclient_backend.agent.memory import Memory
@@ -44,22 +42,6 @@ class FakeProducer:
 
 
 PRODUCER: Any = FakeProducer()
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    folder = tmp_path / "place"
-    folder.mkdir(0o700)
-    made = Place(Meeting(str(folder), {}))
-    yield made
-    for kept in made.kept():
-        kept.close()
-    os.close(made.fd)
-
-
-@pytest.fixture
-def status() -> memoryview:
-    return memoryview(bytearray(layout.STATUS_BYTES)).cast("Q")
 
 
 def spooler_of(place: Place) -> Spooler:
