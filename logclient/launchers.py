@@ -44,7 +44,7 @@ _MOST_RANKS = 1 << 30
 class Launch:
     """One launch, as the process of one rank sees it."""
 
-    __slots__ = ("_find_names", "_names", "attempt", "is_sure", "kind", "rank", "world_size")
+    __slots__ = ("_find_names", "_find_start", "_names", "attempt", "is_sure", "kind", "rank", "world_size")
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class Launch:
         attempt: int = 0,
         *,
         is_sure: bool = True,
+        find_start: Callable[[], str] = str,
     ) -> None:
         self.kind = kind
         self._find_names = find_names  # who only wants the rank does not pay for them: they may be in /proc
@@ -62,7 +63,8 @@ class Launch:
         self.rank = rank
         self.world_size = world_size
         self.attempt = attempt  # how often it was restarted
-        self.is_sure = is_sure  # no other launch ever has these names and this attempt
+        self._find_start = find_start  # what tells it from a later launch that has its names and gets its run
+        self.is_sure = is_sure  # no other launch ever has these names, this start and this attempt
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -82,7 +84,7 @@ class Launch:
 
     def facts(self) -> dict[str, object]:
         """For the start document."""
-        id = self.digest if self.is_sure else ""
+        id = _digest(self.kind, *self.names, self._find_start()) if self.is_sure else ""
         return {"kind": self.kind, "id": id, "attempt": self.attempt, "world_size": self.world_size}
 
 
@@ -133,15 +135,19 @@ def _torchrun(env: Mapping[str, str]) -> Launch | None:
     is_job = "SLURM_JOB_ID" in env  # may be requeued: its launcher starts again then
     is_one_node = env.get("LOCAL_WORLD_SIZE", "") == env.get("WORLD_SIZE")
 
+    def start() -> str:
+        return ancestry.launcher(env, *_RANKS, "TORCHELASTIC_ERROR_FILE")
+
     def names() -> tuple[str, ...]:
         run_id = env["TORCHELASTIC_RUN_ID"]
         if is_one_node and not is_job:
-            return (run_id, ancestry.launcher(env, *_RANKS, "TORCHELASTIC_ERROR_FILE"))
+            return (run_id, start())
         return (*(_slurm_step(env) if is_job else ()), run_id, _endpoint(env), _command())
 
     attempt = 1000 * _requeues(env) + (_number(env, "TORCHELASTIC_RESTART_COUNT") or 0)
-    is_sure = is_one_node and not is_job
-    return Launch("torchrun", names, rank, _number(env, "WORLD_SIZE"), attempt, is_sure=is_sure)
+    size = _number(env, "WORLD_SIZE")
+    find_start = start if is_one_node and is_job else str
+    return Launch("torchrun", names, rank, size, attempt, is_sure=is_one_node, find_start=find_start)
 
 
 def _mpirun(env: Mapping[str, str]) -> Launch | None:

@@ -71,7 +71,7 @@ def start_agent(
     dropped, added = config.agent_changes(_our_folders(), _users_folders())
     end = meeting.file(f"{os.urandom(8).hex()}.end")
     reap.ended()  # what earlier runs left
-    parent = f"{end}.pid" if reap.gets_orphans() else ""
+    parent = f"{end}.pid" if reap.got_orphans() else ""
     try:
         if orphan.start(
             command, dropped=dropped, added=added, end=end, keep_stderr_as=terminal, tell_pid=parent

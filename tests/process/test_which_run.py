@@ -28,14 +28,20 @@ sys.stdin.read()
 run.finish()
 """
 
-# a launcher: starts ranks with its variables, all at once, waits for all of them; `shell` puts a shell in between
+# a launcher: starts ranks with its variables, all at once (or each when the one before has ended), waits for all of
+# them; `shell` puts a shell in between
 LAUNCHER = """
 import json, os, subprocess, sys
 word, sets = sys.argv[1], json.loads(sys.argv[2])
 words = [sys.executable, "rank.py", word, sys.argv[3] if len(sys.argv) > 3 else "{}"]
 if os.environ.pop("SHELL_BETWEEN", ""):
     words = ["/bin/sh", "-c", '"$@"; exit $?', "sh", *words]
-ranks = [subprocess.Popen(words, env={**os.environ, **change}, stdin=subprocess.PIPE) for change in sets]
+one_by_one = os.environ.pop("ONE_BY_ONE", "")
+ranks = []
+for change in sets:
+    ranks.append(subprocess.Popen(words, env={**os.environ, **change}, stdin=subprocess.PIPE))
+    if one_by_one:
+        ranks[-1].communicate()
 for rank in ranks:
     rank.stdin.close()
 sys.exit(max(rank.wait() for rank in ranks))
@@ -131,6 +137,11 @@ TABLE: dict[str, tuple[list[Step], list[dict[str, int]], list[int]]] = {
         ],
         [{"a": 5}],
         [2],
+    ),
+    "ranks of a job's torchrun that are over before the next comes": (
+        [("a", torchrun(), {"SLURM_JOB_ID": "5", "SLURM_PROCID": "0", "ONE_BY_ONE": "1"})],
+        [{"a": 2}],
+        [1],
     ),
     "single processes of a batch script": (
         [
