@@ -29,6 +29,7 @@ STEPS: dict[str, Command] = {
     "types": ["-m", "mypy"],
     "imports": ["-c", "from importlinter.cli import lint_imports_command as main; main()", "--no-logo"],
     "sizes": ["tools/sizes.py"],
+    "proto": ["tools/genproto.py", "--check"],
     "docs": ["tools/gendocs.py", "--check"],
     # Alone, and before the tests: a bench wants a quiet machine.
     "benches": ["-m", "pytest", "-m", "bench"],
@@ -37,6 +38,7 @@ STEPS: dict[str, Command] = {
 }
 # Mend first: what it changes may need formatting.
 FIXES: dict[str, Command] = {
+    "proto": ["tools/genproto.py"],
     "docs": ["tools/gendocs.py"],
     "lint": ["-m", "ruff", "check", "--fix", "."],
     "format": ["-m", "ruff", "format", "."],

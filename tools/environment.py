@@ -33,7 +33,7 @@ CONSTRAINTS = VENV / "logclient-constraints.txt"
 # replace torch by the newest build, gigabytes of CUDA libraries included.
 TORCH = "torch==2.13.0"
 # What each level installs; a later level holds the earlier ones, so one environment serves both.
-EXTRAS = {"demo": "demo", "dev": "demo,parquet,dev"}
+EXTRAS = {"demo": "demo", "dev": "demo,parquet,server,dev"}
 
 # Debian package: the program, or the library, that shows that it is there.
 SYSTEM_PROGRAMS = {

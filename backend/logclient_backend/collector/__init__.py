@@ -1,0 +1,6 @@
+"""The collector: takes what agents ship, keeps it in a store, and answers questions about it.
+
+=============  ==============================================================================
+`store/`       where it is kept: one interface, an embedded engine
+=============  ==============================================================================
+"""

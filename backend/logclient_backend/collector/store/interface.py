@@ -1,0 +1,302 @@
+"""What ingest and API may ask of a store. An engine implements `Store`; one suite of contract tests holds for all.
+
+Invariants of every engine:
+
+- `write` is all or nothing, and durable when it returns: only then is anything acknowledged;
+- a record is known by (run, stream, seq); what is there already is skipped inside the same transaction, so whatever
+  is sent again, by a retry, a restart or a copied folder, is stored once;
+- a point is (run, stream, seq, position in the record); repeats of a step are kept;
+- keys, run ids and texts are data: no query and no path is ever built from one;
+- readers never wait for the writer, and see one state of the store per call;
+- memory is bounded by the size of the answer, never by that of the run.
+
+Times are ns since 1970 UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from logclient.errors import LogclientError
+
+from ...wal.scan import Gap, StreamColumns
+from ...wal.seqs import SeqSet
+from ...wal.spans import Spans
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from logclient.record import Value
+
+
+class StoreError(LogclientError):
+    """The store cannot do what was asked; the sentence says why and what helps."""
+
+
+class StoreFull(StoreError):
+    """The disk is full or failing: nothing was changed, reading goes on."""
+
+
+class RunDeleted(StoreError):
+    """The run was deleted and takes no more data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a run's documents say, as `collector/catalog.py` derives it; stored beside them, for lists and filters."""
+
+    project: str = ""
+    name: str = ""
+    group: str = ""
+    notes: str = ""
+    tags: tuple[str, ...] = ()
+    state: str = "running"  # as the documents tell; `late` and `lost` depend on the clock: see `Run`
+    reason: str = ""  # why it ended, in words
+    created_ns: int = 0
+    ended_ns: int = 0  # 0: not yet
+    config: Mapping[str, Any] = field(default_factory=dict)  # as logged: nested, JSON types
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)  # accepted, forgotten, refused, left_out, damaged
+    attempts: Mapping[str, int] = field(default_factory=dict)  # process (hex) -> attempt, from 1
+    ranks: tuple[int, ...] = ()
+    more: Mapping[str, Any] = field(default_factory=dict)  # alerts, notices, ...: JSON
+
+
+@dataclass(slots=True)
+class Parcel:
+    """What is written together, of one node of one run."""
+
+    run: str
+    node: str
+    received_ns: int
+    batches: Sequence[StreamColumns] = ()
+    holes: Sequence[Gap] = ()
+    documents: bytes | None = None  # the node's, whole: JSON as the agent writes it
+    description: Description | None = None  # of the run with these documents; with `documents` only
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What is committed of the streams that one node told of."""
+
+    stored: Mapping[bytes, SeqSet]
+    gaps: Mapping[bytes, Mapping[str, SeqSet]]
+    documents: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What one `write` did."""
+
+    records: int  # that were new
+    repeated: int  # that were there already
+    points: int  # new
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run in a list."""
+
+    id: str
+    description: Description
+    last_seen_ns: int  # when anything came from it last, by the collector's clock
+    records: int
+    points: int
+    bytes: int  # about, on disk
+    deleted_ns: int = 0  # 0: it is there
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """One condition on runs; all of a list must hold."""
+
+    field: str  # id, project, name, group, state, tag, created_ns, last_seen_ns, config, summary
+    key: str = ""  # with config and summary: flattened with "/", as `log` flattens
+    op: str = "="  # =, !=, <, <=, >, >=, contains
+    value: str | float | bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunQuery:
+    """Which runs, in which order."""
+
+    filters: Sequence[Filter] = ()
+    sort: str = "created_ns"  # created_ns, last_seen_ns, name, project, state, or config/… and summary/… keys
+    descending: bool = True
+    limit: int = 100
+    after: str = ""  # `next` of the page before
+    deleted: bool = False  # those in the bin instead
+
+
+@dataclass(frozen=True, slots=True)
+class RunPage:
+    runs: Sequence[Run]
+    next: str  # empty: that was all
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """The newest value of a key: of the record that was logged last."""
+
+    value: Value
+    code: str
+    step: int
+    time_ns: int
+    rank: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of a run, over all streams."""
+
+    name: str
+    codes: str  # every type it was logged with, sorted: "d", "qr", ...
+    points: int
+    first_step: int
+    last_step: int
+    last: Last
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Raw points of one key, each once, ordered by stream and seq; arrays of one length."""
+
+    step: npt.NDArray[np.int64]
+    time_ns: npt.NDArray[np.int64]
+    seq: npt.NDArray[np.uint64]
+    order: npt.NDArray[np.uint64]  # process-wide number of the record
+    stream: npt.NDArray[np.int32]  # index into `streams`
+    rank: npt.NDArray[np.int32]  # -1: none
+    values: Sequence[Value]  # an array of float64 or int64 where one type holds them all, else a list
+    streams: Sequence[StreamInfo]
+    next: str  # cursor: ask again with it for what came later; always there
+    is_all: bool  # nothing more now
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    stream: bytes
+    process: bytes
+    lane: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """A key reduced to the extremes of ranges of steps: nothing that sticks out is lost, and it is said how many.
+
+    A bucket covers the steps from `start` to `start + width - 1`; widths are powers of two and starts are multiples of
+    them, so the same data give the same picture, whatever was compacted and whatever came since elsewhere.
+    Of attempts that overlap, the newest counts, unless all are asked for.
+    """
+
+    width: int
+    start: npt.NDArray[np.int64]  # of buckets that hold something, rising
+    count: npt.NDArray[np.int64]  # points, NaN included
+    nans: npt.NDArray[np.int64]
+    min: npt.NDArray[np.float64]  # over what is not NaN; NaN where there is nothing else
+    max: npt.NDArray[np.float64]
+    last: npt.NDArray[np.float64]  # of the highest (step, time)
+    points: int  # that went in
+    first_step: int
+    last_step: int
+
+
+class Writer(Protocol):
+    """Changes the store. One thread at a time."""
+
+    def write(self, parcels: Sequence[Parcel]) -> Written:
+        """All of them in one transaction. `StoreFull`, or `RunDeleted` for one of a deleted run: nothing written."""
+
+    def seen(self, runs: Mapping[str, int]) -> None:
+        """These runs were heard at that time; need not be durable at once."""
+
+    def delete(self, run: str, now_ns: int) -> bool:
+        """Into the bin; False where there is no such run."""
+
+    def undelete(self, run: str) -> bool:
+        """Out of the bin again, or ready to take data again after it was purged; False where it is not deleted."""
+
+    def purge(self, before_ns: int) -> int:
+        """Runs deleted before that time go for good, in small steps; a note that they were deleted stays. How many."""
+
+
+class Reader(Protocol):
+    """Answers questions. Any number of threads."""
+
+    def held(self, run: str, node: str) -> Held:
+        """Of a run that is not there: nothing."""
+
+    def is_deleted(self, run: str) -> bool: ...
+
+    def run(self, run: str) -> Run | None:
+        """Also one that is in the bin."""
+
+    def runs(self, query: RunQuery) -> RunPage: ...
+
+    def documents(self, run: str) -> Mapping[str, bytes]:
+        """By node."""
+
+    def keys(self, run: str) -> Sequence[Key]:
+        """In the order in which they came first."""
+
+    def last_values(self, runs: Sequence[str], keys: Sequence[str]) -> Mapping[tuple[str, str], Last]:
+        """By (run, key)."""
+
+    def points(self, run: str, key: str, *, after: str = "", most: int = 100_000) -> Points: ...
+
+    def buckets(
+        self,
+        run: str,
+        key: str,
+        *,
+        most: int = 2000,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        all_attempts: bool = False,
+    ) -> Buckets: ...
+
+    def contents(self, run: str) -> Spans:
+        """What is stored of each stream, and what is known to be gone."""
+
+    def records(
+        self,
+        run: str,
+        stream: bytes,
+        first_seq: int,
+        *,
+        most: int = 10_000,
+        keys: Iterable[str] | None = None,
+    ) -> tuple[list[StreamColumns], int]:
+        """Records of one stream by seq from there on, whole or only these keys of them; and the seq to ask for next,
+        0 where that was all. `most` is a wish.
+        """
+
+
+class Store(Protocol):
+    """An engine."""
+
+    @property
+    def id(self) -> str:
+        """Random, made with the store: another id means other contents."""
+
+    @property
+    def writer(self) -> Writer: ...
+
+    @property
+    def reader(self) -> Reader: ...
+
+    def compact(self, *, deadline_s: float) -> bool:
+        """Do some of the upkeep that is due, in a thread of its own; False where nothing was."""
+
+    def backup(self, folder: str) -> None:
+        """A consistent copy while writing goes on; `StoreError` where the folder is not empty or cannot be written."""
+
+    def statistics(self) -> Mapping[str, float]:
+        """For metrics: bytes, records, points, runs, uncompacted_points, ..."""
+
+    def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""Generated from proto/logclient_proto by tools/genproto.py; never edited."""

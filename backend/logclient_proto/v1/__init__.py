@@ -1,0 +1,1 @@
+"""Generated from proto/logclient_proto/v1 by tools/genproto.py; never edited."""

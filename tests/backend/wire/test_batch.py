@@ -1,0 +1,145 @@
+"""What goes onto the wire comes off it bit by bit, and what is made up is refused with a sentence."""
+
+from __future__ import annotations
+
+from array import array
+
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logclient.errors import Corrupt
+from logclient.record import VARIABLE, Columns, Shape
+from logclient_backend.wal.scan import Gap, StreamColumns
+from logclient_backend.wal.seal import is_same
+from logclient_backend.wal.seqs import SeqSet
+from logclient_backend.wire import batch
+from logclient_backend.wire.batch import BatchReader, BatchWriter
+from logclient_proto.v1 import ingest_pb2 as pb
+
+U64 = st.integers(0, 2**64 - 1)
+I64 = st.integers(-(2**63), 2**63 - 1)
+STREAM, PROCESS = b"s" * 16, b"p" * 16
+
+
+@st.composite
+def any_columns(draw) -> Columns:
+    """Records with any numbers in any column, at an even pace or not."""
+    count = draw(st.integers(1, 200))
+
+    def numbers(code, values):
+        if draw(st.booleans()):
+            low, high = (0, 2**64 - 1) if code == "Q" else (-(2**63), 2**63 - 1)
+            stride = draw(st.integers(-1000, 1000))
+            room = abs(stride) * count
+            first = draw(st.integers(low + room, high - room))
+            return array(code, [first + stride * at for at in range(count)])
+        return array(code, draw(st.lists(values, min_size=count, max_size=count)))
+
+    codes = draw(st.text("drqbsi", max_size=6))
+    cells = [
+        draw(st.lists(st.binary(max_size=60), min_size=count, max_size=count))
+        if code in VARIABLE
+        else array("Q", draw(st.lists(U64, min_size=count, max_size=count)))
+        for code in codes
+    ]
+    seq = array("Q", sorted(draw(st.sets(st.integers(1, 2**64 - 1), min_size=count, max_size=count))))
+    shape = Shape(tuple(f"k{at}" for at in range(len(codes))), codes)
+    rank = draw(st.none() | st.integers(0, 1 << 20))
+    return Columns(shape, rank, seq, numbers("Q", U64), numbers("q", I64), numbers("q", I64), cells)
+
+
+@settings(max_examples=60)
+@given(st.lists(any_columns(), min_size=1, max_size=3), st.booleans())
+def test_what_goes_in_comes_out(several: list[Columns], packs: bool) -> None:
+    """Over serialised messages, key tables said once."""
+    writer, reader = BatchWriter(packs=packs), BatchReader()
+    for columns in [*several, *several]:
+        item = StreamColumns(STREAM, PROCESS, 3, columns)
+        data = writer.batch(item).SerializeToString()
+        back = reader.batch(pb.RecordBatch.FromString(data))
+        assert back[:3] == item[:3]
+        assert is_same(back.columns, columns)
+        assert back.columns.rank == columns.rank
+
+
+def simple(count: int = 20) -> Columns:
+    shape = Shape(("loss", "note"), "ds")
+    words = array("Q", range(count))
+    seq = array("Q", range(1, count + 1))
+    ints = array("q", range(count))
+    return Columns(shape, 0, seq, seq[:], ints, ints[:], [words, [b"text"] * count])
+
+
+def message(**changes) -> pb.RecordBatch:
+    made = BatchWriter().batch(StreamColumns(STREAM, PROCESS, 0, simple()))
+    for name, value in changes.items():
+        setattr(made, name, value)
+    return made
+
+
+def damaged(how) -> pb.RecordBatch:
+    made = message()
+    how(made)
+    return made
+
+
+DAMAGE = {
+    "no records": lambda m: setattr(m, "records", 0),
+    "too many records": lambda m: setattr(m, "records", 1 << 31),
+    "one record more": lambda m: setattr(m, "records", 21),
+    "a short stream": lambda m: setattr(m, "stream", b"s"),
+    "a short process": lambda m: setattr(m, "process", b""),
+    "an endless lane": lambda m: setattr(m, "lane", 1 << 31),
+    "a key table that never came": lambda m: m.ClearField("table"),
+    "a code of nobody's": lambda m: setattr(m.table, "codes", "dX"),
+    "codes without names": lambda m: setattr(m.table, "codes", "dsd"),
+    "a name without end": lambda m: m.table.names.__setitem__(0, "x" * 100_000),
+    "seqs that stand still": lambda m: setattr(m.seq, "stride", 0),
+    "seqs that fall": lambda m: setattr(m.seq, "stride", -1),
+    "a seq of zero": lambda m: setattr(m.seq, "first", 0),
+    "differences too many": lambda m: m.step.deltas.extend([1] * 40),
+    "words too few": lambda m: setattr(m.words, "data", m.words.data[:-8]),
+    "words that unpack to a lot": lambda m: setattr(m.words, "size", 1 << 40),
+    "words of no packing": lambda m: setattr(m.words, "packing", 9),
+    "words that are no zstd": lambda m: setattr(m.words, "packing", pb.PACKING_SHUFFLED),
+    "no texts": lambda m: m.ClearField("texts"),
+    "texts too many": lambda m: m.texts.add(),
+    "sizes of texts that lie": lambda m: m.texts[0].sizes.__setitem__(0, 1 << 30),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_what_is_no_batch_is_refused_with_a_sentence(how: str) -> None:
+    """Corrupt, and nothing else, before memory is taken for it."""
+    with pytest.raises(Corrupt, match="record batch"):
+        BatchReader().batch(damaged(DAMAGE[how]))
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_flipped_bytes_raise_corrupt_or_give_columns(data) -> None:
+    """Any bytes at all."""
+    raw = bytearray(message().SerializeToString())
+    for _ in range(data.draw(st.integers(1, 4))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        made = pb.RecordBatch.FromString(bytes(raw))
+    except DecodeError:
+        return
+    try:
+        columns = BatchReader().batch(made).columns
+    except Corrupt:
+        return
+    assert len(columns.step) == len(columns)
+
+
+def test_gaps_and_what_is_held_come_out() -> None:
+    """Causes and ranges."""
+    gap = Gap(STREAM, PROCESS, 2, 5, 9, "forgotten")
+    assert batch.read_hole(pb.StreamHole.FromString(batch.hole(gap).SerializeToString())) == gap
+    stored, gaps = SeqSet([(1, 4), (10, 12)]), {"damaged": SeqSet([(5, 5)]), "trimmed": SeqSet([(6, 9)])}
+    assert batch.read_held(batch.held(STREAM, stored, gaps)) == (STREAM, stored, gaps)
+    with pytest.raises(Corrupt):
+        batch.read_ranges([pb.Range(first=3, last=2)])
