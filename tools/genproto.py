@@ -41,7 +41,7 @@ def generator() -> Path:
 def generate(out: Path) -> None:
     """Write the whole package below `out`."""
     sources = sorted(PROTO.rglob("*.proto"))
-    command = [
+    command: list[str | Path] = [
         generator(),
         "-m",
         "grpc_tools.protoc",
