@@ -1,0 +1,263 @@
+"""Who may do what: tokens, their roles, and the file that keeps their digests.
+
+Runs in the collector (any thread), and in `logclient server token`, which edits the file while a collector runs: it
+looks at the file again before it answers, at most once in `LOOK_S`.
+
+::
+
+    <data>/tokens.json, mode 0600
+    {"version": 1, "tokens": [{"name", "roles": ["ingest", ...], "digest": hex, "created_ns": n}]}
+
+Invariants:
+
+- a token is 256 random bits; only its digest is stored, so no pass-word hash is needed, and it is shown once;
+- digests are compared in constant time, and always all of them;
+- the file is replaced as a whole, under a lock; one that another user could have written is not believed;
+- no token is part of an error, a log line or a `repr`.
+
+Does not: say what a role is needed for. Ingest asks for `ingest`, the HTTP API for `read`, deleting for `admin`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import stat
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from logclient.errors import BadArgument, Unsupported
+
+from .store.interface import StoreError
+
+INGEST, READ, ADMIN = "ingest", "read", "admin"
+ROLES = (INGEST, READ, ADMIN)
+
+FILE, LOCK = "tokens.json", "tokens.lock"
+VERSION = 1
+MOST_TOKENS = 10_000
+MOST_TOKEN_CHARACTERS = 512  # whatever is longer is none, and is not hashed
+LOOK_S = 0.5
+
+_PREFIX = "lct_"  # so that scanners of repositories can find one that leaked
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a caller may do, and by which token (its name, never itself)."""
+
+    name: str
+    roles: frozenset[str]
+    made_ns: int = 0  # a name may be given again after it was revoked
+
+    def may(self, role: str) -> bool:
+        """An administrator may do everything."""
+        return role in self.roles or ADMIN in self.roles
+
+    @property
+    def role(self) -> str:
+        """In words, for answers: "admin", "ingest,read", ..."""
+        return ",".join(role for role in ROLES if role in self.roles)
+
+
+EVERYBODY = Grant("nobody in particular", frozenset(ROLES))  # with --no-auth
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One entry of the file."""
+
+    name: str
+    roles: frozenset[str]
+    digest: bytes = field(repr=False)
+    created_ns: int
+
+    @property
+    def grant(self) -> Grant:
+        return Grant(self.name, self.roles, self.created_ns)
+
+
+class Tokens:
+    """The tokens of one data folder."""
+
+    def __init__(self, folder: str, *, no_auth: bool = False) -> None:
+        """Reads the file; `no_auth`: everybody may do everything."""
+        self._folder = folder
+        self._path = os.path.join(folder, FILE)
+        self._lock = threading.Lock()
+        self._no_auth = no_auth
+        self._seen: tuple[int, ...] = ()
+        self._looked = 0.0
+        self._tokens: tuple[Token, ...] = ()
+        self._look()
+
+    @property
+    def is_open(self) -> bool:
+        """Nobody is asked for a token."""
+        return self._no_auth
+
+    def check(self, token: str | None) -> Grant | None:
+        """What the bearer of this token may do; None: nothing, it is no token of ours."""
+        if self._no_auth:
+            return EVERYBODY
+        found: Grant | None = None
+        if token and len(token) <= MOST_TOKEN_CHARACTERS:
+            digest = _digest(token)
+            for each in self._current():
+                if hmac.compare_digest(each.digest, digest):
+                    found = each.grant
+        return found
+
+    def is_valid(self, grant: Grant) -> bool:
+        """Whether it was not revoked since; asked of conversations that last."""
+        return self._no_auth or any(each.grant == grant for each in self._current())
+
+    def list(self) -> tuple[Token, ...]:
+        """In the order in which they were made."""
+        with self._lock:
+            self._look()
+            return self._tokens
+
+    def add(self, name: str, roles: Iterable[str]) -> str:
+        """A new token; it can not be shown again."""
+        wanted = frozenset(roles)
+        if not wanted or not wanted <= set(ROLES):
+            raise BadArgument(f"roles {sorted(wanted)}: expected some of {', '.join(ROLES)}")
+        if not _NAME.fullmatch(name):
+            raise BadArgument(
+                f"a token cannot be called {name!r}: up to 64 letters, digits and . _ @ -, beginning with one of the "
+                f"first two"
+            )
+        token = _PREFIX + secrets.token_urlsafe(32)
+        with self._lock, self._edit():
+            if any(each.name == name for each in self._tokens):
+                raise BadArgument(
+                    f"there is a token called {name!r} already: revoke it first, or choose another name"
+                )
+            if len(self._tokens) >= MOST_TOKENS:
+                raise BadArgument(f"there are {MOST_TOKENS:,} tokens already: revoke those that nobody uses")
+            self._save((*self._tokens, Token(name, wanted, _digest(token), time.time_ns())))
+        return token
+
+    def revoke(self, name: str) -> bool:
+        """It counts no longer, also for conversations that are open; False where there is none of that name."""
+        with self._lock, self._edit():
+            kept = tuple(each for each in self._tokens if each.name != name)
+            if len(kept) == len(self._tokens):
+                return False
+            self._save(kept)
+            return True
+
+    def _current(self) -> tuple[Token, ...]:
+        if time.monotonic() - self._looked > LOOK_S:
+            with self._lock:
+                self._look()
+        return self._tokens
+
+    def _look(self) -> None:
+        """Read the file if it is another one than last time."""
+        self._looked = time.monotonic()
+        try:
+            fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            self._seen, self._tokens = (), ()
+            return
+        except OSError as error:
+            raise StoreError(f"{self._path} cannot be read: {error.strerror}") from error
+        with open(fd, "rb") as file:
+            found = os.fstat(fd)
+            seen = (found.st_ino, found.st_size, found.st_mtime_ns)
+            if seen != self._seen:
+                _check_owner(self._path, found)
+                self._tokens = _parse(self._path, file.read(1 << 24))
+                self._seen = seen
+
+    def _save(self, tokens: tuple[Token, ...]) -> None:
+        entries = [
+            {
+                "name": each.name,
+                "roles": [role for role in ROLES if role in each.roles],
+                "digest": each.digest.hex(),
+                "created_ns": each.created_ns,
+            }
+            for each in tokens
+        ]
+        data = json.dumps({"version": VERSION, "tokens": entries}, indent=1).encode()
+        replace_file(self._path, data)
+        self._look()
+
+    @contextmanager
+    def _edit(self) -> Iterator[None]:
+        """One editor at a time, and what others wrote is seen."""
+        fd = os.open(
+            os.path.join(self._folder, LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX)
+            self._look()
+            yield
+        finally:
+            os.close(fd)
+
+
+def replace_file(path: str, data: bytes) -> None:
+    """This content under that name, whole or not at all, mode 0600."""
+    temporary = f"{path}.{secrets.token_hex(8)}"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with open(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(fd)
+        os.rename(temporary, path)
+    except BaseException:
+        try:
+            os.unlink(temporary)
+        except OSError:
+            pass
+        raise
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.blake2b(
+        token.encode("utf-8", "surrogatepass"), digest_size=32, person=b"logclient-token"
+    ).digest()
+
+
+def _check_owner(path: str, found: os.stat_result) -> None:
+    if found.st_uid not in (os.getuid(), 0) or stat.S_IMODE(found.st_mode) & 0o022:
+        raise StoreError(
+            f"{path} can be written by other users, so its tokens are not believed: make it yours (chown) and "
+            f"run `chmod 600` on it, after a look at what it holds"
+        )
+
+
+def _parse(path: str, data: bytes) -> tuple[Token, ...]:
+    try:
+        content = json.loads(data)
+        version = content["version"]
+        if type(version) is int and version > VERSION:
+            raise Unsupported(f"{path} was written by a newer logclient: update to use it")
+        return tuple(
+            Token(
+                str(entry["name"]),
+                frozenset(map(str, entry["roles"])),
+                bytes.fromhex(entry["digest"]),
+                int(entry["created_ns"]),
+            )
+            for entry in content["tokens"]
+        )
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise StoreError(
+            f"{path} is damaged ({type(error).__name__}): move it away and make new tokens with "
+            f"`logclient server token add`"
+        ) from error
