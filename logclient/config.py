@@ -42,7 +42,12 @@ SETTINGS = (
     Setting("rank", -1, "rank of this process; default: as its launcher says"),
     Setting("mode", "online", "online (ship when a server is set), offline or disabled"),
     Setting("dir", "", "run folder; default ./logclient-runs of the working directory"),
-    Setting("server", "", "address of a collector; used by a later version"),
+    Setting(
+        "server",
+        "",
+        "address of a collector: grpc://HOST[:PORT] or grpcs://HOST[:PORT] (TLS); default: none, or as the "
+        "configuration file says",
+    ),
     # the training process
     Setting("strict", False, "bad arguments of log() raise instead of being counted"),
     Setting("quiet", False, "no lines on the terminal at start and finish"),
@@ -82,6 +87,16 @@ SETTINGS = (
         "leave_s",
         60.0,
         "in a scheduler step or container: seconds without progress after which an agent that no process needs leaves",
+    ),
+    Setting(
+        "ship_leave_s",
+        300.0,
+        "seconds without anything acked by the collector after which an agent that no process needs leaves",
+    ),
+    Setting(
+        "keep_bytes",
+        1 << 30,
+        "disk of a run on a node for what the collector has too, at most; beyond it the oldest of that goes first",
     ),
     Setting("linger_s", 10.0, "seconds that the agent waits for the cause of a process's end"),
 )
@@ -156,12 +171,30 @@ def _check(name: str, value: Any) -> Any:
         raise BadArgument(f"{name}={value!r}: expected {_KINDS[setting.kind]}, got {type(value).__name__}")
     if name in _CHOICES and value not in _CHOICES[name]:
         raise BadArgument(f"{name}={value!r}: expected one of {', '.join(_CHOICES[name])}")
+    if name == "server" and value:
+        _check_server(value)
     least = -1 if name == "rank" else 0
     if setting.kind in (int, float) and not least <= value < 1 << (30 if name == "rank" else 60):
         raise BadArgument(f"{name}={value!r}: expected a number from 0 on that is not infinite")
     if name == "lanes" and not 1 <= value <= 8:
         raise BadArgument(f"lanes={value}: expected 1 to 8")
     return value
+
+
+def _check_server(address: str) -> None:
+    """Only what is wrong at first sight: the agent, which finds and asks the server, knows the rest."""
+    scheme, found, place = address.strip().rpartition("://")
+    host, _, port = (
+        place.rstrip("/").rpartition(":") if place.rfind(":") > place.rfind("]") else (place, "", "")
+    )
+    if "@" in address:  # not shown: what is before it may be a password
+        raise BadArgument(
+            "server: no user or password in the address, or others could read it; put the token into LOGCLIENT_TOKEN"
+        )
+    is_port = not port or (port.isdecimal() and port.isascii() and 0 < int(port) < 1 << 16)
+    is_host = host.strip("[]/") and not any(c.isspace() or c in "/?#" for c in host.rstrip("/"))
+    if (found and scheme.lower() not in ("grpc", "grpcs")) or not is_host or not is_port:
+        raise BadArgument(f"server={address!r}: expected grpc://HOST:PORT, or grpcs://HOST:PORT with TLS")
 
 
 # handed to children so that they find the run of their parent; not a setting

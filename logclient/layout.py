@@ -119,3 +119,17 @@ AGENT_WORKER_TICKS = 14  # when that PID started (as FILE_START_TICKS); 0: about
 # lies beyond, so that the records of one look at a lane are staged all or not at all
 AGENT_STAGE_WRITER = 16
 AGENT_STAGE_COMMIT = 17
+# the process that ships to a collector; only with a server
+AGENT_SHIPPER = 18  # PID
+AGENT_SHIPPER_TICKS = 19  # as AGENT_WORKER_TICKS
+AGENT_SHIP_BEAT = 20  # time.monotonic_ns
+AGENT_SHIP_STATE = 21  # index into SHIP_STATES
+AGENT_SHIP_TOLD = 22  # grows by 1 with each new list of what is acked
+AGENT_SHIP_MOVED_NS = 23  # time.monotonic_ns at which anything was acked last
+AGENT_SHIP_RESTARTS = 24
+SHIP_OFF, SHIP_STARTING = 0, 1
+SHIP_STATES = ("off", "starting", "connecting", "shipping", "idle", "waiting", "refused", "stopped")
+# texts about shipping, in the same page: two slots as documents have them (version, length | crc << 32, then bytes);
+# address and error, one line each
+SHIP_TEXTS = 1024
+SHIP_TEXT_BYTES = 1536
