@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,7 @@ from logclient.errors import Unsupported
 from ..wal.documents import DocumentFile
 from ..wal.files import REAL
 from ..wal.reader import list_stems
+from ..wal.spans import Spans
 
 VERSION = 1  # of the documents' JSON
 
@@ -101,6 +103,9 @@ class Node:
     closed: bool = False
     processes: dict[str, Process] = field(default_factory=dict)
     streams: dict[str, Told] = field(default_factory=dict)
+    # where they are not what this host's clock and the segments in `path` tell: in a collector, and read from one
+    now_ns: int = 0  # what time it is by the clock of this node
+    spans: Callable[[], Spans] | None = None
 
 
 def load_node(path: str) -> Node:

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from ..wal.reader import WalReader
 from . import state as states
 from .folder import Found
 from .node import Node, Process, listed, table, text, whole
@@ -130,6 +129,7 @@ def view(found: Found, now_ns: int | None = None) -> RunView:
     now_ns = time.time_ns() if now_ns is None else now_ns
     run = RunView(found, found.id, found.run_name)
     heard: dict[str, int] = {}
+    now = {node.id: node.now_ns or now_ns for node in found.nodes}
     for node in sorted(found.nodes, key=lambda node: (whole(node.run.get("created_ns")), node.id)):
         run.project = text(node.run.get("project")) or run.project
         for process in node.processes.values():
@@ -138,7 +138,7 @@ def view(found: Found, now_ns: int | None = None) -> RunView:
                 heard[process.id] = node.heard_ns
     for process in run.processes.values():
         run.states[process.id] = states.of_process(
-            process, is_open=_is_open(found, process), heard_ns=heard[process.id], now_ns=now_ns
+            process, is_open=_is_open(found, process), heard_ns=heard[process.id], now_ns=now[process.node]
         )
     _merge(run)
     run.attempts = _attempts(run, heard, now_ns)
@@ -239,23 +239,8 @@ def _known_alive(run: RunView, attempt: Attempt) -> int:
         if run.states[id].name != "lost":
             return attempt.end_ns
         written = max((document.time for document in process.documents.values()), default=0)
-        known += [process.created_ns, written, _last_record(run, process)]
+        known += [process.created_ns, written, run.found.last_record_ns(process)]
     return max(known, default=attempt.end_ns)
-
-
-def _last_record(run: RunView, process: Process) -> int:
-    """Time of the last record of a process that is stored, by what footers say; 0 for none."""
-    last = 0
-    for node in run.nodes:
-        if node.id == process.node:
-            try:
-                spans = WalReader(node.path).spans()
-            except OSError:
-                continue
-            last = max(
-                (span.last_time for span in spans.values() if span.process.hex() == process.id), default=last
-            )
-    return last
 
 
 def _launch(process: Process) -> tuple[str, int]:
