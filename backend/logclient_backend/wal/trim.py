@@ -7,12 +7,14 @@ Invariants:
 - the note (a sealed segment of GAP blocks) is durable before the first file goes; in between both are there, and
   what is stored wins over a note;
 - the gaps told in a trimmed segment, an older note's too, are told again in the new one, so accounting stays exact;
-- open segments are counted and never deleted.
+- open segments are counted and never deleted;
+- where only some segments may go, the others are neither counted nor deleted.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from logclient.errors import Corrupt, Unsupported
@@ -44,22 +46,38 @@ class _Segment:
     created_ns: int
 
 
-def trim(folder: str, keep_bytes: int, *, files: Files = REAL, writer: bytes | None = None) -> Trimmed:
+def trim(
+    folder: str,
+    keep_bytes: int,
+    *,
+    files: Files = REAL,
+    writer: bytes | None = None,
+    may_go: Callable[[Spans], bool] | None = None,
+) -> Trimmed:
     """Delete the oldest sealed segments until the segments take at most `keep_bytes`, if those that are open allow it.
 
-    `writer` names the note (default: random). `OSError` leaves every record where it was, or its note.
+    With `may_go`, which is asked about what a segment holds, it is about the sealed segments that may: those of them
+    that are kept take at most `keep_bytes`. `writer` names the note (default: random). `OSError` leaves every record
+    where it was, or its note.
     """
     done = Trimmed()
     sealed, total = _measure(files, folder)
     if total <= keep_bytes:
         return done
     codec = Codec()
+    known: dict[str, Spans] = {}
+    if may_go is not None:
+        known = _those(files, folder, sealed, codec, may_go)
+        sealed = [segment for segment in sealed if segment.name in known]
+        total = sum(segment.size for segment in sealed)
+        if total <= keep_bytes:
+            return done
     gone = Spans()
     victims: list[_Segment] = []
     pieces: list[bytes] = []
     for segment in sealed:
         try:
-            found = _spans(files, os.path.join(folder, segment.name), codec)
+            found = known.get(segment.name) or _spans(files, os.path.join(folder, segment.name), codec)
         except Unsupported:
             continue  # not ours to account for
         gone.merge(found)
@@ -80,6 +98,21 @@ def trim(folder: str, keep_bytes: int, *, files: Files = REAL, writer: bytes | N
         done.freed_bytes += segment.size
     files.fsync_folder(folder)
     return done
+
+
+def _those(
+    files: Files, folder: str, sealed: list[_Segment], codec: Codec, may_go: Callable[[Spans], bool]
+) -> dict[str, Spans]:
+    """What the segments hold that may go, by name."""
+    found: dict[str, Spans] = {}
+    for segment in sealed:
+        try:
+            spans = _spans(files, os.path.join(folder, segment.name), codec)
+        except Unsupported:
+            continue
+        if may_go(spans):
+            found[segment.name] = spans
+    return found
 
 
 def _measure(files: Files, folder: str) -> tuple[list[_Segment], int]:

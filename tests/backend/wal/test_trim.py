@@ -10,6 +10,8 @@ from logclient_backend.wal.files import REAL
 from logclient_backend.wal.reader import WalReader
 from logclient_backend.wal.repair import verify
 from logclient_backend.wal.seal import seal
+from logclient_backend.wal.seqs import SeqSet
+from logclient_backend.wal.spans import Spans
 from logclient_backend.wal.trim import trim
 from logclient_backend.wal.writer import OpenSegment
 from tests.fakes import Crash, FaultyFiles
@@ -109,3 +111,24 @@ def test_damaged_segments_are_trimmed_with_what_they_still_hold(tmp_path):
     oldest.write_bytes(oldest.read_bytes()[:-20])
     trim(str(tmp_path), 0)
     assert counts(tmp_path)[:2] == [0, 80]
+
+
+def test_only_what_may_go_is_counted_and_goes(tmp_path):
+    """What a collector has too is kept up to a size of its own; what it has not stays, however old it is."""
+    fill(tmp_path, range(8))
+    acked = SeqSet([(51, 300)])  # segments 1 to 5, not the oldest and not the newest
+    sizes = {entry.name: entry.stat().st_size for entry in os.scandir(tmp_path)}
+    one = max(sizes.values())
+
+    def may_go(spans: Spans) -> bool:
+        return all(acked.includes(span.stored) for span in spans.values())
+
+    assert trim(str(tmp_path), 5 * one, may_go=may_go).removed == []
+    done = trim(str(tmp_path), 3 * one, may_go=may_go)
+    assert 40 * len(done.removed) == done.records
+    assert 2 <= len(done.removed) < 5
+    assert done.removed == sorted(sizes)[1 : 1 + len(done.removed)]
+    assert counts(tmp_path) == [320 - done.records, done.records, 72, 8, 0]
+    trim(str(tmp_path), 0, may_go=may_go)
+    assert counts(tmp_path) == [120, 200, 72, 8, 0]
+    assert {name for name in sizes if (tmp_path / name).exists()} == {sorted(sizes)[at] for at in (0, 6, 7)}
