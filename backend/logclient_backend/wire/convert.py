@@ -1,0 +1,139 @@
+"""The small messages of a conversation <-> `messages.py`. Records are `batch.py`'s business. Pure; no grpc.
+
+What does not fit raises `Corrupt` with a sentence, nothing else.
+"""
+
+from __future__ import annotations
+
+from logclient.errors import Corrupt
+from logclient_proto.v1 import control_pb2
+from logclient_proto.v1 import ingest_pb2 as pb
+
+from . import batch, messages
+from .messages import Ack, Description, HeldStream, Hello, NotTaken, Welcome
+from .sentence import one_line
+
+MOST_ID_BYTES = 512  # of a run; a node's is at most 64
+MOST_TEXT_BYTES = 1000
+
+_REASONS = {
+    messages.UNKNOWN: pb.REASON_UNKNOWN,
+    messages.INVALID: pb.REASON_INVALID,
+    messages.DELETED: pb.REASON_DELETED,
+    messages.BUSY: pb.REASON_BUSY,
+    messages.DISK: pb.REASON_DISK,
+    messages.STOPPING: pb.REASON_STOPPING,
+    messages.UNAUTHORIZED: pb.REASON_UNAUTHORIZED,
+    messages.WRONG_PROTOCOL: pb.REASON_PROTOCOL,
+}
+_REASON_NAMES = {int(number): name for name, number in _REASONS.items()}
+
+
+def hello(said: Hello) -> pb.ShipRequest:
+    made = pb.ShipRequest()
+    made.hello.protocol = said.protocol
+    made.hello.client = said.client
+    made.hello.run = said.run
+    made.hello.node = said.node
+    made.hello.revive = said.revive
+    made.hello.is_sync = said.is_sync
+    return made
+
+
+def read_hello(message: pb.Hello) -> Hello:
+    run, node = message.run, message.node
+    if not 1 <= len(run.encode("utf-8", "surrogatepass")) <= MOST_ID_BYTES:
+        raise Corrupt("hello: run", 0, f"1 to {MOST_ID_BYTES} bytes", len(run))
+    if not 1 <= len(node) <= 64:
+        raise Corrupt("hello: node", 0, "1 to 64 characters", len(node))
+    return Hello(run, node, one_line(message.client, 100), message.revive, message.is_sync, message.protocol)
+
+
+def welcome(said: Welcome) -> pb.ShipReply:
+    made = pb.ShipReply()
+    made.welcome.protocol = said.protocol
+    made.welcome.collector = said.collector
+    made.welcome.window_bytes = said.window_bytes
+    made.welcome.most_parcel_bytes = said.most_parcel_bytes
+    made.welcome.documents_digest = said.documents_digest
+    made.welcome.held.extend(
+        batch.held(stream, held.stored, dict(held.gaps)) for stream, held in said.held.items()
+    )
+    return made
+
+
+def read_welcome(message: pb.Welcome) -> Welcome:
+    if not message.collector or not message.window_bytes or not message.most_parcel_bytes:
+        raise Corrupt("welcome", 0, "an id, a window and a limit", "none")
+    held = {}
+    for each in message.held:
+        stream, stored, gaps = batch.read_held(each)
+        held[stream] = HeldStream(stored, gaps)
+    return Welcome(
+        one_line(message.collector, 100),
+        message.window_bytes,
+        message.most_parcel_bytes,
+        held,
+        message.documents_digest,
+        message.protocol,
+    )
+
+
+def refusal(said: NotTaken) -> pb.ShipReply:
+    made = pb.ShipReply()
+    made.refusal.reason = _REASONS.get(said.reason, pb.REASON_UNKNOWN)
+    made.refusal.text = one_line(said.text).encode()[:MOST_TEXT_BYTES].decode(errors="ignore")
+    made.refusal.parcel = said.parcel
+    made.refusal.is_final = said.is_final
+    made.refusal.retry_after_ms = max(0, round(1000 * (said.retry_after_s or 0)))
+    return made
+
+
+def read_refusal(message: pb.Refusal) -> NotTaken:
+    after = message.retry_after_ms / 1000 if message.retry_after_ms else None
+    return NotTaken(
+        one_line(message.text) or "the collector refused, and did not say why",
+        _REASON_NAMES.get(message.reason, messages.UNKNOWN),
+        is_final=message.is_final,
+        retry_after_s=after,
+        parcel=message.parcel,
+    )
+
+
+def read_reply(data: bytes) -> Welcome | Ack | NotTaken | None:
+    """None: a kind of message that a newer collector made up."""
+    message = pb.ShipReply.FromString(data)
+    kind = message.WhichOneof("what")
+    if kind == "welcome":
+        return read_welcome(message.welcome)
+    if kind == "ack":
+        return Ack(message.ack.upto)
+    if kind == "refusal":
+        return read_refusal(message.refusal)
+    return None
+
+
+def ack(upto: int) -> pb.ShipReply:
+    return pb.ShipReply(ack=pb.Ack(upto=upto))
+
+
+def description(said: Description) -> control_pb2.DescribeReply:
+    return control_pb2.DescribeReply(
+        collector=said.collector,
+        version=said.version,
+        protocol=said.protocol,
+        most_parcel_bytes=said.most_parcel_bytes,
+        http_address=said.http_address,
+        role=said.role,
+    )
+
+
+def read_description(message: control_pb2.DescribeReply) -> Description:
+    return Description(
+        one_line(message.collector, 100),
+        one_line(message.version, 100),
+        message.most_parcel_bytes,
+        one_line(message.http_address, 200),
+        one_line(message.role, 20),
+        message.protocol,
+    )

@@ -1,0 +1,68 @@
+"""Parcels as they come from a client: checked for size before anything is unpacked, then decoded.
+
+A `ParcelReader` belongs to one conversation and its thread. No grpc.
+
+Invariant: what a parcel becomes in memory is bounded before it is made: a message of 60 bytes may promise 65,536
+records. What does not fit raises `Corrupt`, nothing else.
+"""
+
+from __future__ import annotations
+
+from logclient.errors import Corrupt
+from logclient_proto.v1 import ingest_pb2 as pb
+
+from . import batch
+from .batch import BatchReader
+from .messages import Parcel
+
+MOST_TABLE_BYTES = 64 << 20  # of the key tables of a conversation
+
+_RECORD_BYTES = 32  # seq, order, step, time
+_TEXT_BYTES = 56  # of each text, besides its own
+_KEY_BYTES = 80  # of each name in a table, besides its own
+_HOLE_BYTES = 200
+
+
+class ParcelReader:
+    """Reads the parcels of one conversation."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._tables: dict[int, int] = {}
+        self._reader = BatchReader()
+
+    def parcel(self, message: pb.Parcel, size_bytes: int) -> Parcel:
+        """Raises `Corrupt` where it is none, or too much."""
+        has_documents = message.HasField("documents")
+        total = _HOLE_BYTES * len(message.holes)
+        if has_documents:
+            total += message.documents.json.size
+        for each in message.batches:
+            total += _unpacked_bytes(each)
+        if total > self._most_bytes:
+            raise Corrupt("parcel", 0, f"at most {self._most_bytes} bytes when unpacked", total)
+        for each in message.batches:
+            if each.HasField("table"):
+                self._count_table(each)
+        return Parcel(
+            message.number,
+            [self._reader.batch(each) for each in message.batches],
+            [batch.read_hole(each) for each in message.holes],
+            bytes(batch.unpack(message.documents.json)) if has_documents else None,
+            size_bytes,
+        )
+
+    def _count_table(self, message: pb.RecordBatch) -> None:
+        names = message.table.names
+        self._tables[message.keys] = _KEY_BYTES * len(names) + sum(map(len, names))
+        if sum(self._tables.values()) > MOST_TABLE_BYTES:
+            raise Corrupt("key tables", 0, f"at most {MOST_TABLE_BYTES} bytes in a conversation", "more")
+
+
+def _unpacked_bytes(message: pb.RecordBatch) -> int:
+    return (
+        _RECORD_BYTES * message.records
+        + message.words.size
+        + sum(texts.data.size + _TEXT_BYTES * len(texts.sizes) for texts in message.texts)
+        + (_KEY_BYTES * len(message.table.names) if message.HasField("table") else 0)
+    )

@@ -1,0 +1,124 @@
+"""What the two sides of a conversation say to each other, as plain Python: no generated code, no grpc.
+
+For whoever is above the wire: the shipper (`client.py` sends and receives these) and the collector (`server.py`).
+Reading and writing them as protobuf is `batch.py` and `convert.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from logclient.errors import LogclientError
+
+from ..wal.scan import Gap, StreamColumns
+from ..wal.seqs import SeqSet
+
+PROTOCOL = 1  # the newest that this program speaks
+
+# Why something was not taken. The first eight are the reasons of the protocol.
+UNKNOWN, INVALID, DELETED, BUSY, DISK, STOPPING, UNAUTHORIZED, WRONG_PROTOCOL = (
+    *("unknown", "invalid", "deleted", "busy"),
+    *("disk", "stopping", "unauthorized", "protocol"),
+)
+UNREACHABLE = "unreachable"  # nobody there speaks this protocol: no answer, a reset, garbage, silence
+
+
+class NotTaken(LogclientError):
+    """What was sent is not stored; the sentence says why and what to do.
+
+    A collector's service raises it to refuse, and a client gets it for every kind of trouble, also where no
+    collector answers. `is_final`: asking again will not help. `parcel`: the number of the only parcel that is meant.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        reason: str = UNKNOWN,
+        *,
+        is_final: bool = False,
+        retry_after_s: float | None = None,
+        parcel: int = 0,
+    ) -> None:
+        super().__init__(text)
+        self.text = text
+        self.reason = reason
+        self.is_final = is_final
+        self.retry_after_s = retry_after_s  # not before; None: as the client likes
+        self.parcel = parcel
+
+
+def digest(documents: bytes) -> bytes:
+    """By which a client knows that its documents are there already; of none: empty."""
+    return hashlib.blake2b(documents, digest_size=16).digest() if documents else b""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Who ships what."""
+
+    run: str
+    node: str
+    client: str = ""  # program and version
+    revive: bool = False  # take the run back if it was deleted
+    is_sync: bool = False  # an upload after the fact
+    protocol: int = PROTOCOL
+
+
+@dataclass(frozen=True, slots=True)
+class HeldStream:
+    """What is committed of one stream, and what is known to be gone, by cause."""
+
+    stored: SeqSet = field(default_factory=SeqSet)
+    gaps: Mapping[str, SeqSet] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """What the collector has already, and how much it takes at once."""
+
+    collector: str
+    window_bytes: int = 8 << 20
+    most_parcel_bytes: int = 16 << 20
+    held: Mapping[bytes, HeldStream] = field(default_factory=dict)
+    documents_digest: bytes = b""  # see `digest`; empty: none are there
+    protocol: int = PROTOCOL
+
+
+@dataclass(slots=True)
+class Parcel:
+    """What is committed together. `number` counts from 1 in the order of sending; `size_bytes` is as it was sent."""
+
+    number: int
+    batches: Sequence[StreamColumns] = ()
+    holes: Sequence[Gap] = ()
+    documents: bytes | None = None  # the node's, whole: JSON as the agent writes it
+    size_bytes: int = 0
+
+    @property
+    def records(self) -> int:
+        return sum(len(item.columns) for item in self.batches)
+
+    @property
+    def points(self) -> int:
+        return sum(len(item.columns) * len(item.columns.shape.names) for item in self.batches)
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a collector says of itself."""
+
+    collector: str
+    version: str
+    most_parcel_bytes: int
+    http_address: str = ""  # host:port; empty: it has none
+    role: str = ""  # what the caller may do: ingest, read, admin; empty: nothing
+    protocol: int = PROTOCOL
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """All parcels up to this number are committed, or were refused."""
+
+    upto: int
