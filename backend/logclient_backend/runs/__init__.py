@@ -8,7 +8,9 @@ live.py        meeting places on this host: which processes live, what is not ye
 folder.py      which runs a folder holds, and which of them somebody means
 state.py       how a run is: running, finished, failed, preempted, killed, terminated or lost
 view.py        one run over all its nodes and attempts, from documents alone
-points.py      its records in the canonical order, in bounded memory
+order.py       its records in the canonical order, in bounded memory, wherever they lie
+points.py      read from the segments of folders
+paged.py       read page by page, from a store or a server
 contents.py    what is stored: exact counts, gaps, last values, curves
 curve.py       a curve as text
 strict.py      any document as strict JSON, and back

@@ -23,7 +23,7 @@ from ..wal.scan import Damage, StreamColumns
 from ..wal.seal import unseen_part
 from ..wal.spans import Spans, StreamSpan
 from .curve import Curve
-from .points import RunReader
+from .order import Records
 from .view import COUNTS, RunView
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def read(
     progress: Progress | None = None,
 ) -> Contents:
     """One pass. Curves are kept of the first `curves` keys of numbers, or of those that `only` takes."""
-    reader = RunReader(node.path for node in run.nodes)
+    reader = run.found.records()
     found = Contents()
     if only is None:
         only = set(_first_keys(reader, curves)).__contains__
@@ -180,7 +180,7 @@ def read(
     return found
 
 
-def _first_keys(reader: RunReader, most: int) -> list[str]:
+def _first_keys(reader: Records, most: int) -> list[str]:
     """The keys of numbers that were logged first, as the first blocks tell."""
     first: dict[str, tuple[int, int, int]] = {}
     for item in islice(reader.blocks(), _LOOKED_AT if most else 0):
@@ -231,7 +231,7 @@ def holes_of(span: StreamSpan, accepted: int) -> Iterator[tuple[str, list[tuple[
     yield "missing", span.missing(accepted).ranges()
 
 
-def _holes(found: Contents, reader: RunReader) -> Iterator[Hole]:
+def _holes(found: Contents, reader: Records) -> Iterator[Hole]:
     holes = [
         (span, cause, first, last)
         for span in found.spans.values()
@@ -262,7 +262,7 @@ def _when(hole: Hole) -> tuple[int, str, int]:
     return edge.time if edge is not None else 0, hole.stream, hole.first
 
 
-def find_edges(reader: RunReader, wanted: dict[bytes, set[int]]) -> dict[tuple[bytes, int], Edge]:
+def find_edges(reader: Records, wanted: dict[bytes, set[int]]) -> dict[tuple[bytes, int], Edge]:
     """Step and time of single records."""
     found: dict[tuple[bytes, int], Edge] = {}
     if not wanted:

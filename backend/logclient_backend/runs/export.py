@@ -34,7 +34,7 @@ from ..wal.spans import StreamSpan
 from . import formats, strict
 from .contents import Hole, as_dict, find_edges, holes_of
 from .node import whole
-from .points import Part, RunReader
+from .order import Part
 from .view import COUNTS, RunView
 
 FORMAT, VERSION = "logclient-export", 1
@@ -90,7 +90,7 @@ class Export:
 
     def __init__(self, run: RunView) -> None:
         self.run = run
-        self.reader = RunReader([node.path for node in run.nodes])
+        self.reader = run.found.records()
         self.points = 0
         self._boundaries: dict[bytes, Boundaries] = {}
         self._shapes: dict[Shape, int] = {}

@@ -16,9 +16,12 @@ from logclient import config as settings
 from logclient import meeting
 from logclient.errors import NoRun, Unsupported
 
+from ..wal.reader import WalReader
 from . import live, node
 from .live import LivePlace
-from .node import Node
+from .node import Node, Process
+from .order import Records
+from .points import RunReader
 
 _MOST_LISTED = 20
 
@@ -63,6 +66,23 @@ class Found:
     def newest_ns(self) -> int:
         """When the last attempt started."""
         return max((node.whole(found.run.get("created_ns")) for found in self.nodes), default=0)
+
+    def records(self) -> Records:
+        """What is stored of it now."""
+        return RunReader(found.path for found in self.nodes)
+
+    def last_record_ns(self, process: Process) -> int:
+        """Time of the last record of a process that is stored, by what footers say; 0 for none."""
+        last = 0
+        for found in self.nodes:
+            if found.id == process.node:
+                try:
+                    spans = WalReader(found.path).spans()
+                except OSError:
+                    continue
+                mine = [span.last_time for span in spans.values() if span.process.hex() == process.id]
+                last = max(mine, default=last)
+        return last
 
 
 def find(folder: str, *, places: list[LivePlace] | None = None, home: str | None = None) -> list[Found]:

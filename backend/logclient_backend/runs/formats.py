@@ -27,7 +27,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 from logclient.errors import BadArgument, LogclientError
 from logclient.record import read_column
 
-from .points import Part
+from .order import Part
 from .strict import ODD_FLOATS, loads
 
 if TYPE_CHECKING:

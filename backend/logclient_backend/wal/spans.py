@@ -19,7 +19,7 @@ counts once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from logclient.record import Columns, Shape
@@ -84,6 +84,14 @@ class StreamSpan:
         seq = columns.seq
         self.stored.add_seqs(seq)
         self._edge(seq[0], columns.step[0], columns.time[0], seq[-1], columns.step[-1], columns.time[-1])
+
+    def fill(self, ranges: Iterable[tuple[int, int]], first: tuple[int, int], last: tuple[int, int]) -> None:
+        """All that is stored, and (step, time) of its first and last record, as somebody else counted them."""
+        self.stored = SeqSet(ranges)
+        if self.stored:
+            self._first, self._last = self.stored.first, self.stored.last
+            self.first_step, self.first_time = first
+            self.last_step, self.last_time = last
 
     def add_gap(self, first: int, last: int, cause: str) -> None:
         self.gaps.setdefault(cause, SeqSet()).add(first, last)
