@@ -41,6 +41,7 @@ SYSTEM_PROGRAMS = {
     "fuse3": "fusermount3",
     "gdb": "gdb",
     "iproute2": "ip",
+    "nftables": "nft",
     "strace": "strace",
     "util-linux": "fsfreeze",
 }

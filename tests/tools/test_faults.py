@@ -12,7 +12,7 @@ import pytest
 from tests.tools.traces import ROOT
 
 
-@pytest.mark.parametrize("module", ["frozen", "fuse", "tmpfs"])
+@pytest.mark.parametrize("module", ["frozen", "fuse", "tmpfs", "network"])
 def test_why_not_tells_who_is_not_root(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without root there is a reason, and the command ends with it instead of a traceback."""
     fault = importlib.import_module(f"tools.faults.{module}")
@@ -23,7 +23,7 @@ def test_why_not_tells_who_is_not_root(module: str, monkeypatch: pytest.MonkeyPa
     assert caught.value.code == 2
 
 
-@pytest.mark.parametrize("module", ["frozen", "fuse", "tmpfs", "processes", "sweep"])
+@pytest.mark.parametrize("module", ["frozen", "fuse", "tmpfs", "network", "proxy", "processes", "sweep"])
 def test_help_says_what_it_needs(module: str) -> None:
     """--help works for anybody, and says whether root is needed."""
     command = [sys.executable, "-m", f"tools.faults.{module}", "--help"]

@@ -4,7 +4,8 @@ Runs in the guard at its end, and in `sweep` for a guard that was itself killed.
 
 - What may hang runs in a throw-away child with a deadline, never in the caller.
 - Let go first (flags away, thaw), unmount after it: a process in D state dies only once it is let go.
-- Only processes that the owner named are killed, and only where a mount is busy because of them.
+- Only processes that the owner named are killed, and only where a mount is busy because of them; and whoever lives
+  on a simulated host, where there is nobody but what the owner started there.
 - The folder is removed only when no mount is left in it.
 """
 
@@ -31,6 +32,7 @@ OTHER_ERROR = 255  # exit code of a throw-away child for what is no OSError
 
 THAW_S = 10.0
 UNMOUNT_S = 10.0
+HOSTS_S = 10.0  # until processes on a simulated host are gone
 BUSY_S = 2.0  # how long a busy mount is asked again before anything is killed, and once more after it
 
 
@@ -89,7 +91,7 @@ def let_go(base: Path) -> list[str]:
 
 def clean(base: Path, killable: Iterable[Killable] = ()) -> list[str]:
     """Undo all of a fault. What is left nevertheless, a sentence each."""
-    problems = let_go(base)
+    problems = end_hosts(base.name) + let_go(base)
     killable = tuple(killable)
     for mounted in reversed(kernel.mounts(base.name)):
         problems += _remove_mount(mounted, base, killable)
@@ -97,6 +99,21 @@ def clean(base: Path, killable: Iterable[Killable] = ()) -> list[str]:
     if not kernel.mounts(base.name):
         shutil.rmtree(base, ignore_errors=True)
     return problems
+
+
+def end_hosts(name: str) -> list[str]:
+    """Kill whoever lives on a simulated host (`network`) of this fault; its namespaces end with the last of them."""
+
+    def is_empty() -> bool:
+        for pid in kernel.living_on(name):
+            processes.send(pid, signal.SIGKILL)
+        return not kernel.living_on(name)
+
+    try:
+        processes.wait_until(is_empty, HOSTS_S)
+    except TimeoutError:
+        return [f"Processes {kernel.living_on(name)} of {name} outlive SIGKILL."]
+    return []
 
 
 def _remove_mount(mounted: kernel.Mount, base: Path, killable: tuple[Killable, ...]) -> list[str]:

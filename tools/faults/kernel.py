@@ -1,4 +1,5 @@
-"""The kernel calls that faults are made of: mount, unmount, freeze, thaw, shut down, loop devices, abort of FUSE.
+"""The kernel calls that faults are made of: mount, unmount, freeze, thaw, shut down, loop devices, abort of FUSE,
+namespaces.
 
 Runs in a guard or in a throw-away child of it: several of these calls may hang. Everything is found by the name of
 the fault (`logclient-fault-...`), which stands in the source or in the path of each of its mounts. What only looks
@@ -10,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import signal
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +24,11 @@ SHUTDOWN_NO_LOG_FLUSH = 2  # the journal stays as it is on disk, as in a power c
 LOOP_CLR_FD = 0x4C01  # linux/loop.h
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32  # sys/mount.h
+MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
 MNT_FORCE, MNT_DETACH = 1, 2
+
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWNET = 0x20000, 0x4000000, 0x40000000  # linux/sched.h
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 CAP_SYS_ADMIN = 21  # bit in /proc/PID/status; root in a plain container lacks it
 
@@ -66,6 +72,37 @@ def mount(source: str, point: str, kind: str, flags: int = 0, options: str = "")
 
 def unmount(point: str, flags: int = 0) -> None:
     _call(_libc.umount2(point.encode(), flags), point)
+
+
+def unshare(flags: int) -> None:
+    """This process, which has one thread, goes on in new namespaces (CLONE_NEW...)."""
+    _call(_libc.unshare(flags), "unshare")
+
+
+def die_with_parent(parent: int) -> None:
+    """SIGKILL for this process as soon as the thread that forked it ends."""
+    _call(_libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
+    if os.getppid() != parent:  # before the call
+        os._exit(1)
+
+
+def living_on(name: str) -> list[int]:
+    """Processes in a mount namespace other than ours that see a file or folder of the fault `name` bound somewhere.
+
+    A namespace's number may be that of an earlier one; the name of a fault is its own for good.
+    """
+    own = os.readlink("/proc/self/ns/mnt")
+    found = []
+    for pid in (entry for entry in os.listdir("/proc") if entry.isdecimal()):
+        try:
+            if os.readlink(f"/proc/{pid}/ns/mnt") == own:
+                continue
+            lines = Path(f"/proc/{pid}/mountinfo").read_text().splitlines()
+        except OSError:
+            continue  # gone meanwhile, or a kernel thread
+        if any(name in _unescape(line.split()[3]) for line in lines):
+            found.append(int(pid))
+    return found
 
 
 def _ioctl(point: str, request: int, argument: int = 0) -> None:
