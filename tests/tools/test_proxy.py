@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ PATIENCE_S = 60.0
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[str]:
-    given = {"stdout": subprocess.PIPE, "text": True}
+    given: Any = {"stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, echo.FILE, "serve", "127.0.0.1"], **given) as server:
         try:
             yield f"127.0.0.1:{line_of(server)}"
