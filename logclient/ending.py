@@ -9,10 +9,13 @@ Reads no source file: the disk may be frozen.
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 
-from . import spawn
-from .stats import tell
+from . import layout, spawn
+from .meeting import folder_name
+from .stats import lane_counts, missing_there, tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
 INTERRUPTED_S = 1.0  # after Ctrl-C the prompt is back in 2 s, whatever the disk does
 _MOST_FRAMES = 20
 _MOST_TEXT = 2000
+_NAP_S = 0.005
+_CONNECTING_S = 1.0  # to a server of which nothing bad is known: a program that ran for a moment only
+_MOVING_S = 2.0  # since the last ack
 
 
 def state_of(error: BaseException | None) -> dict[str, Any]:
@@ -83,6 +89,26 @@ def patience_s(state: dict[str, Any], full_s: float) -> float:
     return min(full_s, INTERRUPTED_S) if state.get("state") == "terminated" else full_s
 
 
+def wait_for_server(wanted: str, status: memoryview, lanes: memoryview, deadline: float) -> None:
+    """Until it has all records of this process: only as long as it takes some, and not after the deadline."""
+    begun = moved = time.monotonic()
+    acked = -1
+    while True:
+        counts, now = lane_counts(lanes), time.monotonic()
+        if counts["acked"] != acked:
+            acked, moved = counts["acked"], now
+        state = layout.SHIP_STATES[min(status[layout.AGENT_SHIP_STATE], len(layout.SHIP_STATES) - 1)]
+        if state in ("shipping", "idle"):
+            until = max(moved + _MOVING_S, begun + _CONNECTING_S)
+        elif state in ("starting", "connecting") or (state == "off" and wanted):
+            until = begun + _CONNECTING_S
+        else:
+            return
+        if not missing_there(counts) or now >= min(until, deadline):
+            return
+        time.sleep(_NAP_S)
+
+
 def say_goodbye(run: Run, done: bool, timeout_s: float, deadline: float) -> None:
     """The line at finish, for whom it reaches without waiting; a file, whose disk may be frozen, is the agent's job."""
     answer = run._folder or run._place.folder_answer()
@@ -105,7 +131,31 @@ def goodbye(run: Run, answer: dict[str, Any], done: bool, timeout_s: float) -> s
             f"{waiting:,} records are not on disk in {run.dir} after {timeout_s:g} s; the agent goes on with it, and "
             f"`logclient recover` finishes the job if it cannot"
         )
+    line += about_server(run, status)
     lost = {kind: status[kind] for kind in ("forgotten", "refused", "damaged", "left_out") if status[kind]}
     if lost:
         line += "; " + ", ".join(f"{kind.replace('_', ' ')}: {number:,}" for kind, number in lost.items())
     return line
+
+
+def about_server(run: Run, status: dict[str, Any]) -> str:
+    """What is there of this process's records, and which command sees to the rest."""
+    server = status["server"]
+    if server["state"] == "off":
+        return ""
+    where, missing = server["address"], server["lag_records"]
+    if not missing:
+        return f", and at {where}"
+    why = f" ({server['error']})" if server["error"] else ""
+    goes_on = "" if server["state"] in ("refused", "stopped") else "the agent goes on with it, and "
+    folder = _quoted(os.path.join(run.dir, folder_name(run.id)))
+    return (
+        f"; {missing:,} records are not yet at {where}{why}: {goes_on}"
+        f"`logclient sync {folder} --server {where}` finishes the job{' if it cannot' if goes_on else ''}"
+    )
+
+
+def _quoted(path: str) -> str:
+    """As a shell takes it."""
+    is_plain = all(c.isalnum() or c in "/._-+,:@%" for c in path) and path.isascii()
+    return path if is_plain else "'" + path.replace("'", "'\"'\"'") + "'"

@@ -80,16 +80,18 @@ class Meeting:
         run = f"run {self.name}" if self.name == self.run_id else f"run {self.name} ({self.run_id})"
         wanted = self.dir or "./logclient-runs"
         state, where = answer.get("state"), answer.get("dir")
+        server = f" -> {self.facts['server']}" if self.facts.get("server") else ""
         if state == "ok":
             made = f" (made: {answer['made']} was not there)" if answer.get("made") else ""
             network = f" ({answer['network']}: a network file system)" if answer.get("network") else ""
-            return f"{run} goes to {where}{made}{network}"
+            return f"{run} goes to {where}{made}{network}{server}"
         if not state:
-            return f"run folder {wanted} does not answer: {run} is in shared memory until it does"
+            return f"run folder {wanted} does not answer: {run} is in shared memory until it does{server}"
         cannot = f"run folder {wanted} cannot be used ({answer.get('reason')})"
         if state == "fallback":
-            return f"{cannot}: {run} goes to {where}"
-        return f"{cannot}: {run} is in shared memory only; `logclient recover --dir FOLDER` stores it, before a reboot"
+            return f"{cannot}: {run} goes to {where}{server}"
+        kept = f"{cannot}: {run} is in shared memory only{server}"
+        return f"{kept}; `logclient recover --dir FOLDER` stores it, before a reboot"
 
     def withdraw(self, stem: str) -> None:
         """The run did not start: remove this process's files, and the place unless another process is in it."""

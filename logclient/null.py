@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .facts import Facts
 from .foreign import is_own
-from .stats import Counter, tell
+from .stats import NO_SERVER, Counter, tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,8 +65,13 @@ class NullRun:
 
     def status(self) -> dict[str, Any]:
         counts = dict.fromkeys(("accepted", "forgotten", "damaged", "durable", "acked", "left_out"), 0)
-        notices = [self._closed] if self._closed else []
-        return {**counts, "refused": self._refused.value, "agent": {"state": "gone"}, "notices": notices}
+        return {
+            **counts,
+            "refused": self._refused.value,
+            "agent": {"state": "gone"},
+            "server": dict(NO_SERVER),
+            "notices": [self._closed] if self._closed else [],
+        }
 
     def __enter__(self) -> NullRun:
         return self

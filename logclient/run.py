@@ -23,7 +23,7 @@ from .facts import Facts
 from .member import Member
 from .ring import Forked, read_counts
 from .shapes import TooLargeRecord
-from .stats import describe_agent, lane_counts
+from .stats import describe_agent, describe_server, lane_counts, missing_there
 from .values import LeftOut, convert
 
 TYPE_CHECKING = False
@@ -257,6 +257,11 @@ class Run(Member):
         return str(answer.get("dir") or self._place.dir)
 
     @property
+    def _server(self) -> str:
+        """The address given to `init`; the agent may know another one, from the configuration file."""
+        return str(self._place.facts.get("server") or "")
+
+    @property
     def config(self) -> Facts:
         """Settings of the experiment; changes are stored."""
         return self._config
@@ -290,28 +295,35 @@ class Run(Member):
     # ---- counting, waiting, ending --------------------------------------------------------------------
 
     def status(self) -> dict[str, Any]:
-        """Counts of this process and health of the agent.
+        """Counts of this process, health of the agent, and how shipping goes.
 
-        `accepted`, `forgotten`, `damaged`, `durable` (stored past an fsync) and `acked` count records over this
-        process's lanes, `refused` records that got no place, `left_out` single points; `agent` is a dict.
+        `accepted`, `forgotten`, `damaged`, `durable` (stored past an fsync) and `acked` (committed at the collector)
+        count records over this process's lanes, `refused` records that got no place, `left_out` single points; `agent`
+        and `server` are dicts.
         """
         self._counters.publish()  # an exception of a handler's may have struck in the middle of it
         taken = self._lanes if self._mark[0] else None
         counts = dict(self._last_counts) if taken is None else lane_counts(taken.words)
         durable = counts.pop("stored", 0)
         counts["durable"] = durable
+        now_ns, stall_s = time.monotonic_ns(), self._settings.stall_s
+        server = describe_server(self._status, self._server, missing_there(counts), now_ns, stall_s)
         return {
             **counts,
             "refused": self._counters.refused.value if self._mark[0] else 0,
             "left_out": self._counters.left_out.value if self._mark[0] else 0,
-            "agent": describe_agent(self._status, time.monotonic_ns(), self._settings.stall_s),
+            "agent": describe_agent(self._status, now_ns, stall_s),
+            "server": server,
             "notices": list(self._notices.lines),
         }
 
     _last_counts: dict[str, int] = dict.fromkeys(("accepted", "forgotten", "damaged", "stored", "acked"), 0)
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """Wait until everything logged so far is on disk, at most `timeout_s`; True if it is."""
+        """Wait until everything logged so far is on disk, at most `timeout_s`; True if it is.
+
+        A server is not waited for: what is on disk gets there, by the agent or by `logclient sync`.
+        """
         taken = self._lanes
         if taken is None or not self._mark[0]:
             return True  # nothing was logged by this process
@@ -338,8 +350,10 @@ class Run(Member):
     def finish(self, timeout_s: float | None = None, *, state: str = "finished") -> bool:
         """End the run (in its owner), wait until it is on disk, at most `timeout_s`; True if it is.
 
-        `state` is finished, failed or preempted: a handler of SIGTERM knows what we cannot. In any other process of
-        the run: give up this process's lanes. Afterwards `log` counts and drops.
+        A server is waited for, too, within the same time and only while it takes records; what is missing there
+        afterwards is said, and the agent goes on with it. `state` is finished, failed or preempted: a handler of
+        SIGTERM knows what we cannot. In any other process of the run: give up this process's lanes. Afterwards `log`
+        counts and drops.
         """
         if state not in _END_STATES:
             known = ", ".join(_END_STATES)
@@ -370,7 +384,7 @@ class Run(Member):
             self._leave_parent()
             self._mark[0] = 1
             return True
-        from .ending import patience_s, say_goodbye
+        from .ending import patience_s, say_goodbye, wait_for_server
 
         timeout_s = patience_s(state, self._settings.finish_timeout_s) if timeout_s is None else timeout_s
         deadline = time.monotonic() + timeout_s
@@ -379,7 +393,11 @@ class Run(Member):
             if self._is_owner:
                 self._write("state", state)
             left = deadline - time.monotonic()
-            self._is_durable = done = self.flush(max(0.0, left - self._has_teller * min(0.3, 0.3 * left)))
+            left = max(0.0, left - self._has_teller * min(0.3, 0.3 * left))
+            waited_until = time.monotonic() + left
+            self._is_durable = done = self.flush(left)
+            if done and self._lanes is not None and self._status is not None:
+                wait_for_server(self._server, self._status, self._lanes.words, waited_until)
             if self._is_owner and not self._settings.quiet and (self._rank in (None, 0) or not done):
                 say_goodbye(self, done, timeout_s, deadline)
         finally:  # Ctrl-C while it waits: the agent goes on with what is there

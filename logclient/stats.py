@@ -16,6 +16,7 @@ import select
 import stat
 import sys
 from itertools import count, islice
+from zlib import crc32
 
 from . import layout
 from .ring import read_counts
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from .ring import Mark
 
 MOST_NOTICES = 50
+_SHIP_STALLS = 6  # stall times after which the process that ships has been replaced, if that is any use
 _PIPE_SAFE = 2048  # POLLOUT promises at least PIPE_BUF = 4096 bytes of room
 
 
@@ -107,6 +109,11 @@ def lane_counts(words: memoryview) -> dict[str, int]:
         total["forgotten"] += max(0, durable - stored - damaged)
         total["acked"] += words[at + layout.ACKED_SEQ]
     return total
+
+
+def missing_there(counts: dict[str, int]) -> int:
+    """Records that are accepted, not known to be gone, and not committed at a collector."""
+    return max(0, counts["accepted"] - counts["forgotten"] - counts["damaged"] - counts["acked"])
 
 
 class Notices:
@@ -197,3 +204,46 @@ def describe_agent(words: memoryview | None, now_ns: int, stall_s: float) -> dic
         "disk_error": os.strerror(words[layout.AGENT_WRITE_ERROR]) if words[layout.AGENT_WRITE_ERROR] else "",
         "spill_bytes": words[layout.AGENT_SPILL_BYTES],
     }
+
+
+NO_SERVER = {"address": "", "state": "off", "error": "", "lag_records": 0}
+
+
+def describe_server(
+    words: memoryview | None, wanted: str, lag_records: int, now_ns: int, stall_s: float
+) -> dict[str, Any]:
+    """Where the run is shipped to and how that goes, as the agent told last; `wanted`: the address given to `init`.
+
+    `state` is off (no server), starting, connecting, shipping, idle (all is there), waiting (for the next try: see
+    `error`), refused, stopped (for good) or stalled. `lag_records` are not yet there.
+    """
+    address, error = (wanted, "") if words is None else ship_texts(words) or (wanted, "")
+    state = layout.SHIP_OFF if words is None else words[layout.AGENT_SHIP_STATE]
+    name = layout.SHIP_STATES[state] if state < len(layout.SHIP_STATES) else "stalled"
+    if state == layout.SHIP_OFF:
+        if not address:
+            return dict(NO_SERVER)
+        name = "starting"
+    elif words is not None and name not in ("refused", "stopped"):
+        silent_s = (now_ns - words[layout.AGENT_SHIP_BEAT]) / 1e9
+        name = "stalled" if silent_s > _SHIP_STALLS * max(1.0, stall_s) else name
+    return {"address": address, "state": name, "error": error, "lag_records": lag_records}
+
+
+def ship_texts(words: memoryview) -> tuple[str, str] | None:
+    """Address and error as they stand in the agent's status page; None where nothing was told, or nothing checks."""
+    mem = words.cast("B")
+    newest: tuple[int, bytes] = (0, b"")
+    for slot in (0, 1):
+        at = layout.SHIP_TEXTS + slot * layout.SHIP_TEXT_BYTES
+        version, check = words[at >> 3], words[(at >> 3) + 1]
+        begin, length = at + layout.DOCUMENT_HEADER, check & 0xFFFF_FFFF
+        if version <= newest[0] or length > layout.SHIP_TEXT_BYTES - layout.DOCUMENT_HEADER:
+            continue
+        text = bytes(mem[begin : begin + length])
+        if words[at >> 3] == version and crc32(text) == check >> 32:
+            newest = version, text
+    if not newest[0]:
+        return None
+    address, _, error = newest[1].decode("utf-8", "replace").partition("\n")
+    return address, error
