@@ -1,0 +1,259 @@
+"""What a run is, derived from its nodes' documents as they come in; and how it is now, by the collector's clock.
+
+`Catalog` runs in the committing thread alone (`ingest.py`); `state_now` is pure and for everybody.
+
+Nothing is derived twice: nodes are parsed by `runs.node`, and merged by `runs.view`, the same code that reads a run
+folder. What a collector knows better is handed to it: how long each node has been silent, by the time of last contact.
+
+Invariants:
+
+- clocks of other hosts are never compared with ours: a node whose clock is wrong is not lost for that;
+- what an upload after the fact says (`is_sync`) is as old as it says: it makes no dead run look alive;
+- parsed nodes are kept within `_KEPT_BYTES` of documents, and read again from the store when they are wanted;
+- the derivation takes at most about a tenth of the time, however many nodes tell of one run: what was put off is named
+  by `overdue`.
+
+Does not: store anything.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from logclient.errors import Unsupported
+
+from ..runs import node as nodes
+from ..runs.folder import Found
+from ..runs.node import Node
+from ..runs.state import SILENT_S, State
+from ..runs.view import RunView, view
+from ..wal.spans import Spans
+from .store.interface import Description, Run
+
+LATE_S, LOST_S = 15.0, 60.0  # an agent that has nothing to say says so every few seconds
+
+_KEPT_BYTES = 16 << 20  # of documents; parsed they take some five times as much
+_SHARE = 10  # deriving takes at most 1 / _SHARE of the time, run by run
+_MOST_ALERTS = 200  # the newest; all are in the documents
+_NOWHERE = ""  # no path is ever made of an id
+
+
+class Unreadable(Exception):
+    """The documents can not be used; says why."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """One run's nodes, parsed, and when each was heard."""
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    heard: dict[str, int] = field(default_factory=dict)  # live nodes: our clock at the last contact
+    told: dict[str, tuple[int, int]] = field(
+        default_factory=dict
+    )  # uploads: (our clock, theirs) at the last one
+    cost_s: float = 0.0  # of the last derivation
+    next_s: float = 0.0  # not before
+    behind: str = ""  # the node whose documents came since
+
+    @property
+    def size(self) -> int:
+        return sum(self.sizes.values())
+
+
+class Catalog:
+    """Descriptions of the runs that something comes in for."""
+
+    def __init__(
+        self,
+        documents: Callable[[str], Mapping[str, bytes]],
+        contents: Callable[[str], Spans],
+        *,
+        lost_s: float = LOST_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """The first two ask the store for a run's documents by node, and for what is stored of it."""
+        self._documents = documents
+        self._contents = contents
+        self._patience_ns = int((lost_s - SILENT_S) * 1e9)
+        self._clock = clock
+        self._runs: OrderedDict[str, _Known] = OrderedDict()
+        self._size = 0
+
+    def heard(self, run: str, node: str, now_ns: int) -> None:
+        """Something came from a live node."""
+        known = self._runs.get(run)
+        if known is not None:
+            known.heard[node] = now_ns
+
+    def take(
+        self, run: str, node: str, documents: bytes, now_ns: int, *, is_sync: bool, is_urgent: bool = False
+    ) -> Description | None:
+        """The run with these new documents of a node; None: not now, `overdue` names it in a moment.
+
+        `Unreadable` where they are none, or of a newer version.
+        """
+        parsed = self._parse(run, node, documents)
+        known = self._open(run)
+        before = known.nodes.get(node)
+        self._keep(known, parsed, len(documents))
+        if is_sync:
+            known.heard.pop(node, None)
+        else:
+            known.heard[node] = now_ns
+            known.told.pop(node, None)
+        self._shrink(run)
+        is_news = before is None or parsed.closed or len(before.processes) != len(parsed.processes)
+        if self._clock() < known.next_s and not (is_news or is_urgent):
+            known.behind = node
+            return None
+        return self._derive(run, known, now_ns)
+
+    def alive_ns(self, run: str, node: str, documents_heard_ns: int, now_ns: int) -> int:
+        """When the sender of an upload after the fact was alive last, as far as can be told.
+
+        Its clock may be wrong; so the second time only what passed between two uploads is taken from it.
+        """
+        known = self._open(run)
+        told = known.told.get(node)
+        known.told[node] = (now_ns, documents_heard_ns)
+        if told is None:
+            return min(now_ns, documents_heard_ns)
+        passed = documents_heard_ns - told[1]
+        return min(now_ns, told[0] + passed) if passed > 0 else 0
+
+    def overdue(self) -> Iterator[tuple[str, str]]:
+        """Runs, each with a node of it, whose description is to be derived now: call `again`."""
+        now = self._clock()
+        for run, known in list(self._runs.items()):
+            if known.behind and now >= known.next_s:
+                yield run, known.behind
+
+    def again(self, run: str, now_ns: int) -> Description | None:
+        """The run's description from what is known of it; None where nothing is."""
+        known = self._open(run)
+        return self._derive(run, known, now_ns) if known.nodes else None
+
+    def forget(self, run: str) -> None:
+        """It was deleted, or somebody else changed it."""
+        known = self._runs.pop(run, None)
+        if known is not None:
+            self._size -= known.size
+
+    # ---- cache --------------------------------------------------------------------------------------------
+
+    def _open(self, run: str) -> _Known:
+        known = self._runs.get(run)
+        if known is None:
+            known = self._runs[run] = _Known()
+            for node, documents in self._documents(run).items():
+                try:
+                    self._keep(known, self._parse(run, node, documents), len(documents))
+                except Unreadable:
+                    continue  # an older program than the one that stored it
+        self._runs.move_to_end(run)
+        return known
+
+    def _keep(self, known: _Known, parsed: Node, size: int) -> None:
+        self._size += size - known.sizes.get(parsed.id, 0)
+        known.sizes[parsed.id] = size
+        known.nodes[parsed.id] = parsed
+
+    def _shrink(self, current: str) -> None:
+        """Let go of the runs that nothing came for, for the longest time."""
+        for run in list(self._runs):
+            if self._size <= _KEPT_BYTES or run == current:
+                break
+            if not self._runs[run].behind:
+                self._size -= self._runs.pop(run).size
+
+    # ---- derivation ---------------------------------------------------------------------------------------
+
+    def _parse(self, run: str, node: str, documents: bytes) -> Node:
+        parsed = Node(_NOWHERE, node, spans=lambda: self._contents(run))
+        try:
+            nodes.take(parsed, _load(documents))
+        except Unsupported as error:
+            raise Unreadable(f"{error}: update the collector") from error
+        except (ValueError, RecursionError) as error:
+            raise Unreadable(f"documents that are none: {error}") from error
+        return parsed
+
+    def _derive(self, run: str, known: _Known, now_ns: int) -> Description:
+        started = self._clock()
+        newest = max(node.heard_ns for node in known.nodes.values())
+        for id, node in known.nodes.items():
+            if id in known.heard:
+                silent = max(0, now_ns - known.heard[id] - self._patience_ns)
+            else:
+                silent = max(
+                    0, newest - node.heard_ns
+                )  # an upload, or not heard since we started: what clocks say
+            node.now_ns = node.heard_ns + silent
+        found = Found(run, _NOWHERE, list(known.nodes.values()))
+        made = describe(view(found, newest))
+        known.behind = ""
+        known.cost_s = self._clock() - started
+        known.next_s = self._clock() + _SHARE * known.cost_s
+        return made
+
+
+def _load(documents: bytes) -> Any:
+    """Their JSON. Half of a surrogate pair is no text that could be stored: it becomes a question mark."""
+    raw = json.loads(documents)
+    if b"\\ud" in documents.lower():
+        raw = json.loads(json.dumps(raw, ensure_ascii=False).encode("utf-8", "replace"))
+    return raw
+
+
+def describe(run: RunView) -> Description:
+    """What lists and filters need of a run."""
+    state = run.state
+    return Description(
+        project=run.project,
+        name=run.name,
+        group=run.group,
+        notes=run.notes,
+        tags=tuple(run.tags),
+        state=state.name,
+        reason=state.cause,
+        created_ns=run.created_ns,
+        ended_ns=(state.since_ns or run.last_ns) if state.is_over else 0,
+        config=run.config,
+        summary=run.summary,
+        counts=run.counts(),
+        attempts=run.attempt_numbers(),
+        ranks=tuple(run.ranks),
+        more={
+            "alerts": run.alerts[-_MOST_ALERTS:],
+            "notices": run.notices,
+            "hosts": sorted({node.host for node in run.nodes if node.host}),
+            "nodes": len(run.nodes),
+            "processes": len(run.processes),
+            "active_ns": run.active_ns,
+            "exit_code": state.exit_code,
+            "signal": state.signal,
+            "exception": state.exception,
+        },
+    )
+
+
+def state_now(run: Run, now_ns: int, *, late_s: float = LATE_S, lost_s: float = LOST_S) -> State:
+    """The state that a run has now: one that is said to be running is late, then lost, when nothing comes from it.
+
+    Late: it may be the network, or a collector that was stopped; the run itself goes on, as far as anybody knows.
+    """
+    told = run.description
+    if told.state != "running":
+        return State(told.state, told.reason, told.ended_ns)
+    silent_s = (now_ns - run.last_seen_ns) / 1e9
+    if silent_s <= late_s:
+        return State("running", told.reason, told.created_ns)
+    if silent_s <= lost_s:
+        return State("late", "nothing has come from it for a moment", run.last_seen_ns)
+    return State("lost", "nothing is heard from it", run.last_seen_ns)
