@@ -114,17 +114,18 @@ class Catalog:
             return None
         return self._derive(run, known, now_ns)
 
-    def alive_ns(self, run: str, node: str, documents_heard_ns: int, now_ns: int) -> int:
-        """When the sender of an upload after the fact was alive last, as far as can be told.
+    def alive_ns(self, run: str, node: str, now_ns: int) -> int:
+        """When the sender of an upload after the fact was alive last, as its documents (`take`) tell.
 
         Its clock may be wrong; so the second time only what passed between two uploads is taken from it.
         """
         known = self._open(run)
+        heard_ns = known.nodes[node].heard_ns
         told = known.told.get(node)
-        known.told[node] = (now_ns, documents_heard_ns)
+        known.told[node] = (now_ns, heard_ns)
         if told is None:
-            return min(now_ns, documents_heard_ns)
-        passed = documents_heard_ns - told[1]
+            return min(now_ns, heard_ns)
+        passed = heard_ns - told[1]
         return min(now_ns, told[0] + passed) if passed > 0 else 0
 
     def overdue(self) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,73 @@
+"""The collector's log: a line per event on standard error, where systemd's journal or a file picks it up.
+
+Any thread. Invariants:
+
+- of one cause at most one line in `EVERY_S`, with the number of those that were left out: a client that fails a
+  thousand times a second fills no disk;
+- a line is one line: what others named is quoted or made printable, and cut;
+- no token is ever part of one: nobody who writes here has one at hand.
+
+A log that cannot be written holds nothing up: the lines are let go.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from typing import TextIO
+
+from ..wire.sentence import one_line
+
+EVERY_S = 60.0
+_MOST = 2000  # characters of a line
+_MOST_CAUSES = 1000
+
+
+class EventLog:
+    """Writes lines with their time, UTC."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        """`out`: default standard error, as it is when a line is written."""
+        self._out = out
+        self._lock = threading.Lock()
+        self._last: dict[str, float] = {}
+        self._left_out: dict[str, int] = {}
+
+    def event(self, text: str) -> None:
+        """Something that happens seldom: start, stop, a new token."""
+        with self._lock:
+            self._write(text)
+
+    def say(self, cause: str, text: str) -> None:
+        """Something that may happen all the time."""
+        with self._lock:
+            now = time.monotonic()
+            last = self._last.get(cause)
+            if last is not None and now - last < EVERY_S:
+                self._left_out[cause] = self._left_out.get(cause, 0) + 1
+                return
+            if len(self._last) >= _MOST_CAUSES:
+                self._last.clear()
+            self._last[cause] = now
+            more = self._left_out.pop(cause, 0)
+            self._write(f"{text} ({more} more like it since)" if more else text)
+
+    def fault(self, what: str, error: BaseException) -> None:
+        """One of ours: where it was raised, for whoever repairs it."""
+        frames = traceback.extract_tb(error.__traceback__)[-4:]
+        where = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
+        self.say(
+            f"fault {type(error).__name__} {where}",
+            f"fault in {what}: {type(error).__name__}: {error} [{where}]",
+        )
+
+    def _write(self, text: str) -> None:
+        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        try:
+            out = self._out or sys.stderr
+            out.write(f"{when} {one_line(text, _MOST)}\n")
+            out.flush()
+        except (OSError, ValueError):
+            pass

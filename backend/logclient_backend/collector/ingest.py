@@ -1,0 +1,260 @@
+"""The collector behind the wire: who may ship, what of it is taken, and what each conversation is told.
+
+`Ingest` is a `wire.server.Service`; its calls come from the threads of the wire, one per conversation, and what they
+take goes to the committing thread (`commit.py`). One conversation ships one node of one run.
+
+Invariants:
+
+- nobody without a token that may ingest writes anything or learns which runs there are; a token that is revoked
+  ends its conversations at their next word;
+- ids, names, documents and counts are checked here, before anything is queued;
+- a conversation waits (and so makes its client wait) for room and for its pace, by a deadline; then it is told to
+  come again.
+
+Does not: decode, store, or answer questions.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from logclient.record import Shape
+
+from ..wire.messages import (
+    DELETED,
+    INVALID,
+    PROTOCOL,
+    STOPPING,
+    UNAUTHORIZED,
+    Description,
+    HeldStream,
+    Hello,
+    NotTaken,
+    Parcel,
+    Welcome,
+    digest,
+)
+from ..wire.replies import Replies
+from ..wire.server import Caller
+from .commit import Committer, Source, deleted_run
+from .eventlog import EventLog
+from .limits import Limits, Pace, RunLimits, busy, check_ids
+from .metrics import Metrics
+from .store.interface import Store
+from .tokens import INGEST, Grant, Tokens
+
+_COLUMN_BYTES = 64  # of each column, besides its words
+_RECORD_BYTES = 32
+_TEXT_BYTES = 56
+_HOLE_BYTES = 200
+_MOST_SHAPES = 1000  # that a conversation remembers to have checked
+_UNAUTHORIZED_RETRY_S = 60.0
+
+
+class Ingest:
+    """What all conversations share."""
+
+    def __init__(
+        self,
+        store: Store,
+        tokens: Tokens,
+        committer: Committer,
+        metrics: Metrics,
+        log: EventLog,
+        limits: Limits,
+        version: str,
+    ) -> None:
+        self.http_address = ""  # told to clients; known once it listens
+        self.store = store
+        self.tokens = tokens
+        self.committer = committer
+        self.metrics = metrics
+        self.log = log
+        self.limits = limits
+        self._version = version
+        self._lock = threading.Lock()
+        self._runs: dict[str, RunLimits] = {}
+
+    def open(self, hello: Hello, caller: Caller, replies: Replies) -> Shipment:
+        """A conversation begins; `NotTaken` where it shall not be."""
+        try:
+            return self._open(hello, caller, replies)
+        except NotTaken as refused:
+            self.metrics.count("refused_total", reason=refused.reason)
+            if refused.reason not in (DELETED, STOPPING):
+                who = f"{hello.client or 'a client'} at {caller.peer}"
+                self.log.say(f"refused {refused.reason}", f"{who} was refused: {refused.text}")
+            raise
+
+    def describe(self, caller: Caller) -> Description:
+        """Also for those who may do nothing: that there is a collector is no secret."""
+        grant = self.tokens.check(caller.token)
+        return Description(
+            self.store.id if grant is not None else "",
+            self._version,
+            self.limits.parcel_bytes,
+            self.http_address,
+            grant.role if grant is not None else "",
+            PROTOCOL,
+        )
+
+    def _open(self, hello: Hello, caller: Caller, replies: Replies) -> Shipment:
+        grant = self._grant(caller)
+        check_ids(hello)
+        reader = self.store.reader
+        if reader.is_deleted(hello.run):
+            if not hello.revive:
+                raise deleted_run()
+            self.committer.call(lambda: self.store.writer.undelete(hello.run))
+            self.log.event(f"run {hello.run!r} was brought back by token {grant.name}")
+        run = self._enter(hello.run)
+        try:
+            held = reader.held(hello.run, hello.node)
+        except BaseException:
+            self.leave(hello.run)
+            raise
+        welcome = Welcome(
+            self.store.id,
+            self.limits.window_bytes,
+            self.limits.parcel_bytes,
+            {stream: HeldStream(seqs, held.gaps.get(stream, {})) for stream, seqs in held.stored.items()}
+            | {
+                stream: HeldStream(gaps=gaps)
+                for stream, gaps in held.gaps.items()
+                if stream not in held.stored
+            },
+            digest(held.documents or b""),
+            min(PROTOCOL, hello.protocol),
+        )
+        self.metrics.count("connections_total")
+        return Shipment(self, Source(hello.run, hello.node, hello.is_sync, replies), grant, run, welcome)
+
+    def _grant(self, caller: Caller) -> Grant:
+        grant = self.tokens.check(caller.token)
+        if grant is None:
+            known = (
+                "this token is not known here"
+                if caller.token
+                else "a token is needed here, and none was sent"
+            )
+            text = f"{known}; set LOGCLIENT_TOKEN to one made with `logclient server token add NAME --role ingest`"
+            raise NotTaken(text, UNAUTHORIZED, retry_after_s=_UNAUTHORIZED_RETRY_S)
+        if not grant.may(INGEST):
+            text = f"the token {grant.name} may not write: it takes one with the role ingest"
+            raise NotTaken(text, UNAUTHORIZED, retry_after_s=_UNAUTHORIZED_RETRY_S)
+        return grant
+
+    def _enter(self, run: str) -> RunLimits:
+        with self._lock:
+            found = self._runs.get(run)
+        if found is None:
+            reader = self.store.reader
+            is_new = reader.run(run) is None
+            found = RunLimits(
+                self.limits,
+                () if is_new else reader.contents(run),
+                () if is_new else [key.name for key in reader.keys(run)],
+            )
+        with self._lock:
+            found = self._runs.setdefault(run, found)
+            if found.conversations >= self.limits.run_conversations:
+                text = f"the run has {found.conversations} conversations, its most"
+                raise busy(text, self.limits.retry_after_s)
+            found.conversations += 1
+            return found
+
+    def leave(self, run: str) -> None:
+        """A conversation of this run is over."""
+        with self._lock:
+            found = self._runs[run]
+            found.conversations -= 1
+            if not found.conversations:
+                del self._runs[run]
+
+
+class Shipment:
+    """One conversation; its calls come from one thread."""
+
+    def __init__(
+        self, ingest: Ingest, source: Source, grant: Grant, run: RunLimits, welcome: Welcome
+    ) -> None:
+        self.welcome = welcome
+        self._ingest = ingest
+        self._source = source
+        self._grant = grant
+        self._run = run
+        self._pace = Pace(ingest.limits.parcels_per_s)
+        self._streams: set[bytes] = set()
+        self._shapes: dict[
+            int, Shape
+        ] = {}  # by id(); the conversation's reader gives the same object each time
+
+    def take(self, parcel: Parcel) -> None:
+        """Check it and queue it."""
+        try:
+            self._take(parcel)
+        except NotTaken as refused:
+            self._ingest.metrics.count("refused_total", reason=refused.reason)
+            if not (refused.is_final and refused.reason == INVALID):
+                self._source.is_over = True
+            raise
+
+    def _take(self, parcel: Parcel) -> None:
+        ingest, limits = self._ingest, self._ingest.limits
+        self._check_grant()
+        size = self._check(parcel)
+        ingest.metrics.count("received_bytes_total", parcel.size_bytes)
+        wait_s = self._pace.take()
+        if wait_s > limits.wait_s:
+            raise busy(f"more than {limits.parcels_per_s:g} parcels a second", limits.retry_after_s)
+        if wait_s > 0:
+            time.sleep(wait_s)
+        if not ingest.committer.put(self._source, parcel, size, limits.wait_s):
+            raise busy("the collector has more to commit than it can", limits.retry_after_s)
+
+    def heard(self) -> None:
+        """The client is there and has nothing to send."""
+        self._check_grant()
+        self._ingest.committer.heard(self._source)
+
+    def closed(self, why: str) -> None:
+        """What is queued is committed all the same."""
+        self._ingest.leave(self._source.run)
+
+    def _check_grant(self) -> None:
+        if not self._ingest.tokens.is_valid(self._grant):
+            text = f"the token {self._grant.name} was revoked"
+            raise NotTaken(text, UNAUTHORIZED, retry_after_s=_UNAUTHORIZED_RETRY_S)
+
+    def _check(self, parcel: Parcel) -> int:
+        """The memory that it takes; `NotTaken` where it is too much of something."""
+        limits = self._ingest.limits
+        size = _HOLE_BYTES * len(parcel.holes)
+        if parcel.documents is not None:
+            size += len(parcel.documents)
+            if len(parcel.documents) > limits.documents_bytes:
+                text = (
+                    f"documents of {len(parcel.documents):,} bytes, and at most {limits.documents_bytes:,} are taken: "
+                    f"keep config and summary small"
+                )
+                raise NotTaken(text, INVALID, is_final=True)
+        for stream in {each.stream for each in parcel.batches} | {each.stream for each in parcel.holes}:
+            if stream not in self._streams:
+                self._run.take_stream(stream)
+                self._streams.add(stream)
+        for batch in parcel.batches:
+            columns = batch.columns
+            if id(columns.shape) not in self._shapes:
+                self._run.take_keys(columns.shape)
+                if len(self._shapes) >= _MOST_SHAPES:
+                    self._shapes.clear()
+                self._shapes[id(columns.shape)] = columns.shape
+            size += _RECORD_BYTES * len(columns)
+            for column in columns.cells:
+                size += _COLUMN_BYTES
+                if isinstance(column, list):
+                    size += sum(map(len, column)) + _TEXT_BYTES * len(column)
+                else:
+                    size += 8 * len(column)
+        return size
