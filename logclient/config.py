@@ -257,6 +257,27 @@ def fail_points() -> str:
     return os.environ.get("LOGCLIENT_FAILPOINTS", "")
 
 
+def server_variable() -> str:
+    """The collector that the environment names; empty: none."""
+    return os.environ.get("LOGCLIENT_SERVER", "").strip()
+
+
+def token_variable() -> str:
+    """The token for it. No setting: settings are written into the meeting place, and shown."""
+    return os.environ.get("LOGCLIENT_TOKEN", "")
+
+
+def config_file() -> str | None:
+    """Where this user's file with server and token may be; see logclient_backend/wire/credentials.py."""
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    if not os.path.isabs(base):
+        home = os.path.expanduser("~") if os.environ.get("HOME") != "" else ""
+        if not os.path.isabs(home):
+            return None
+        base = os.path.join(home, ".config")
+    return os.path.join(base, "logclient", "config.toml")
+
+
 def home_folder() -> str | None:
     """Where data of this user may lie when the run folder cannot be used."""
     base = os.environ.get("XDG_DATA_HOME", "")

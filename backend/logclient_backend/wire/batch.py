@@ -52,6 +52,11 @@ class BatchWriter:
         self._tables: dict[Shape, int] = {}
         self._compress = zstandard.ZstdCompressor(level=_LEVEL).compress if packs else None
 
+    @property
+    def tables(self) -> int:
+        """Key tables that were said."""
+        return len(self._tables)
+
     def forget(self) -> None:
         """A new conversation begins: say every table again."""
         self._tables.clear()

@@ -1,0 +1,123 @@
+"""A connection to a collector, and what grpc's errors mean in words.
+
+A channel is made for one conversation and closed with it, so that a broken connection leaves nothing behind: neither
+grpc's own pauses nor an address that is out of date.
+
+Invariants:
+
+- nothing goes through a proxy to this machine itself; to others as the environment says (`grpc_proxy`,
+  `https_proxy`, `http_proxy`, less what `no_grpc_proxy` or `no_proxy` name);
+- every error becomes one short line that has neither a token nor a proxy's password in it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+import grpc
+
+from logclient import config as settings
+
+from . import messages
+from .address import Address
+from .credentials import Access
+from .messages import NotTaken
+from .sentence import one_line
+
+MOST_MESSAGE_BYTES = 64 << 20  # of what a collector may send: a welcome that lists very many ranges
+
+_UNAUTHORIZED_S = 60.0
+_USER = re.compile(r"//[^/@\s]*@")
+_NOISE = re.compile(r"^(failed to connect to all addresses; )?(last error: )?([A-Z]+: )?")
+_STATUS_NAMES = {
+    grpc.StatusCode.DEADLINE_EXCEEDED: "no answer in time",
+    grpc.StatusCode.CANCELLED: "the connection was closed",
+}
+
+
+def open_channel(access: Access) -> grpc.Channel:
+    """Does not connect yet."""
+    address = access.address
+    options = [
+        ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_metadata_size", 1 << 14),
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_permit_without_calls", 0),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.use_local_subchannel_pool", 1),  # or a pause after a failure outlives the channel
+        ("grpc.enable_retries", 0),  # we know what was acknowledged
+        ("grpc.enable_http_proxy", 0 if address.is_loopback else 1),
+        ("grpc.primary_user_agent", "logclient"),
+    ]
+    if address.is_tls:
+        return grpc.secure_channel(
+            address.target, grpc.ssl_channel_credentials(root_certificates=access.ca), options
+        )
+    return grpc.insecure_channel(address.target, options)
+
+
+def metadata(access: Access) -> tuple[tuple[str, str], ...]:
+    """What goes with each call."""
+    return (("authorization", f"Bearer {access.token}"),) if access.token else ()
+
+
+def trouble(error: grpc.RpcError, address: Address) -> NotTaken:
+    """What a failed call means."""
+    code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.UNKNOWN
+    details = error.details() if isinstance(error, grpc.Call) else str(error)
+    said = one_line(_USER.sub("//...@", (details or "")[:10_000]), 250)
+    where = f"{address}{through(address)}"
+    if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+        return NotTaken(
+            f"{where} does not let us write: {said or 'no reason given'}; check LOGCLIENT_TOKEN or the config file",
+            messages.UNAUTHORIZED,
+            retry_after_s=_UNAUTHORIZED_S,
+        )
+    if code == grpc.StatusCode.UNIMPLEMENTED:
+        return NotTaken(
+            f"what answers at {where} is no logclient collector; check the address and the port",
+            messages.WRONG_PROTOCOL,
+            retry_after_s=_UNAUTHORIZED_S,
+        )
+    if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return NotTaken(f"{where} takes no more now: {said or 'no reason given'}", messages.BUSY)
+    reason = _STATUS_NAMES.get(code) or _NOISE.sub("", said) or code.name.lower()
+    return NotTaken(f"{where} cannot be reached: {reason}", messages.UNREACHABLE)
+
+
+def proxy_of(address: Address) -> str:
+    """host:port of the proxy that leads there, without user and password; empty: none."""
+    if address.is_loopback:
+        return ""
+    variables = settings.environment()
+    for name in ("grpc_proxy", "https_proxy", "http_proxy"):
+        value = variables.get(name, "")
+        if value:
+            break
+    else:
+        return ""
+    if _is_exempt(address.host, variables.get("no_grpc_proxy") or variables.get("no_proxy", "")):
+        return ""
+    return one_line(value.rpartition("://")[2].rpartition("@")[2].partition("/")[0], 100)
+
+
+def _is_exempt(host: str, names: str) -> bool:
+    for name in (part.strip() for part in names.split(",")):
+        if name and (host.endswith(name) or _is_within(host, name)):
+            return True
+    return False
+
+
+def _is_within(host: str, network: str) -> bool:
+    try:
+        return ipaddress.ip_address(host) in ipaddress.ip_network(network, strict=False)
+    except ValueError:
+        return False
+
+
+def through(address: Address) -> str:
+    proxy = proxy_of(address)
+    return f" (through the proxy {proxy})" if proxy else ""
