@@ -100,7 +100,7 @@ def wait_for_server(wanted: str, status: memoryview, lanes: memoryview, deadline
         state = layout.SHIP_STATES[min(status[layout.AGENT_SHIP_STATE], len(layout.SHIP_STATES) - 1)]
         if state in ("shipping", "idle"):
             until = max(moved + _MOVING_S, begun + _CONNECTING_S)
-        elif state in ("starting", "connecting") or (state == "off" and wanted):
+        elif state in ("starting", "connecting") or (state in ("off", "looking") and wanted):
             until = begun + _CONNECTING_S
         else:
             return

@@ -127,8 +127,12 @@ AGENT_SHIP_STATE = 21  # index into SHIP_STATES
 AGENT_SHIP_TOLD = 22  # grows by 1 with each new list of what is acked
 AGENT_SHIP_MOVED_NS = 23  # time.monotonic_ns at which anything was acked last
 AGENT_SHIP_RESTARTS = 24
-SHIP_OFF, SHIP_STARTING = 0, 1
-SHIP_STATES = ("off", "starting", "connecting", "shipping", "idle", "waiting", "refused", "stopped")
+AGENT_SHIP_STOP = 25  # 1: it shall leave
+SHIP_OFF, SHIP_LOOKING, SHIP_STARTING = 0, 1, 2  # looking: is there a server?
+SHIP_STATES = (
+    *("off", "looking", "starting", "connecting", "shipping", "idle"),
+    *("waiting", "refused", "stopped"),  # for the next try; said so by the collector; for good
+)
 # texts about shipping, in the same page: two slots as documents have them (version, length | crc << 32, then bytes);
 # address and error, one line each
 SHIP_TEXTS = 1024

@@ -220,7 +220,7 @@ def describe_server(
     address, error = (wanted, "") if words is None else ship_texts(words) or (wanted, "")
     state = layout.SHIP_OFF if words is None else words[layout.AGENT_SHIP_STATE]
     name = layout.SHIP_STATES[state] if state < len(layout.SHIP_STATES) else "stalled"
-    if state == layout.SHIP_OFF:
+    if state <= layout.SHIP_LOOKING:
         if not address:
             return dict(NO_SERVER)
         name = "starting"

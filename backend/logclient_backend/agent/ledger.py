@@ -6,10 +6,11 @@ Runs in the worker's main thread; the copier saves what `content` returns. Reade
 
     {"version": 1, "run": {...}, "node": id, "host": name, "heard_ns": n, "closed": bool,
      "set_aside": [{"file", "reason"}],
+     "ship": null | {"server", "state", "error"},
      "processes": {hex: {"pid", "rank", "created_ns", "documents": {kind: {"time", "data"}},
                          "refused", "left_out", "end": null | {"time", "alive", "exit_code" | "signal" | neither},
                          "job": null | {"time", "state": "preempted" | "requeued"}}},
-     "streams": {hex: {"process", "lane", "accepted", "stored", "damaged"}}}
+     "streams": {hex: {"process", "lane", "accepted", "stored", "damaged", "acked" (where a collector has some)}}}
 
 forgotten = accepted - stored - damaged, once the process has ended and everything is durable.
 
@@ -27,6 +28,7 @@ import json
 import math
 import os
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from logclient import layout
@@ -79,6 +81,11 @@ class Ledger:
         self._path = meeting.file("ledger.json")
         self._entries: dict[str, Entry] = {}
         self._set_aside: dict[str, str] = {}
+        self._streams: dict[
+            str, tuple[str, int]
+        ] = {}  # of every stream: its process, and how many are stored
+        self._acked: dict[str, int] = {}
+        self._ship: dict[str, str] | None = None
         self._made_at = 0.0
         self._want_s = _LEAST_S
         self._cost_s = 0.0
@@ -111,6 +118,7 @@ class Ledger:
             for key, value in dict(whole.get("processes", {})).items():
                 if key not in self._entries and isinstance(value, dict):
                     self._entries[key] = Entry(self.version + 1, key, value, streams.get(key, {}))
+                    self._know(key, streams.get(key, {}))
                     self._want(_LEAST_S)
             for item in whole.get("set_aside", []):
                 self.set_aside(str(item["file"]), str(item["reason"]))
@@ -173,11 +181,54 @@ class Ledger:
                 "accepted": lane.durable,
                 "stored": lane.stored,
                 "damaged": lane.damaged,
+                **self._acked_of(lane.stream.hex()),
             }
             for lane in producer.lanes
             if lane.durable
         }
         self._entries[key] = Entry(self.version + 1, key, value, streams, seen)
+        self._know(key, streams)
+
+    def _know(self, process: str, streams: dict[str, dict[str, Any]]) -> None:
+        for stream, counts in streams.items():
+            self._streams[stream] = (process, int(counts["stored"]))
+            self._acked.setdefault(stream, int(counts.get("acked", 0)))
+
+    def _acked_of(self, stream: str) -> dict[str, int]:
+        number = self._acked.get(stream)
+        return {"acked": number} if number else {}
+
+    # ---- shipping --------------------------------------------------------------------------------------------
+
+    def tell_acked(self, acked: Mapping[str, int]) -> None:
+        """How many records of each stream the collector has: all that it has, those of processes that are gone, too."""
+        changed: dict[str, list[str]] = {}
+        for stream in acked.keys() | self._acked.keys():
+            number = acked.get(stream, 0)
+            if self._acked.get(stream, 0) != number and stream in self._streams:
+                changed.setdefault(self._streams[stream][0], []).append(stream)
+            self._acked[stream] = number
+        for process, those in changed.items():
+            entry = self._entries[process]
+            streams = json.loads(b"{%b}" % entry.streams)
+            for stream in those:
+                streams[stream].pop("acked", None)
+                streams[stream].update(self._acked_of(stream))
+            entry.streams = _members(streams)  # of no new version: nobody's end waits for it
+        if changed:
+            self._want(_COUNTS_S)
+
+    def tell_ship(self, server: str, state: str, error: str) -> None:
+        """Where it is shipped to, and how that goes."""
+        before, now = self._ship or {}, {"server": server, "state": state, "error": error}
+        if now != before:
+            self._ship = now
+            self._want(_LEAST_S)
+
+    def missing_there(self) -> int:
+        """Records that are stored and that no collector is known to have."""
+        acked = self._acked
+        return sum(max(0, stored - acked.get(stream, 0)) for stream, (_, stored) in self._streams.items())
 
     def let_go(self, producer: Producer) -> None:
         """Nothing more will be noted of it: its text stays."""
@@ -231,6 +282,7 @@ class Ledger:
         self.version += 1
         aside = [{"file": file, "reason": reason} for file, reason in self._set_aside.items()]
         head = {**self._fixed, "heard_ns": time.time_ns(), "closed": self.closed, "set_aside": aside}
+        head["ship"] = self._ship
         entries = self._entries.values()
         processes = b",".join([entry.text for entry in entries])
         streams = b",".join([entry.streams for entry in entries if entry.streams])

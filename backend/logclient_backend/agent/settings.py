@@ -32,6 +32,10 @@ class Settings:
         self.spool_bytes = int(_number(given, "spool_bytes", 4 << 30))
         self.stall_s = _number(given, "stall_s", 5.0, least=0.5)
         self.leave_s = _number(given, "leave_s", 60.0) if confined.why() else math.inf
+        self.ship_leave_s = min(_number(given, "ship_leave_s", 300.0), self.leave_s)
+        self.keep_bytes = int(_number(given, "keep_bytes", 1 << 30))
+        # without an address there may be one in the configuration file of the user, which is on a disk
+        self.may_ship = given.get("mode", "online") == "online"
         self.linger_s = _number(given, "linger_s", 10.0)
         self.disk_bytes = int(_number(given, "disk_bytes", 16 << 30))
         self.restart_limit = int(_number(given, "restart_limit", 8, least=1))

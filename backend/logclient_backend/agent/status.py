@@ -8,6 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 import time
+import zlib
 
 from logclient import layout
 
@@ -37,3 +38,17 @@ class StatusPage:
         """Grows whenever a duty got something done."""
         words = self.words
         return words[layout.AGENT_DRAINED], words[layout.AGENT_WRITTEN], words[layout.AGENT_SHIPPED]
+
+    def tell_server(self, address: str, error: str) -> None:
+        """Texts about shipping, for `logclient.stats.ship_texts`; one writer at a time."""
+        words = self.words
+        slots = [layout.SHIP_TEXTS + slot * layout.SHIP_TEXT_BYTES for slot in (0, 1)]
+        at = min(slots, key=lambda at: words[at >> 3])  # the older one
+        version = max(words[at >> 3] for at in slots) + 1
+        text = f"{address}\n{' '.join(error.split())}".encode("utf-8", "backslashreplace")
+        text = text[: layout.SHIP_TEXT_BYTES - layout.DOCUMENT_HEADER]
+        begin = at + layout.DOCUMENT_HEADER
+        words[at >> 3] = 0  # void while it is written
+        self._map[begin : begin + len(text)] = text
+        words[(at >> 3) + 1] = zlib.crc32(text) << 32 | len(text)
+        words[at >> 3] = version
