@@ -139,7 +139,7 @@ class Committer:
     # ---- for whoever changes runs -----------------------------------------------------------------------------
 
     def call(self, function: Callable[[], Any], timeout_s: float = 30.0) -> Any:
-        """Its result, from the committing thread. `NotTaken` while the collector is stopped, `TimeoutError` too late."""
+        """Its result, from the committing thread. `NotTaken` while the collector stops, `TimeoutError` too late."""
         call = _Call(function)
         with self._changed:
             if self._is_stopping:
