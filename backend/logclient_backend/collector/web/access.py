@@ -1,0 +1,55 @@
+"""Who may ask: a bearer token with the role that a request needs. No cookies, so no other page can lend itself one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from ..tokens import ADMIN, READ, Grant
+from .answers import Refused
+from .backing import Backing
+
+_bearer = HTTPBearer(
+    auto_error=False, description="A token of `logclient server token add`, with the role that is needed."
+)
+Credentials = Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
+
+
+async def backing(request: Request) -> Backing:
+    """What the application was made with."""
+    made: Backing = request.app.state.backing
+    return made
+
+
+Stands = Annotated[Backing, Depends(backing)]
+
+
+def _known(stands_on: Backing, given: HTTPAuthorizationCredentials | None) -> Grant:
+    grant = stands_on.check(given.credentials if given is not None else None)
+    if grant is None:
+        text = "that token is none of this collector's" if given is not None else "a token is needed"
+        raise Refused(401, "unauthorized", f"{text}: send `Authorization: Bearer TOKEN`")
+    return grant
+
+
+def anybody(stands_on: Stands, given: Credentials) -> Grant:
+    """Any token will do."""
+    return _known(stands_on, given)
+
+
+def reader(stands_on: Stands, given: Credentials) -> Grant:
+    """A token that may read."""
+    grant = _known(stands_on, given)
+    if not grant.may(READ):
+        raise Refused(403, "forbidden", "this token may not read: it needs the role `read` or `admin`")
+    return grant
+
+
+def administrator(stands_on: Stands, given: Credentials) -> Grant:
+    """A token that may delete."""
+    grant = _known(stands_on, given)
+    if not grant.may(ADMIN):
+        raise Refused(403, "forbidden", "this token may not delete or undelete: it needs the role `admin`")
+    return grant

@@ -1,0 +1,151 @@
+"""The application: routes, one form of error, the guard around it. Served by uvicorn in the collector's process.
+
+Handlers are plain functions, which run in worker threads: the store is read while the event loop goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import HTMLResponse
+from starlette.exceptions import HTTPException
+
+from logclient.errors import BadArgument
+
+from ..store.interface import StoreError
+from ..tokens import Grant
+from . import health, listing, manual, records, values
+from .access import Stands, anybody
+from .answers import Refused, as_json, refusal
+from .backing import Backing
+from .guard import Guard
+from .shapes import Error, Info
+
+API_VERSION = 1
+_LOG = logging.getLogger(__name__)
+_STATUSES = {
+    400: "The question cannot be answered as it was put.",
+    401: "No token, or none of this collector's.",
+    403: "The token may not do this, or a page of another origin asked.",
+    404: "There is no such run, or no such key.",
+    421: "Asked by a host name that is none of this collector's.",
+    503: "The store cannot answer now.",
+}
+_ABOUT = (
+    "What is stored of runs. Answers are strict JSON: NaN and infinities are the strings `nan`, `inf`, `-inf`; ints "
+    "have all their digits, also beyond 2**53. Times are ns since 1970 UTC. Runs are named by the parameter `run`, "
+    "percent-encoded once. Errors are `{error, message}`. Send `Authorization: Bearer TOKEN`."
+)
+
+about = APIRouter()
+
+
+@about.get("/info", response_model=Info)
+def info(request: Request, stands_on: Stands, grant: Grant = Depends(anybody)) -> Response:  # noqa: B008
+    """This collector: its id, version, what your token may do, sizes, where its data lies."""
+    from importlib.metadata import version
+
+    return as_json(
+        request,
+        {
+            **stands_on.facts(),
+            "collector": stands_on.store.id,
+            "version": version("logclient"),
+            "api": API_VERSION,
+            "role": grant.role,
+            "now_ns": time.time_ns(),
+            "statistics": dict(stands_on.store.statistics()),
+        },
+    )
+
+
+class _Api(FastAPI):
+    """With the guard around everything, and a description that says what is so."""
+
+    def build_middleware_stack(self) -> Any:
+        stands_on: Backing = self.state.backing
+        return Guard(super().build_middleware_stack(), stands_on.names)
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            made = get_openapi(title=self.title, version=self.version, description=_ABOUT, routes=self.routes)
+            for verbs in made["paths"].values():
+                for operation in verbs.values():
+                    operation["responses"].pop("422", None)  # said with 400
+            for name in ("HTTPValidationError", "ValidationError"):
+                made["components"]["schemas"].pop(name, None)
+            self.openapi_schema = made
+        return self.openapi_schema
+
+
+def make_app(stands_on: Backing) -> FastAPI:
+    """The whole HTTP side of a collector."""
+    errors: dict[int | str, dict[str, Any]] = {
+        status: {"model": Error, "description": text} for status, text in _STATUSES.items()
+    }
+    app = _Api(
+        title="logclient collector",
+        version=str(API_VERSION),
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+        responses=errors,
+        redirect_slashes=False,
+    )
+    app.state.backing = stands_on
+    for router in (about, listing.router, values.router, records.router):
+        app.include_router(router, prefix=f"/api/v{API_VERSION}")
+    app.include_router(health.router)
+    app.add_exception_handler(Refused, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(StoreError, _store)
+    app.add_exception_handler(BadArgument, _argument)
+    app.add_exception_handler(Exception, _failed)
+
+    @app.get("/docs", include_in_schema=False)
+    def docs() -> HTMLResponse:
+        return HTMLResponse(manual.page(app.openapi()), headers={"content-security-policy": manual.POLICY})
+
+    return app
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return refusal(error)
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    """The first parameter that is wrong; what was sent is not repeated."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"][1:]) or "the request"
+    return refusal(Refused(400, "bad_request", f"{where}: {first['msg']}"))
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    words = {404: ("no_path", "there is nothing at this path: see /docs")}
+    words[405] = ("no_method", "this path does not take that method: see /docs")
+    made = refusal(Refused(error.status_code, *words.get(error.status_code, ("refused", str(error.detail)))))
+    made.headers.update(error.headers or {})
+    return made
+
+
+async def _store(request: Request, error: Exception) -> Response:
+    return refusal(Refused(503, "store", str(error), retry_after_s=5))
+
+
+async def _argument(request: Request, error: Exception) -> Response:
+    """A cursor of another question, and the like."""
+    return refusal(Refused(400, "bad_request", str(error)))
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """Our mistake: told in the log (by the server), not to the caller."""
+    return refusal(Refused(500, "internal", "the collector failed to answer: its log says why"))

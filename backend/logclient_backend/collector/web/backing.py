@@ -1,0 +1,38 @@
+"""What the HTTP API stands on; made by the process around it (`serve.py`), or by a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...runs.state import State
+from ..store.interface import Run, Store
+from ..tokens import Grant
+
+
+def _nothing() -> str:
+    return ""
+
+
+def _no_facts() -> Mapping[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Backing:
+    """All functions may be called in any thread."""
+
+    store: Store
+    check: Callable[[str | None], Grant | None]  # what the bearer of this token may do
+    state: Callable[[Run, int], State]  # of a run, at that time
+    delete: Callable[[str], bool]  # False: there is no such run
+    undelete: Callable[[str], bool]  # False: it is not deleted
+    metrics: Callable[[], str] = _nothing  # in Prometheus's text format
+    not_ready: Callable[[], str] = _nothing  # why it cannot serve now; empty: it can
+    facts: Callable[[], Mapping[str, Any]] = (
+        _no_facts  # for /api/v1/info: addresses, where data lies, last backup
+    )
+    names: frozenset[str] = (
+        frozenset()
+    )  # names of this host that may be asked for, besides addresses and localhost

@@ -1,0 +1,117 @@
+"""Stands before every request: refuses foreign hosts and origins, and sets the headers that keep browsers safe.
+
+A page of another origin can make a browser send requests here, also through a name of its own that it lets point to
+this host (DNS rebinding). So:
+
+- `Host` must be an IP address (nobody can make that point elsewhere), `localhost`, or a name that was configured;
+- `Origin`, where a browser sends one, must be the host that is asked; nothing is shared across origins;
+- a browser that says `Sec-Fetch-Site: cross-site` is let through for a page that somebody opens, not for data;
+- WebSockets are refused, there are none;
+- a query string that is no UTF-8 is refused: two ids could not be told apart.
+
+Runs in the event loop, for each request; pure ASGI, so that answers stream.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+_ALWAYS = {
+    b"x-content-type-options": b"nosniff",
+    b"referrer-policy": b"no-referrer",
+    b"x-frame-options": b"DENY",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"cross-origin-opener-policy": b"same-origin",
+    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    b"cache-control": b"no-store",
+}
+
+
+class Guard:
+    """Around the application."""
+
+    def __init__(self, app: App, names: frozenset[str]) -> None:
+        """`names`: of this host, that may be asked for."""
+        self._app = app
+        self._names = {name.lower().rstrip(".") for name in names} | {"localhost"}
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def safe(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = list(message.get("headers", ()))
+                there = {name.lower() for name, _ in headers}
+                headers += [pair for pair in _ALWAYS.items() if pair[0] not in there]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        status, reason, text = self._why_not(scope)
+        if status:
+            await _refuse(safe, status, reason, text)
+        else:
+            await self._app(scope, receive, safe)
+
+    def _why_not(self, scope: Message) -> tuple[int, str, str]:
+        found: dict[bytes, list[str]] = {}
+        for name, value in scope["headers"]:
+            found.setdefault(name.lower(), []).append(value.decode("latin-1").strip())
+        host = found.get(b"host", [""])
+        if len(host) != 1 or not self._is_ours(host[0]):
+            return (
+                421,
+                "foreign_host",
+                (
+                    "this collector does not answer to that host name: use its address, or start it with "
+                    "--public-name NAME"
+                ),
+            )
+        if scope["path"] in ("/healthz", "/readyz"):
+            return 0, "", ""
+        for origin in found.get(b"origin", ()):
+            if origin.partition("://")[2].lower() != host[0].lower():
+                return 403, "foreign_origin", "pages of another origin may not ask this collector"
+        if "cross-site" in found.get(b"sec-fetch-site", ()) and found.get(b"sec-fetch-mode") != ["navigate"]:
+            return 403, "foreign_origin", "pages of another site may not ask this collector"
+        try:
+            unquote_to_bytes(scope.get("query_string", b"").replace(b"+", b" ")).decode("utf-8")
+        except UnicodeDecodeError:
+            return 400, "bad_request", "the query string is not percent-encoded UTF-8"
+        return 0, "", ""
+
+    def _is_ours(self, host: str) -> bool:
+        name = _without_port(host).lower().rstrip(".")
+        if name in self._names:
+            return True
+        try:
+            ipaddress.ip_address(name.strip("[]").partition("%")[0])
+        except ValueError:
+            return False
+        return True
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host.partition("]")[0] + "]"
+    return host.partition(":")[0]
+
+
+async def _refuse(send: Send, status: int, reason: str, text: str) -> None:
+    body = json.dumps({"error": reason, "message": text}).encode("ascii")
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,207 @@
+"""What answers look like: written for `/openapi.json`, where clients and tests read it. `answers.py` makes them.
+
+Nothing is validated by these on the way out: a list of 10,000 runs would pay for it each time. Tests do.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Shape(BaseModel):
+    """Fields may be added; none goes."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class Error(Shape):
+    """Every error."""
+
+    error: str = Field(description="A word for programs: no_run, bad_request, unauthorized, ...")
+    message: str = Field(description="What happened and what to do.")
+
+
+Odd = Literal["nan", "inf", "-inf"]
+Number = int | float | Odd
+Value = int | float | bool | str
+
+
+class RunRow(Shape):
+    """A run in a list."""
+
+    id: str
+    name: str
+    project: str
+    group: str
+    tags: list[str]
+    state: str = Field(
+        description="As of now: running, late, finished, failed, preempted, killed, terminated or lost."
+    )
+    reason: str
+    created_ns: int = Field(description="ns since 1970 UTC, as all times here; 0: unknown.")
+    ended_ns: int = Field(description="0: not yet.")
+    active_ns: int = Field(description="Time in which it ran: gaps between attempts are not counted.")
+    last_seen_ns: int = Field(description="When anything came from it last, by this collector's clock.")
+    attempts: int
+    records: int
+    points: int
+    bytes: int
+    counts: dict[str, int]
+    deleted_ns: int = Field(description="0: it is not deleted.")
+    columns: dict[str, Any] = Field(
+        default_factory=dict, description="What `column` asked for, where there is such a value."
+    )
+
+
+class RunList(Shape):
+    """A page of runs."""
+
+    runs: list[RunRow]
+    next: str = Field(description="Ask again with `after` set to this; empty: that was all.")
+    total: int = Field(description="Of all pages.")
+    now_ns: int
+
+
+class RunWhole(RunRow):
+    """All that is known of a run but its points."""
+
+    notes: str
+    config: dict[str, Any]
+    summary: dict[str, Any]
+    ranks: list[int]
+    processes: dict[str, int] = Field(description="Attempt by process.")
+    more: dict[str, Any] = Field(description="Alerts, notices, hosts, exit code, ...")
+    links: dict[str, str]
+    now_ns: int
+
+
+class Deleted(Shape):
+    """What became of a run."""
+
+    run: str
+    deleted: bool
+
+
+class LastValue(Shape):
+    """The newest value of a key."""
+
+    value: Value
+    type: str = Field(description="float, rounded (from a wider number), int, bool or text.")
+    step: int
+    time_ns: int
+    rank: int | None
+
+
+class KeyRow(Shape):
+    """A key of a run."""
+
+    key: str
+    types: list[str]
+    points: int
+    first_step: int
+    last_step: int
+    last: LastValue
+
+
+class KeyList(Shape):
+    """Keys, in the order in which they came first."""
+
+    run: str
+    keys: list[KeyRow]
+    next: str
+    total: int
+
+
+class LastRow(Shape):
+    """The newest value of one key of one run."""
+
+    run: str
+    key: str
+    last: LastValue
+
+
+class LastList(Shape):
+    """Those that there are."""
+
+    values: list[LastRow]
+
+
+class StreamRow(Shape):
+    """A stream."""
+
+    stream: str
+    process: str
+    lane: int
+    attempt: int
+
+
+class Series(Shape):
+    """Raw points: each that is stored, once; none was reduced."""
+
+    run: str
+    key: str
+    is_reduced: Literal[False]
+    step: list[int] = []
+    value: list[Value] = []
+    type: str = Field(description="float, int, bool or text where all values are; else mixed.")
+    types: str = Field("", description="Of mixed values, a letter each: f float, i int, b bool, t text.")
+    time_ns: list[int] = []
+    rank: list[int | None] = []
+    stream: list[int] = Field(
+        [], description="Index into `streams`. Where attempts overlap, the highest counts."
+    )
+    seq: list[int] = []
+    order: list[int] = []
+    streams: list[StreamRow]
+    next: str = Field(
+        description="Ask again with `after` set to this for what follows, and later for what came since."
+    )
+    is_all: bool = Field(description="There is nothing more now.")
+
+
+class Reduced(Shape):
+    """A series reduced to the extremes of ranges of steps."""
+
+    run: str
+    key: str
+    is_reduced: Literal[True]
+    method: Literal["min_max"]
+    points: int = Field(description="How many went in.")
+    width: int = Field(description="Steps of a bucket; a power of two.")
+    first_step: int
+    last_step: int
+    start: list[int] = Field(description="First step of each bucket that holds something.")
+    count: list[int]
+    nans: list[int]
+    min: list[Number]
+    max: list[Number]
+    last: list[Number]
+
+
+class Documents(Shape):
+    """By node, as the agents stored them."""
+
+    run: str
+    last_seen_ns: int
+    now_ns: int
+    nodes: dict[str, Any]
+
+
+class Tree(Shape):
+    """A config or summary as it was logged."""
+
+    run: str
+    values: dict[str, Any]
+
+
+class Info(Shape):
+    """What this collector says of itself."""
+
+    collector: str
+    version: str
+    api: int
+    role: str
+    now_ns: int
+    statistics: dict[str, Any]

@@ -1,0 +1,193 @@
+"""Keys of a run and their values: raw pages, buckets, the newest."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from ..store.interface import Last, Points
+from .access import Stands, reader
+from .answers import Refused, as_json, kinds, number, numbers
+from .listing import known_run
+from .parameters import MOST_BUCKETS, MOST_NAMED, MOST_POINTS, Cursor, Key, Name, RunId, Step
+from .shapes import KeyList, LastList, Reduced, Series
+
+router = APIRouter(dependencies=[Depends(reader)])
+
+PAGE_POINTS = 200_000  # of one answer, whatever was asked for: some 15 MB of JSON
+MOST_KEYS = 10_000  # of one answer
+_TYPES = {"d": "float", "r": "rounded", "q": "int", "i": "int", "b": "bool", "s": "text"}
+_WORDS = {"f": "float", "i": "int", "b": "bool", "t": "text"}
+Field = Literal["step", "value", "time_ns", "rank", "stream", "seq", "order"]
+_USUAL: tuple[Field, ...] = ("step", "value", "time_ns", "rank", "stream")
+
+
+@router.get("/run/keys", response_model=KeyList)
+def keys(
+    request: Request,
+    stands_on: Stands,
+    run: RunId,
+    limit: Annotated[int, Query(ge=1, le=MOST_KEYS)] = MOST_KEYS,
+    after: Annotated[str, Query(max_length=20, pattern=r"^[0-9]*$")] = "",
+) -> Response:
+    """The keys of a run in the order in which they came first: types, points, steps, newest value."""
+    known_run(stands_on, run)
+    found = stands_on.store.reader.keys(run)
+    start = int(after or 0)
+    rows = [
+        {
+            "key": key.name,
+            "types": sorted({_TYPES[code] for code in key.codes}),
+            "points": key.points,
+            "first_step": key.first_step,
+            "last_step": key.last_step,
+            "last": _last(key.last),
+        }
+        for key in found[start : start + limit]
+    ]
+    following = str(start + limit) if start + limit < len(found) else ""
+    return as_json(request, {"run": run, "keys": rows, "next": following, "total": len(found)})
+
+
+def _last(last: Last) -> dict[str, Any]:
+    return {
+        "value": number(last.value),
+        "type": _TYPES[last.code],
+        "step": last.step,
+        "time_ns": last.time_ns,
+        "rank": last.rank,
+    }
+
+
+@router.get("/run/last", response_model=LastList)
+def last(
+    request: Request,
+    stands_on: Stands,
+    run: RunId,
+    key: Annotated[list[Name], Query(max_length=MOST_NAMED, description="Which; default: all.")] = [],  # noqa: B006
+) -> Response:
+    """The newest value of each key of a run: of the record that was logged last."""
+    known_run(stands_on, run)
+    if not key:
+        found = stands_on.store.reader.keys(run)
+        values = [{"run": run, "key": each.name, "last": _last(each.last)} for each in found[:MOST_KEYS]]
+        return as_json(request, {"values": values})
+    return as_json(request, {"values": _last_of(stands_on, [run], key)})
+
+
+@router.get("/last", response_model=LastList)
+def last_of_runs(
+    request: Request,
+    stands_on: Stands,
+    run: Annotated[list[Name], Query(min_length=1, max_length=MOST_NAMED)],
+    key: Annotated[list[Name], Query(min_length=1, max_length=100)],
+) -> Response:
+    """The newest values of some keys of some runs, as far as there are any."""
+    return as_json(request, {"values": _last_of(stands_on, run, key)})
+
+
+def _last_of(stands_on: Stands, runs: list[str], keys: list[str]) -> list[dict[str, Any]]:
+    found = stands_on.store.reader.last_values(runs, keys)
+    pairs = [(run, key) for run in dict.fromkeys(runs) for key in dict.fromkeys(keys)]
+    return [
+        {"run": run, "key": key, "last": _last(found[run, key])} for run, key in pairs if (run, key) in found
+    ]
+
+
+@router.get("/run/series", response_model=Series)
+def series(
+    request: Request,
+    stands_on: Stands,
+    run: RunId,
+    key: Key,
+    after: Cursor = "",
+    limit: Annotated[
+        int,
+        Query(
+            ge=1,
+            le=MOST_POINTS,
+            description=f"At most so many points; an answer holds at most {PAGE_POINTS:,}.",
+        ),
+    ] = 10_000,
+    field: Annotated[list[Field], Query(max_length=7, description="Columns; default all but seq and order.")]
+    | None = None,
+) -> Response:
+    """All points of a key as they were logged, page by page: complete, and the same each time.
+
+    They come stream by stream. The last page is there when `is_all`; its `next` gives what came since, for live curves.
+    """
+    known_run(stands_on, run)
+    page = stands_on.store.reader.points(run, key, after=after, most=min(limit, PAGE_POINTS))
+    if (
+        not len(page.step)
+        and not after
+        and all(each.name != key for each in stands_on.store.reader.keys(run))
+    ):
+        raise Refused(404, "no_key", f"run {run[:100]!r} has no key {key[:100]!r}")
+    made: dict[str, Any] = {"run": run, "key": key, "is_reduced": False}
+    for name in field or _USUAL:
+        made[name] = _column(page, name)
+    found = kinds(page.values.tolist() if hasattr(page.values, "tolist") else page.values)
+    letters = set(found)
+    made["type"] = _WORDS[letters.pop()] if len(letters) == 1 else "mixed" if letters else "float"
+    made["types"] = found if made["type"] == "mixed" else ""
+    made["streams"] = [
+        {
+            "stream": each.stream.hex(),
+            "process": each.process.hex(),
+            "lane": each.lane,
+            "attempt": each.attempt,
+        }
+        for each in page.streams
+    ]
+    made["next"], made["is_all"] = page.next, page.is_all
+    return as_json(request, made)
+
+
+def _column(page: Points, name: Field) -> list[Any]:
+    if name == "value":
+        return numbers(page.values)
+    if name == "rank":
+        return [rank if rank >= 0 else None for rank in page.rank.tolist()]
+    found: list[Any] = getattr(page, name).tolist()
+    return found
+
+
+@router.get("/run/buckets", response_model=Reduced)
+def buckets(
+    request: Request,
+    stands_on: Stands,
+    run: RunId,
+    key: Key,
+    most: Annotated[int, Query(ge=1, le=MOST_BUCKETS)] = 2000,
+    first_step: Step = None,
+    last_step: Step = None,
+    all_attempts: Annotated[
+        bool, Query(description="Also what a later attempt logged again; default: the newest counts.")
+    ] = False,
+) -> Response:
+    """A series reduced to the lowest and highest value of ranges of steps: nothing that sticks out is lost.
+
+    Widths are powers of two and starts are multiples of them: the same data give the same picture.
+    """
+    known_run(stands_on, run)
+    if first_step is not None and last_step is not None and first_step > last_step:
+        raise Refused(400, "bad_request", f"first_step {first_step} lies behind last_step {last_step}")
+    found = stands_on.store.reader.buckets(
+        run, key, most=most, first_step=first_step, last_step=last_step, all_attempts=all_attempts
+    )
+    if not found.points and all(each.name != key for each in stands_on.store.reader.keys(run)):
+        raise Refused(404, "no_key", f"run {run[:100]!r} has no key {key[:100]!r}")
+    made = {
+        "run": run,
+        "key": key,
+        "is_reduced": True,
+        "method": "min_max",
+        "points": found.points,
+        "width": found.width,
+        "first_step": found.first_step,
+        "last_step": found.last_step,
+        **{name: numbers(getattr(found, name)) for name in ("start", "count", "nans", "min", "max", "last")},
+    }
+    return as_json(request, made)
