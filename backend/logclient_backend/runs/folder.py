@@ -72,12 +72,12 @@ class Found:
         return RunReader(found.path for found in self.nodes)
 
     def last_record_ns(self, process: Process) -> int:
-        """Time of the last record of a process that is stored, by what footers say; 0 for none."""
+        """Time of the last record of a process that is stored, by what footers (or a store) say; 0 for none."""
         last = 0
         for found in self.nodes:
             if found.id == process.node:
                 try:
-                    spans = WalReader(found.path).spans()
+                    spans = found.spans() if found.spans is not None else WalReader(found.path).spans()
                 except OSError:
                     continue
                 mine = [span.last_time for span in spans.values() if span.process.hex() == process.id]
