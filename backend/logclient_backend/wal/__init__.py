@@ -7,7 +7,7 @@ scan.py           reads one segment: what checks, what is damaged, where the val
 spans.py seqs.py  what a segment or folder holds, per stream, as sets of seqs; the sealed footer
 writer.py         the open segment and its copy in the run folder
 seal.py           open segment -> sealed segment
-reader.py         a folder of segments, once or followed
+reader.py seen.py a folder of segments, once or followed; what somebody has already
 trim.py repair.py the disk budget; verify, dump, repair
 documents.py      config, summary, state: kept whole, newest wins
 files.py          the seam to the file system

@@ -16,7 +16,7 @@ Does not: order records across streams (their `order` does), nor say what a reco
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 
 from logclient.errors import Corrupt, Unsupported
@@ -24,7 +24,7 @@ from logclient.errors import Corrupt, Unsupported
 from .codec import Codec
 from .files import READ, REAL, Files, read_file
 from .scan import Damage, Gap, Item, Scan, StreamColumns, footer_at
-from .seal import unseen_part
+from .seen import Seen
 from .segment import HEADER_BYTES, TRAILER, parse_header, parse_name, parse_trailer, salt_of
 from .seqs import SeqSet
 from .spans import Footer, Spans
@@ -80,14 +80,28 @@ def read_footer(files: Files, path: str, codec: Codec) -> Footer | None:
 class Follower:
     """Gives what is new in a folder at each `poll()`."""
 
-    def __init__(self, folder: str, *, since: Mapping[bytes, int] | None = None, files: Files = REAL) -> None:
-        """`since`: records of a stream up to that seq are not wanted."""
+    def __init__(
+        self,
+        folder: str,
+        *,
+        since: Mapping[bytes, int] | None = None,
+        seen: Seen | None = None,
+        limit: Callable[[str], int | None] | None = None,
+        is_elsewhere: Callable[[str], bool] | None = None,
+        files: Files = REAL,
+    ) -> None:
+        """`since`: records of a stream up to that seq are not wanted; or `seen`, which several followers may share.
+
+        `limit`: how far the open segment of that name may be read; None: to its end. `is_elsewhere`: the open segment
+        of that name is read from another folder, as long as that is so.
+        """
         self.folder = folder
         self.unsupported: dict[str, str] = {}  # file name: why it could not be read
         self._files = files
         self._codec = Codec()
-        self._seen = {stream: SeqSet([(1, seq)]) for stream, seq in (since or {}).items() if seq > 0}
-        self._gaps: dict[tuple[bytes, str], SeqSet] = {}
+        self._seen = seen or Seen({key: SeqSet([(1, seq)]) for key, seq in (since or {}).items() if seq > 0})
+        self._limit = limit
+        self._is_elsewhere = is_elsewhere
         self._done: set[str] = set()  # sealed segments that were read
         self._open: dict[str, Scan] = {}  # how far open ones were read
         self._doubts: dict[str, list[Damage]] = {}  # seen once in an open segment
@@ -104,12 +118,21 @@ class Follower:
         again = 2
         while again:
             again -= 1
-            for stem in list_stems(self._files, self.folder):
+            stems = list_stems(self._files, self.folder)
+            for stem in stems:
                 if stem.name in visited or stem.name in self._done:
                     continue
                 visited.add(stem.name)
                 again = 1
                 yield from self._read(stem, patient)
+        self._forget_all_but({stem.name for stem in stems})
+
+    def _forget_all_but(self, stems: set[str]) -> None:
+        """Segments that are gone (trimmed, or given back) need no place in memory."""
+        self._done &= stems
+        for name in [name for name in self._open if name not in stems]:
+            del self._open[name]
+            self._doubts.pop(name, None)
 
     def _read(self, stem: Stem, patient: bool) -> Iterator[Item]:
         if stem.is_sealed:
@@ -128,7 +151,7 @@ class Follower:
         path = os.path.join(self.folder, name)
         try:
             footer = read_footer(self._files, path, self._codec)
-            if footer is not None and self._has(footer):
+            if footer is not None and self._seen.has(footer):
                 self._close(stem)
                 return True
             data = read_file(self._files, path)
@@ -146,11 +169,18 @@ class Follower:
 
     def _read_open(self, stem: str, patient: bool) -> Iterator[Item]:
         name = stem + OPEN
+        if self._is_elsewhere is not None and self._is_elsewhere(name):
+            return
         before = self._open.get(stem)
         start = before.end if before is not None else 0
+        limit = self._limit(name) if self._limit is not None else None
+        if limit is not None and limit <= start:
+            return
         fd = self._files.open(os.path.join(self.folder, name), READ)
         try:
             size = self._files.size(fd)
+            if limit is not None:
+                size = min(size, limit)
             data = self._files.pread(fd, size - start, start) if size > start else b""
         finally:
             self._files.close(fd)
@@ -177,16 +207,6 @@ class Follower:
         else:
             self._doubts[stem] = doubts  # and read from the same place again
 
-    def _has(self, footer: Footer) -> bool:
-        nothing = SeqSet()
-        for span in footer.spans.values():
-            if not self._seen.get(span.stream, nothing).includes(span.stored):
-                return False
-            for cause, seqs in span.gaps.items():
-                if not self._gaps.get((span.stream, cause), nothing).includes(seqs):
-                    return False
-        return True
-
     def _close(self, stem: str) -> None:
         self._done.add(stem)
         self._open.pop(stem, None)
@@ -195,16 +215,11 @@ class Follower:
     def _new(self, item: Item) -> Iterator[Item]:
         """The part of an item that was not given before."""
         if isinstance(item, StreamColumns):
-            seen = self._seen.setdefault(item.stream, SeqSet())
-            columns = unseen_part(item.columns, seen)
-            if columns is not None:
-                seen.add_seqs(columns.seq)
-                yield item if columns is item.columns else item._replace(columns=columns)
+            new = self._seen.new_records(item)
+            if new is not None:
+                yield new
         elif isinstance(item, Gap):
-            told = self._gaps.setdefault((item.stream, item.cause), SeqSet())
-            for first, last in SeqSet([(item.first, item.last)]).minus(told).ranges():
-                told.add(first, last)
-                yield item._replace(first=first, last=last)
+            yield from self._seen.new_gaps(item)
         elif item not in self._damage:
             self._damage.add(item)
             yield item

@@ -12,7 +12,9 @@ from logclient_backend.wal.files import REAL, RealFiles
 from logclient_backend.wal.reader import Follower, WalReader
 from logclient_backend.wal.scan import Damage, Gap, StreamColumns
 from logclient_backend.wal.seal import seal
+from logclient_backend.wal.seen import Seen
 from logclient_backend.wal.segment import SegmentEncoder, segment_name
+from logclient_backend.wal.seqs import SeqSet
 from logclient_backend.wal.trim import trim
 from logclient_backend.wal.writer import OpenSegment, replicate
 
@@ -291,3 +293,42 @@ def test_segment_of_another_writer_under_our_name_is_damage(tmp_path):
     assert found.seqs(stream(1)) == [1, 2, 3, 4, 5]
     assert found.seqs(stream(2)) == []
     assert "of another segment" in found.damage[0].reason
+
+
+def test_followers_that_share_what_was_seen_give_each_record_once(tmp_path):
+    """Two folders hold the same records in part, as a stage and a run folder do."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    segment_with(here, 1, (1, 10), (11, 20))
+    seal_in(there, segment_with(there, 1, (1, 10)))
+    segment_with(there, 2, (15, 30), writer=b"\x02" * 8)
+    seen = Seen({stream(1): SeqSet([(1, 3)])})
+    first, second = Follower(str(here), seen=seen), Follower(str(there), seen=seen)
+    assert seqs_of(first.poll()) == list(range(4, 21))
+    assert seqs_of(second.poll()) == list(range(21, 31))
+    assert seqs_of(first.poll()) == seqs_of(second.poll()) == []
+
+
+def test_an_open_segment_is_read_as_far_as_it_may_be(tmp_path):
+    """What lies behind may be taken back; what is read from elsewhere is not read twice."""
+    segment = segment_with(tmp_path, 1, (1, 5))
+    end = segment.end
+    segment.append(stream(1), PROCESS, 0, records(range(6, 9)))
+    limits = {segment.name: end}
+    away = set()
+    follower = Follower(str(tmp_path), limit=limits.get, is_elsewhere=away.__contains__)
+    assert seqs_of(follower.poll()) == [1, 2, 3, 4, 5]
+    away.add(segment.name)
+    limits.clear()
+    assert seqs_of(follower.poll()) == []
+    away.clear()
+    assert seqs_of(follower.poll()) == [6, 7, 8]
+
+
+def test_what_is_missing_is_what_nothing_explains():
+    """Of the seqs that were accepted."""
+    seen = Seen({stream(1): SeqSet([(1, 3), (8, 9)])}, {stream(1): {"forgotten": SeqSet([(4, 5)])}})
+    assert seen.missing(stream(1), 10) == SeqSet([(6, 7), (10, 10)])
+    assert seen.missing(stream(2), 2) == SeqSet([(1, 2)])
+    assert not seen.missing(stream(2), 0)
