@@ -47,7 +47,7 @@ def test_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.partition("/")[0] for name in names}
     (info,) = (top for top in tops if top.endswith(".dist-info"))
-    assert tops - {info} == {"logclient", "logclient_backend"}
+    assert tops - {info} == {"logclient", "logclient_backend", "logclient_proto"}
     assert {"logclient/py.typed", "logclient/__init__.py", f"{info}/licenses/LICENSE"} <= set(names)
 
 
