@@ -33,7 +33,7 @@ EXIT_CODES = {
 
 # verb: (module, what it does in a line); `logclient --help` imports none of them
 VERBS = {
-    "ls": ("ls", "List the runs of a folder."),
+    "ls": ("ls", "List the runs of a folder or of a server."),
     "show": ("show", "Show one run: state, config, last values, gaps, curves."),
     "tail": ("tail", "Print the last records of a run, and follow it."),
     "export": ("export", "Take the points of a run out, as csv, jsonl or parquet."),

@@ -13,7 +13,7 @@ from logclient.errors import BadArgument
 from ..runs.export import RUN_FILE, Export, points_file
 from ..runs.formats import FORMATS
 from . import screen
-from .options import one_run, with_dir, with_json
+from .options import Source, with_json, with_source
 from .text import plural, safe, safe_lines
 
 
@@ -33,11 +33,11 @@ from .text import plural, safe, safe_lines
     "--out", metavar="FOLDER", help="Write points.<format> and run.json there; without it, points to stdout."
 )
 @click.option("--replace", is_flag=True, help="Overwrite an earlier export in FOLDER.")
-@with_dir
+@with_source
 @with_json
 @click.pass_context
 def command(
-    ctx: click.Context, run: str, format: str, out: str | None, replace: bool, dir: str | None, as_json: bool
+    ctx: click.Context, run: str, format: str, out: str | None, replace: bool, source: Source, as_json: bool
 ) -> None:
     """Take the points of a run out: all of them, of all attempts, in one stated order.
 
@@ -54,7 +54,7 @@ def command(
     logclient export mlp > mlp.jsonl
     logclient export mlp --format parquet --out mlp/
     """
-    shown = one_run(dir, run)
+    shown = source.run(run)
     made = Export(shown)
     total = made.reader.records
     if out is None:

@@ -1,16 +1,17 @@
-"""`logclient ls`: the runs of a folder."""
+"""`logclient ls`: the runs of a folder or of a server."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from ..runs.folder import Found
-from ..runs.view import RunView, view
+from ..runs.view import COUNTS, RunView, view
 from . import screen
-from .options import all_runs, with_dir, with_json
+from .options import Source, all_runs, with_json, with_source
 from .text import ago, duration, iso, plural, safe, short_count
 
 _NEWEST = 50
@@ -28,10 +29,10 @@ _NEWEST = 50
     help="How many, the newest.",
 )
 @click.option("--all", "everything", is_flag=True, help="All of them.")
-@with_dir
+@with_source
 @with_json
-def command(filter: str | None, newest: int, everything: bool, dir: str | None, as_json: bool) -> None:
-    """List the runs of a folder.
+def command(filter: str | None, newest: int, everything: bool, source: Source, as_json: bool) -> None:
+    """List the runs of a folder, or of a server.
 
     The newest comes last. With TEXT, those that have it in their id, name, project or tags. A folder in DIR that
     is damaged, foreign, empty or of a newer version is listed with the reason.
@@ -39,30 +40,114 @@ def command(filter: str | None, newest: int, everything: bool, dir: str | None, 
     \b
     logclient ls
     logclient ls baseline --dir /data/runs
+    logclient ls --server http://collector:7789
     """
-    base, found = all_runs(dir)
-    good = sorted((run for run in found if not run.problem), key=lambda run: (run.newest_ns, run.name))
-    none = [run for run in found if run.problem]
-    left = 0
-    if filter:
-        runs = [run for each in good if _has(run := view(each), filter)]
-        none = [run for run in none if filter in run.name]
-        left = 0 if everything else max(0, len(runs) - newest)
-        runs = runs[left:]
-    else:
-        left = 0 if everything else max(0, len(good) - newest)
-        runs = [view(run) for run in good[left:]]
+    most = None if everything else newest
+    base, rows, left, none = (
+        _of_folder(source.dir, filter, most) if source.server is None else _of_server(source, filter, most)
+    )
     if as_json:
         screen.print_json(
             {
-                "dir": base,
-                "runs": [_as_dict(run) for run in runs],
+                "server" if source.server is not None else "dir": base,
+                "runs": [_as_dict(row) for row in rows],
                 "older": left,
                 "no_runs": [{"folder": run.name, "path": run.path, "reason": run.problem} for run in none],
             }
         )
         return
-    _print(base, runs, left, none)
+    _print(base, rows, left, none)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A run in the list."""
+
+    id: str
+    name: str
+    project: str
+    group: str
+    tags: list[str]
+    state: str
+    cause: str
+    created_ns: int
+    last_ns: int
+    active_ns: int
+    attempts: int
+    counts: dict[str, int]
+    path: str
+    problems: list[str]
+
+
+Listed = tuple[str, list[Row], int, list[Found]]  # where, runs, how many older ones, what is no run
+
+
+def _of_folder(dir: str | None, filter: str | None, most: int | None) -> Listed:
+    base, found = all_runs(dir)
+    good = sorted((run for run in found if not run.problem), key=lambda run: (run.newest_ns, run.name))
+    none = [run for run in found if run.problem]
+    if filter:
+        runs = [run for each in good if _has(run := view(each), filter)]
+        none = [run for run in none if filter in run.name]
+        left = 0 if most is None else max(0, len(runs) - most)
+        runs = runs[left:]
+    else:
+        left = 0 if most is None else max(0, len(good) - most)
+        runs = [view(run) for run in good[left:]]
+    return base, [_row(run) for run in runs], left, none
+
+
+def _row(run: RunView) -> Row:
+    return Row(
+        run.id,
+        run.name,
+        run.project,
+        run.group,
+        run.tags,
+        run.state.name,
+        run.state.cause,
+        run.created_ns,
+        run.last_ns,
+        run.active_ns,
+        len(run.attempts),
+        run.counts(),
+        run.found.path,
+        [node.problem for node in run.nodes if node.problem],
+    )
+
+
+def _of_server(source: Source, filter: str | None, most: int | None) -> Listed:
+    from ..remote import listing  # requests, which folders can do without
+
+    server = source.open_server()
+    if filter:
+        found = listing.search(server, filter)
+        left = 0 if most is None else max(0, len(found) - most)
+        found = found[left:]
+    else:
+        found, left = listing.newest(server, most)
+    return server.url, [_told(server.url, row) for row in found], left, []
+
+
+def _told(url: str, row: dict[str, Any]) -> Row:
+    """What an agent told of its counts may be older than what is stored."""
+    counts = {**dict.fromkeys((*COUNTS, "waiting"), 0), **row["counts"], "stored": row["records"]}
+    return Row(
+        row["id"],
+        row["name"] or row["id"],
+        row["project"],
+        row["group"],
+        row["tags"],
+        row["state"],
+        row["reason"],
+        row["created_ns"],
+        row["last_seen_ns"],
+        row["active_ns"],
+        row["attempts"],
+        counts,
+        url,
+        [],
+    )
 
 
 def _has(run: RunView, text: str) -> bool:
@@ -74,34 +159,32 @@ def dropped(counts: dict[str, int]) -> int:
     return counts["forgotten"] + counts["refused"] + counts["damaged"]
 
 
-def _as_dict(run: RunView) -> dict[str, Any]:
-    state = run.state
+def _as_dict(row: Row) -> dict[str, Any]:
     return {
-        "id": run.id,
-        "name": run.name,
-        "project": run.project,
-        "group": run.group,
-        "tags": run.tags,
-        "state": state.name,
-        "cause": state.cause,
-        "started": iso(run.created_ns),
-        "last": iso(run.last_ns),
-        "active_s": run.active_ns / 1e9,
-        "attempts": len(run.attempts),
-        "counts": run.counts(),
-        "path": run.found.path,
-        "problems": [node.problem for node in run.nodes if node.problem],
+        "id": row.id,
+        "name": row.name,
+        "project": row.project,
+        "group": row.group,
+        "tags": row.tags,
+        "state": row.state,
+        "cause": row.cause,
+        "started": iso(row.created_ns),
+        "last": iso(row.last_ns),
+        "active_s": row.active_ns / 1e9,
+        "attempts": row.attempts,
+        "counts": row.counts,
+        "path": row.path,
+        "problems": row.problems,
     }
 
 
-def _print(base: str, runs: list[RunView], left: int, none: list[Found]) -> None:
+def _print(base: str, runs: list[Row], left: int, none: list[Found]) -> None:
     if not runs and not none:
         screen.show(screen.line((f"no runs in {safe(base)}", "dim")))
         return
     now = time.time_ns()
-    rows = [(run, run.counts()) for run in runs]
     wide = screen.width() >= 100
-    some_dropped = any(dropped(counts) for _, counts in rows)
+    some_dropped = any(dropped(run.counts) for run in runs)
     columns = ["", "NAME", "ID", "STATE", "STARTED", "RECORDS"]
     columns[5:5] = ["ACTIVE"] if wide else []
     columns += ["DROPPED"] if some_dropped else []
@@ -110,16 +193,16 @@ def _print(base: str, runs: list[RunView], left: int, none: list[Found]) -> None
         at for at, name in enumerate(columns) if name in ("STARTED", "ACTIVE", "RECORDS", "DROPPED")
     )
     table = screen.table(*columns, right=right, grow=1)
-    for run, counts in rows:
-        mark, colour = screen.state_mark(run.state.name)
-        lost = dropped(counts)
+    for run in runs:
+        mark, colour = screen.state_mark(run.state)
+        counts, lost = run.counts, dropped(run.counts)
         cells: list[Any] = [
             screen.line((mark, colour)),
             screen.line(
                 (safe(run.name) if run.name != run.id else "-", "bold" if run.name != run.id else "dim")
             ),
             screen.line(safe(run.id)),
-            screen.line((run.state.name, colour)),
+            screen.line((run.state, colour)),
             screen.line(ago(run.created_ns, now)),
         ]
         cells += [screen.line(duration(run.active_ns / 1e9))] if wide else []

@@ -29,6 +29,7 @@ _PATIENCE_S = 0.6  # what is done by then shows no bar
 
 STATES = {
     "running": ("●", "cyan"),
+    "late": ("●", "yellow"),
     "finished": ("✓", "green"),
     "failed": ("✗", "red"),
     "killed": ("✗", "red"),

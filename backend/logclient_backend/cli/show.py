@@ -14,7 +14,7 @@ from ..runs.contents import Contents, Hole, Key
 from ..runs.curve import GAP_MARK, ODD_MARK, Drawing
 from ..runs.view import RunView
 from . import screen
-from .options import one_run, with_dir, with_json
+from .options import Source, with_json, with_source
 from .text import ago, clock, duration, iso, moment, number, plural, safe, safe_lines
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _TWO_COLUMNS = 110  # characters from which two curves stand side by side
 @click.option(
     "--all", "everything", is_flag=True, help="All keys, settings, gaps and notices; still N curves."
 )
-@with_dir
+@with_source
 @with_json
 @click.pass_context
 def command(
@@ -50,7 +50,7 @@ def command(
     keys: tuple[str, ...],
     curves: int,
     everything: bool,
-    dir: str | None,
+    source: Source,
     as_json: bool,
 ) -> None:
     """Show one run: its state and why, config, last values, what was dropped and where, notices, and a curve per key.
@@ -60,8 +60,9 @@ def command(
     \b
     logclient show mlp
     logclient show ef8ecr7s --key 'train/*' --curves 12
+    logclient show mlp --server http://collector:7789
     """
-    shown = one_run(dir, run)
+    shown = source.run(run)
     with screen.progress("reading", shown.counts()["stored"]) as advance:
         only = _matcher(keys) if keys and not as_json else None
         found = contents.read(shown, curves=0 if as_json else curves, only=only, progress=advance)

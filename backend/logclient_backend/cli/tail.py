@@ -10,20 +10,14 @@ import click
 
 from logclient.record import Columns, read_column
 
-from ..runs import folder, live
-from ..runs.folder import Found
-from ..runs.view import RunView, view
-from ..wal.reader import Follower, WalReader
 from ..wal.scan import Damage, Gap, StreamColumns
 from . import screen
-from .options import one_run, run_folder, with_dir, with_json
+from .options import Follower, Source, with_json, with_source
 from .text import clock, number, plural, safe
 
-_POLL_S = 0.5
 _RECORDS = 10
 _MOST_AT_ONCE = 100  # on a terminal, where nobody reads more in half a second
 _INDENT = 14
-_SEARCHED_S = 10.0  # how often a run that is followed is looked up again: new attempts, moved data
 
 Record = tuple[
     int, str, int, int, int | None, list[tuple[str, str, Any]], str
@@ -42,9 +36,9 @@ Record = tuple[
     metavar="N",
     help="How many to begin with.",
 )
-@with_dir
+@with_source
 @with_json
-def command(run: str | None, follow: bool, records: int, dir: str | None, as_json: bool) -> None:
+def command(run: str | None, follow: bool, records: int, source: Source, as_json: bool) -> None:
     """Print the last records of a run; with -f, those that come too, within about a second.
 
     Without RUN, the newest. Reading does not disturb the run. With --json each line is one point, as in
@@ -53,17 +47,18 @@ def command(run: str | None, follow: bool, records: int, dir: str | None, as_jso
     \b
     logclient tail -f
     logclient tail mlp -n 100 --json
+    logclient tail mlp -f --server http://collector:7789
     """
-    shown = one_run(dir, run)
-    tail = Tail(shown)
-    found = tail.last(max(0, records))
+    shown = source.run(run)
+    follower = source.follower(shown)
+    found = _last(follower, max(0, records))
     many = len(shown.processes) > 1
     for record in found:
         _print(record, as_json, many)
     if not follow:
         return
     most = _MOST_AT_ONCE if screen.is_terminal() and not as_json else None
-    for said, new in tail.follow(run_folder(dir)):
+    for said, new in _follow(follower):
         for line in said:
             click.echo(safe(line), err=True)
         if most is not None and len(new) > most:
@@ -72,87 +67,40 @@ def command(run: str | None, follow: bool, records: int, dir: str | None, as_jso
             )
             new = new[-most:]
         for record in new:
-            _print(record, as_json, many or len(tail.run.processes) > 1)
+            _print(record, as_json, many or len(follower.run.processes) > 1)
 
 
-class Tail:
-    """What is new in the nodes of a run at each look."""
+def _last(follower: Follower, count: int) -> list[Record]:
+    """The last records over all streams, by time."""
+    found = [record for item in follower.last(count) for record in _records(item)]
+    return sorted(found)[-count:] if count else []
 
-    def __init__(self, run: RunView) -> None:
-        self.run = run
-        self._followers: dict[str, Follower] = {}
-        self._searched = time.monotonic()
 
-    def last(self, count: int) -> list[Record]:
-        """The last records over all streams, by time."""
-        found: list[Record] = []
-        for node in self.run.nodes:
-            spans = WalReader(node.path).spans()
-            since = {span.stream: max(0, (span.last or 0) - count) for span in spans.values()}
-            follower = self._followers[node.path] = Follower(node.path, since=since)
-            for item in follower.poll():
-                if isinstance(item, StreamColumns):
-                    found += _records(item)
-        return sorted(found)[-count:] if count else []
+def _follow(follower: Follower) -> Iterator[tuple[list[str], list[Record]]]:
+    """At each look: what is to be said of gaps and damage, and the records that came; at last how the run ended."""
+    while True:
+        was_over = follower.is_over  # asked before looking: then nothing can come after the look
+        found = list(_new(follower))
+        said = [entry for entry in found if isinstance(entry, str)]
+        new = sorted(entry for entry in found if not isinstance(entry, str))
+        if was_over and not found:
+            state = follower.run.state
+            cause = f": {state.cause}" if state.cause else ""
+            yield [f"-- {state.name}{cause}"], []
+            return
+        yield said, new
+        time.sleep(follower.poll_s)
+        follower.look_again()
 
-    def follow(self, base: str) -> Iterator[tuple[list[str], list[Record]]]:
-        """At each look: what is to be said of gaps and damage, and the records that came; at last how the run ended."""
-        while True:
-            was_over = self._is_over()  # asked before looking: then nothing can come after the look
-            found = list(self._poll())
-            said = [entry for entry in found if isinstance(entry, str)]
-            new = sorted(entry for entry in found if not isinstance(entry, str))
-            if was_over and not found:
-                cause = f": {self.run.state.cause}" if self.run.state.cause else ""
-                yield [f"-- {self.run.state.name}{cause}"], []
-                return
-            yield said, new
-            time.sleep(_POLL_S)
-            self._look_again(base)
 
-    def _is_over(self) -> bool:
-        """Has it ended, and is known how? A process that is gone is lost until its agent has said more."""
-        if self.run.state.name == "lost" and any(place.has_agent for place in self.run.found.live.values()):
-            return False
-        return self.run.state.is_over
-
-    def _poll(self) -> Iterator[Record | str]:
-        for node in self.run.nodes:
-            follower = self._followers.get(node.path)
-            if follower is None:
-                follower = self._followers[node.path] = Follower(node.path)
-            for item in follower.poll():
-                if isinstance(item, StreamColumns):
-                    yield from _records(item)
-                elif isinstance(item, Gap):
-                    yield f"-- gap: {plural(item.last - item.first + 1, 'record')} {item.cause}"
-                elif isinstance(item, Damage):
-                    yield f"-- damage: {item}"
-
-    def _look_again(self, base: str) -> None:
-        """The run as it is now: its own folder each time, now and then the places where else it may lie."""
-        now = time.monotonic()
-        found: Found | None = None
-        if now - self._searched < _SEARCHED_S:
-            found = self._reload(base)
-        else:
-            self._searched = now
-            found = next((run for run in folder.find(base) if run.name == self.run.found.name), None)
-        if found is not None and not found.problem:
-            self.run = view(found)
-
-    def _reload(self, base: str) -> Found | None:
-        nodes = [node.path for node in self.run.nodes]
-        loaded = folder.load(self.run.found.name, self.run.found.path)
-        if loaded.problem or {node.path for node in loaded.nodes} != set(nodes):
-            return next((run for run in folder.find(base) if run.name == self.run.found.name), None)
-        for node in loaded.nodes:
-            place = self.run.found.live.get(node.id)
-            if place is not None:
-                again = live.look(place.meeting.path)
-                if again is not None:
-                    loaded.live[node.id] = again
-        return loaded
+def _new(follower: Follower) -> Iterator[Record | str]:
+    for item in follower.poll():
+        if isinstance(item, StreamColumns):
+            yield from _records(item)
+        elif isinstance(item, Gap):
+            yield f"-- gap: {plural(item.last - item.first + 1, 'record')} {item.cause}"
+        elif isinstance(item, Damage):
+            yield f"-- damage: {item}"
 
 
 def _records(item: StreamColumns) -> Iterator[Record]:

@@ -11,6 +11,7 @@ view.py        one run over all its nodes and attempts, from documents alone
 order.py       its records in the canonical order, in bounded memory, wherever they lie
 points.py      read from the segments of folders
 paged.py       read page by page, from a store or a server
+follow.py      what comes, as it comes
 contents.py    what is stored: exact counts, gaps, last values, curves
 curve.py       a curve as text
 strict.py      any document as strict JSON, and back

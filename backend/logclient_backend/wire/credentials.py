@@ -124,3 +124,27 @@ def _checked(token: str, origin: str) -> str:
     if not token.isascii() or not token.isprintable() or " " in token:
         raise BadArgument(f"the token in {origin} has characters that no token has; copy it again")
     return token
+
+
+@dataclass(frozen=True, slots=True)
+class Opens:
+    """What opens a host's web address."""
+
+    token: str = field(default="", repr=False)
+    ca: bytes | None = field(default=None, repr=False)
+
+
+def find_for(host: str, token_file: str = "", *, wants_token: bool = True) -> Opens:
+    """The same for the web address of a collector on that host, whatever its port is."""
+    path = settings.config_file()
+    content = _read_config(path) if path else {}
+    told = _text(content, "server", path)
+    token = ""
+    if wants_token:
+        token = (
+            _read_token(token_file) if token_file else _checked(settings.token_variable(), "LOGCLIENT_TOKEN")
+        )
+        if not token and (not told or address.parse(told).host == host):
+            token = _checked(_text(content, "token", path), path or "")
+    ca = _text(content, "ca", path)
+    return Opens(token, _read_ca(ca, path) if ca else None)

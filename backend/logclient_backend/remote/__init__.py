@@ -1,0 +1,10 @@
+"""Runs of a collector as local readers see them: over its HTTP API, through the code that reads folders.
+
+=============  ======================================================================================
+access.py      which server is meant, and with which token
+server.py      questions over HTTP: time limits, retries, proxies, errors in sentences
+listing.py     runs in lists, and which of them somebody means
+runs.py        one run: its nodes' documents, its records
+follow.py      what comes, as it comes
+=============  ======================================================================================
+"""

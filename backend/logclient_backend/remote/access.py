@@ -1,0 +1,88 @@
+"""Which HTTP API is meant by what a user gave as server, and what opens it.
+
+A collector has two addresses: one that agents ship to (`grpc://host:port`), which tells the other one, where it answers
+questions (`http://host:port`). Both may be given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from logclient.errors import BadArgument, LogclientError
+
+from ..wire import client, credentials
+from ..wire.address import is_loopback
+from ..wire.messages import NotTaken
+from ..wire.sentence import one_line
+
+CONFIGURED = "-"  # as an address: that of LOGCLIENT_SERVER or of the config file
+
+
+@dataclass(frozen=True, slots=True)
+class WebAccess:
+    """Where questions are answered."""
+
+    url: str  # without a slash at its end
+    token: str = field(default="", repr=False)
+    ca: bytes | None = field(default=None, repr=False)  # PEM; None: what the system trusts
+
+    @property
+    def is_loopback(self) -> bool:
+        return is_loopback(urlsplit(self.url).hostname or "")
+
+
+def is_url(text: str) -> bool:
+    """Is it an address of a server, rather than a path?"""
+    return text.partition("://")[0].lower() in ("http", "https", "grpc", "grpcs") and "://" in text
+
+
+def find(server: str, *, token: str | None = None, token_file: str = "") -> WebAccess:
+    """Access to what was given; asks the collector for its web address where that is not it.
+
+    The token is the one given, else that of `token_file`, LOGCLIENT_TOKEN, or the config file if it names this host.
+    """
+    if server.partition("://")[0].lower() in ("http", "https"):
+        url, host = _checked(server)
+        opens = credentials.find_for(host, token_file, wants_token=token is None)
+        return WebAccess(url, opens.token if token is None else token, opens.ca)
+    access = credentials.find("" if server == CONFIGURED else server, token_file)
+    if access is None:
+        raise BadArgument("no server is set: give --server URL, or set LOGCLIENT_SERVER")
+    if token is not None:
+        access = credentials.Access(access.address, token, access.ca)
+    try:
+        told = client.describe(access)
+    except NotTaken as error:
+        raise ServerError(str(error)) from None
+    if not told.http_address:
+        raise ServerError(f"{access.address} has no web address: give it as http://HOST:PORT")
+    parts = urlsplit(f"//{told.http_address}")
+    host = parts.hostname or ""
+    if host in ("", "0.0.0.0", "::"):  # everywhere: there, too
+        host = access.address.host
+    shown = f"[{host}]" if ":" in host else host
+    scheme = "https" if access.address.is_tls else "http"
+    return WebAccess(f"{scheme}://{shown}:{parts.port}", access.token, access.ca)
+
+
+class ServerError(LogclientError):
+    """The server does not answer, or not what it should; says which one and what helps."""
+
+
+def _checked(text: str) -> tuple[str, str]:
+    """(address, host); `BadArgument` where it is none."""
+    try:
+        parts = urlsplit(text.strip())
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+        parts = urlsplit("")
+    if "@" in text:
+        raise BadArgument(
+            "server: no user or password in the address, or others could read it; put the token into LOGCLIENT_TOKEN"
+        )
+    if not host or parts.query or parts.fragment:
+        raise BadArgument(f"server {one_line(text, 100)!r}: expected http://HOST:PORT")
+    shown = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme.lower()}://{shown}{f':{port}' if port else ''}{parts.path.rstrip('/')}", host

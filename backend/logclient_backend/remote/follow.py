@@ -1,0 +1,75 @@
+"""What is new in a run of a server at each look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..runs.view import RunView
+from ..wal.scan import Gap, Item, StreamColumns
+from ..wal.seqs import SeqSet
+from ..wal.spans import StreamSpan
+from .runs import RemoteRun, load
+
+_PAGE_RECORDS = 1 << 14
+
+
+class ServerFollower:
+    """As `runs.follow.FolderFollower`, over HTTP."""
+
+    poll_s = 1.0
+
+    def __init__(self, run: RunView) -> None:
+        found = run.found
+        assert isinstance(found, RemoteRun)
+        self.run = run
+        self._found = found
+        self._seen: dict[bytes, SeqSet] = {}
+        self._told: dict[tuple[bytes, str], SeqSet] = {}
+
+    def last(self, count: int) -> Iterator[StreamColumns]:
+        """At least the last `count` records over all streams, and from now on those that come."""
+        for span in self._found.contents().values():
+            self._seen[span.stream] = span.stored
+            for cause, seqs in span.gaps.items():
+                self._told[span.stream, cause] = seqs
+            left = count
+            for first, last in reversed(span.stored.ranges()):
+                if left <= 0:
+                    break
+                yield from self._records(span, max(first, last - left + 1), last)
+                left -= last - first + 1
+
+    def poll(self) -> Iterator[Item]:
+        """All that is new: records and gaps."""
+        for span in self._found.contents().values():
+            seen = self._seen.setdefault(span.stream, SeqSet())
+            for first, last in span.stored.minus(seen).ranges():
+                yield from self._records(span, first, last)
+                seen.add(first, last)
+            for cause, seqs in span.gaps.items():
+                told = self._told.setdefault((span.stream, cause), SeqSet())
+                for first, last in seqs.minus(span.stored).minus(told).ranges():
+                    told.add(first, last)
+                    yield Gap(span.stream, span.process, span.lane, first, last, cause)
+
+    def _records(self, span: StreamSpan, first: int, last: int) -> Iterator[StreamColumns]:
+        while 0 < first <= last:
+            found, after = self._found.fetch(span.stream, first, min(_PAGE_RECORDS, last - first + 1))
+            for item in found:
+                stop = sum(1 for seq in item.columns.seq if seq <= last)
+                if stop:
+                    whole = stop == len(item.columns)
+                    yield item if whole else item._replace(columns=item.columns.part(0, stop))
+            first = after if after > first else 0
+
+    def look_again(self) -> None:
+        """The run as it is now."""
+        server = self._found.server
+        assert server is not None
+        self._found = load(server, self._found.name)
+        self.run = self._found.view()
+
+    @property
+    def is_over(self) -> bool:
+        """Has it ended, or is it given up? One that is late may be behind a bad network."""
+        return self.run.state.is_over and self.run.state.name != "late"

@@ -1,0 +1,90 @@
+"""Runs of a server in lists, and which of them somebody means; filtered and sorted there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from logclient.errors import NoRun
+
+from .server import Server
+
+PAGE_RUNS = 1_000
+_MOST_LISTED = 20
+_SEARCHED = ("id", "name", "project", "tag")
+
+Row = dict[str, Any]  # as the API has it, see `RunRow` in collector/web/shapes.py
+
+
+def rows(server: Server, *, most: int | None = None, **asked: Any) -> Iterator[Row]:
+    """Runs page by page, the newest first."""
+    after = ""
+    while most is None or most > 0:
+        limit = PAGE_RUNS if most is None else min(most, PAGE_RUNS)
+        page = server.json("/runs", limit=limit, after=after, **asked)
+        found = page.get("runs") or []
+        yield from found
+        after = page.get("next") or ""
+        if not after or not found:
+            return
+        most = None if most is None else most - len(found)
+
+
+def newest(server: Server, most: int | None) -> tuple[list[Row], int]:
+    """The newest runs, the newest last, and how many older ones there are."""
+    if most == 0:
+        return [], int(server.json("/runs", limit=1).get("total") or 0)
+    found = list(rows(server, most=most))
+    total = len(found)
+    if most is not None and total == most:
+        total = int(server.json("/runs", limit=1).get("total") or total)
+    return found[::-1], max(0, total - len(found))
+
+
+def search(server: Server, text: str) -> list[Row]:
+    """Runs that have the text in their id, name, project or tags; the newest last."""
+    found = {
+        row["id"]: row
+        for field in _SEARCHED
+        for row in rows(server, where=json.dumps([field, "contains", text]))
+    }
+    return sorted(found.values(), key=lambda row: (row["created_ns"], row["id"]))
+
+
+def resolve(server: Server, wanted: str | None) -> str:
+    """The id of the run that is meant, by the rules of `runs.folder.resolve`."""
+    if wanted is None:
+        for row in rows(server, most=1):
+            return str(row["id"])
+        raise NoRun(f"there is no run at {server.url}")
+    if wanted:
+        for row in rows(server, most=1, where=json.dumps(["id", "=", wanted])):
+            return str(row["id"])
+        for row in rows(server, most=1, name=wanted):
+            return str(row["id"])
+    parts = (
+        list(rows(server, most=_MOST_LISTED + 1, where=json.dumps(["id", "contains", wanted])))
+        if wanted
+        else []
+    )
+    if len(parts) == 1:
+        return str(parts[0]["id"])
+    if parts:
+        raise NoRun(f"{wanted!r} is part of several ids; say more of it:\n{_listed(parts)}")
+    there = list(rows(server, most=_MOST_LISTED + 1))
+    if not there:
+        raise NoRun(f"there is no run at {server.url}")
+    raise NoRun(
+        f"no run at {server.url} has {wanted!r} as its id, in its id, or as its name; there are:\n{_listed(there)}"
+    )
+
+
+def _listed(found: list[Row]) -> str:
+    lines = [
+        f"  {row['id']}" + (f"  {row['name']}" if row["name"] not in ("", row["id"]) else "")
+        for row in found[:_MOST_LISTED]
+    ]
+    if len(found) > _MOST_LISTED:
+        lines.append("  and older ones")
+    return "\n".join(lines)

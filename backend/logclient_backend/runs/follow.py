@@ -1,0 +1,84 @@
+"""What is new in a run of a folder at each look, for `logclient tail`.
+
+Runs in a command, beside a live writer. A run that is followed is looked up again now and then: new attempts bring new
+node folders, and data that lay elsewhere may have been brought home.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from ..wal.reader import Follower, WalReader
+from ..wal.scan import Item, StreamColumns
+from . import folder, live
+from .folder import Found
+from .view import RunView, view
+
+_SEARCHED_S = 10.0  # how often all places are looked through
+
+
+class FolderFollower:
+    """`last` once, then `poll` and `look_again` in turn."""
+
+    poll_s = 0.5
+
+    def __init__(self, run: RunView, base: str) -> None:
+        """`base`: the folder that the run was found in."""
+        self.run = run
+        self._base = base
+        self._followers: dict[str, Follower] = {}
+        self._searched = time.monotonic()
+
+    def last(self, count: int) -> Iterator[StreamColumns]:
+        """At least the last `count` records over all streams, and from now on those that come."""
+        for node in self.run.nodes:
+            spans = WalReader(node.path).spans()
+            since = {span.stream: max(0, (span.last or 0) - count) for span in spans.values()}
+            follower = self._followers[node.path] = Follower(node.path, since=since)
+            for item in follower.poll():
+                if isinstance(item, StreamColumns):
+                    yield item
+
+    def poll(self) -> Iterator[Item]:
+        """All that is new: records, gaps, damage."""
+        for node in self.run.nodes:
+            follower = self._followers.get(node.path)
+            if follower is None:
+                follower = self._followers[node.path] = Follower(node.path)
+            yield from follower.poll()
+
+    @property
+    def is_over(self) -> bool:
+        """Has it ended, and is known how? A process that is gone is lost until its agent has said more."""
+        if self.run.state.name == "lost" and any(place.has_agent for place in self.run.found.live.values()):
+            return False
+        return self.run.state.is_over
+
+    def look_again(self) -> None:
+        """The run as it is now: its own folder each time, now and then the places where else it may lie."""
+        now = time.monotonic()
+        found: Found | None = None
+        if now - self._searched < _SEARCHED_S:
+            found = self._reload()
+        else:
+            self._searched = now
+            found = self._search()
+        if found is not None and not found.problem:
+            self.run = view(found)
+
+    def _search(self) -> Found | None:
+        return next((run for run in folder.find(self._base) if run.name == self.run.found.name), None)
+
+    def _reload(self) -> Found | None:
+        nodes = [node.path for node in self.run.nodes]
+        loaded = folder.load(self.run.found.name, self.run.found.path)
+        if loaded.problem or {node.path for node in loaded.nodes} != set(nodes):
+            return self._search()
+        for node in loaded.nodes:
+            place = self.run.found.live.get(node.id)
+            if place is not None:
+                again = live.look(place.meeting.path)
+                if again is not None:
+                    loaded.live[node.id] = again
+        return loaded
