@@ -91,6 +91,7 @@ class Committer:
         self._seen: dict[str, int] = {}
         self._seen_at = time.monotonic()
         self.last_commit_ns = 0
+        self.trouble = ""  # why nothing can be stored now
         self._thread = threading.Thread(target=self._work, name="commit", daemon=True)
 
     @property
@@ -147,6 +148,10 @@ class Committer:
             self._queue.append(call)
             self._changed.notify_all()
         return call.result.result(timeout_s)
+
+    def forget(self, run: str) -> None:
+        """What is known of it is out of date; for `call` only."""
+        self._catalog.forget(run)
 
     # ---- the thread -------------------------------------------------------------------------------------------
 
@@ -248,6 +253,7 @@ class Committer:
             done = self._store.writer.write([made for _, made in ready])
         except StoreFull as error:
             self._log.say("disk", f"nothing can be stored now: {error}")
+            self.trouble = str(error)
             for item, _ in ready:
                 self._refuse(item, NotTaken(str(error), DISK, retry_after_s=DISK_RETRY_S))
             return
@@ -263,6 +269,7 @@ class Committer:
         self._metrics.count("points_total", done.points)
         self._metrics.count("repeated_records_total", done.repeated)
         self.last_commit_ns = time.time_ns()
+        self.trouble = ""
         last: dict[int, _Item] = {}
         for item, made in ready:
             last[id(item.source)] = item

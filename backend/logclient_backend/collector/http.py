@@ -1,0 +1,113 @@
+"""The HTTP side: a socket that listens at once, and uvicorn behind it in a thread of its own.
+
+FastAPI and uvicorn take longer to import than everything else together; who connects meanwhile waits in the socket's
+queue. So they are imported in that thread, and the collector is ready without them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from logclient.errors import Unsupported
+
+from ..wire.address import Address
+from .eventlog import EventLog
+
+_BACKLOG = 256
+_GRACE_S = 5
+
+
+def check_installed() -> None:
+    """`Unsupported` names what to install."""
+    missing = [name for name in ("fastapi", "numpy", "uvicorn") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise Unsupported(
+            f"a collector needs {', '.join(missing)}, not installed here: pip install 'logclient[server]'"
+        )
+
+
+class HttpServer:
+    """Listens when it is made; `OSError` where that cannot be."""
+
+    def __init__(self, address: Address, log: EventLog, *, tls: tuple[str, str] | None = None) -> None:
+        """`tls`: files with certificate and key."""
+        self._log = log
+        self._tls = tls
+        self._socket = _listen(address)
+        self.address = Address(address.host, self._socket.getsockname()[1], tls is not None)
+        self.failure = ""  # why it does not serve
+        self._server: Any = None
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._work, name="http", daemon=True)
+        self._make_app: Callable[[], Any] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self._tls else 'http'}://{self.address.target}"
+
+    def start(self, make_app: Callable[[], Any]) -> None:
+        """`make_app` is called in the thread: it imports a lot."""
+        self._make_app = make_app
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> bool:
+        """Let requests end; False where that took longer."""
+        self._is_stopping = True
+        if self._server is not None:
+            self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+        self._socket.close()
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        try:
+            import uvicorn
+
+            assert self._make_app is not None
+            certificate, key = self._tls or (None, None)
+            self._server = uvicorn.Server(
+                uvicorn.Config(
+                    self._make_app(),
+                    log_config=None,
+                    access_log=False,
+                    lifespan="off",
+                    ws="none",
+                    proxy_headers=False,
+                    server_header=False,
+                    timeout_graceful_shutdown=_GRACE_S,
+                    timeout_keep_alive=30,
+                    limit_concurrency=512,
+                    ssl_certfile=certificate,
+                    ssl_keyfile=key,
+                )
+            )
+            if not self._is_stopping:
+                self._server.run(sockets=[self._socket])
+            if not self._is_stopping:
+                self.failure = "the HTTP API has stopped; restart the collector"
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # ingest goes on without it
+            self.failure = f"the HTTP API does not work ({type(error).__name__}: {error})"
+            self._log.fault("the HTTP API", error)
+
+
+def _listen(address: Address) -> socket.socket:
+    """The first of the addresses that the host has."""
+    found = socket.getaddrinfo(
+        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
+    )
+    family, kind, protocol, _, where = found[0]
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(where)
+        made.listen(_BACKLOG)
+        made.set_inheritable(False)
+    except OSError:
+        made.close()
+        raise
+    return made

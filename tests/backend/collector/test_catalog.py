@@ -1,0 +1,221 @@
+"""What a run is, from its documents; and how it is now, by the collector's clock alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logclient_backend.collector import catalog as catalogs
+from logclient_backend.collector.catalog import Catalog, Unreadable, state_now
+from logclient_backend.collector.store.interface import Description, Run
+from logclient_backend.runs import folder
+from logclient_backend.runs.view import view
+from logclient_backend.wal.spans import Spans
+
+from ..runs.build import NOW_NS, SECOND, NodeMaker, process_id
+
+HOUR = 3600 * SECOND
+OURS = NOW_NS + 24 * HOUR  # the collector's clock is a day ahead
+
+
+class Documents(dict[str, dict[str, bytes]]):
+    """What the store has, by run and node."""
+
+    asked = 0
+
+    def of(self, run: str) -> Mapping[str, bytes]:
+        self.asked += 1
+        return self.get(run, {})
+
+
+def packed(node: NodeMaker, **changes: Any) -> bytes:
+    return json.dumps({**node.content(), **changes}).encode()
+
+
+@pytest.fixture
+def documents() -> Documents:
+    return Documents()
+
+
+@pytest.fixture
+def catalog(documents: Documents) -> Catalog:
+    return Catalog(documents.of, lambda run: Spans())
+
+
+def running(tmp_path: Path, node: str = "00000000000000aa", number: int = 1, **more: Any) -> NodeMaker:
+    made = NodeMaker(tmp_path / node, "mlp", node)
+    made.process(number, **more)
+    return made
+
+
+def test_description_says_what_the_local_view_says(tmp_path: Path, catalog: Catalog) -> None:
+    """Config, summary, state and all: by the same code, for a run that is over."""
+    made = NodeMaker(tmp_path, "mlp")
+    made.process(
+        1,
+        rank=0,
+        end={"time": NOW_NS + 60 * SECOND, "alive": False, "exit_code": 0},
+        documents={
+            "config": {"lr": 0.1, "deep": {"a": [1, None]}},
+            "summary": {"best": 3},
+            "about": {"name": "first", "tags": ["x"], "notes": "n", "group": "g"},
+            "state": {"state": "finished", "by": "finish"},
+        },
+    )
+    made.told(1, 1, accepted=10, stored=8, damaged=1)
+    made.save()
+    (found,) = folder.find(str(tmp_path), places=[])
+    local = view(found)
+    told = catalog.take("mlp", made.node, packed(made), OURS, is_sync=False)
+    assert told is not None
+    assert (told.name, told.project, told.group, told.notes, told.tags) == (
+        "first",
+        "digits",
+        "g",
+        "n",
+        ("x",),
+    )
+    assert (told.config, told.summary) == (local.config, local.summary)
+    assert (told.state, told.reason) == (local.state.name, local.state.cause) == ("finished", "")
+    assert (told.created_ns, told.ended_ns) == (local.created_ns, local.state.since_ns)
+    assert told.counts == local.counts() and told.counts["forgotten"] == 1
+    assert told.attempts == {process_id(1): 1} and told.ranks == (0,)
+
+
+@pytest.mark.parametrize("skew_ns", [-30 * 86400 * SECOND, 0, 30 * 86400 * SECOND])
+def test_wrong_clock_of_a_host_makes_no_live_run_lost(tmp_path: Path, catalog: Catalog, skew_ns: int) -> None:
+    """Two nodes, one with a clock that is a month off: both are heard, so the run runs."""
+    a = running(tmp_path)
+    b = running(tmp_path, "00000000000000bb", 2)
+    b.heard_ns += skew_ns
+    for second in range(3):
+        now = OURS + second * SECOND
+        catalog.take("mlp", a.node, packed(a, closed=False), now, is_sync=False)
+        told = catalog.take("mlp", b.node, packed(b, closed=True), now, is_sync=False)
+        assert told is not None and told.state == "running", told.reason
+
+
+def test_node_that_is_silent_for_long_is_lost_by_our_clock(tmp_path: Path, catalog: Catalog) -> None:
+    """Its owner was on it; another node, whose process is none, goes on."""
+    a = running(tmp_path)
+    b = running(tmp_path, "00000000000000bb", 2, role="joined")
+    catalog.take("mlp", a.node, packed(a), OURS, is_sync=False)
+    told = catalog.take("mlp", b.node, packed(b), OURS + 59 * SECOND, is_sync=False)
+    assert told is not None and told.state == "running"
+    told = catalog.take("mlp", b.node, packed(b), OURS + 62 * SECOND, is_sync=False)
+    assert told is not None and told.state == "lost"
+    catalog.heard("mlp", a.node, OURS + 63 * SECOND)
+    told = catalog.take("mlp", b.node, packed(b), OURS + 64 * SECOND, is_sync=False)
+    assert told is not None and told.state == "running"
+
+
+def test_second_attempt_on_another_node_is_one(tmp_path: Path, catalog: Catalog) -> None:
+    """The first was never seen to end; it has been silent since."""
+    a = running(tmp_path)
+    b = running(tmp_path, "00000000000000bb", 2, created_ns=NOW_NS + 2 * HOUR)
+    b.heard_ns = NOW_NS + 3 * HOUR
+    catalog.take("mlp", a.node, packed(a), OURS, is_sync=False)
+    told = catalog.take("mlp", b.node, packed(b), OURS + 2 * HOUR, is_sync=False)
+    assert told is not None
+    assert told.attempts == {process_id(1): 1, process_id(2): 2} and told.state == "running"
+
+
+def test_started_again_it_reads_the_other_nodes_from_the_store(
+    tmp_path: Path, catalog: Catalog, documents: Documents
+) -> None:
+    """And asks for them once."""
+    a, b = running(tmp_path), running(tmp_path, "00000000000000bb", 2, role="joined")
+    documents["mlp"] = {a.node: packed(a), b.node: b"{ damaged"}
+    for _ in range(5):
+        told = catalog.take("mlp", b.node, packed(b), OURS, is_sync=False)
+    assert told is not None and set(told.attempts) == {process_id(1), process_id(2)}
+    assert documents.asked == 1
+
+
+def test_memory_of_documents_is_bounded(
+    tmp_path: Path, catalog: Catalog, documents: Documents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs that nothing came for are forgotten first, and read again when they come."""
+    made = running(tmp_path)
+    content = packed(made)
+    monkeypatch.setattr(catalogs, "_KEPT_BYTES", 3 * len(content))
+    for number in range(20):
+        catalog.take(f"run{number}", made.node, content, OURS, is_sync=False)
+    assert len(catalog._runs) <= 4
+    documents["run0"] = {made.node: content}
+    told = catalog.take("run0", "00000000000000bb", content, OURS, is_sync=False)
+    assert told is not None and told.more["nodes"] == 2
+
+
+def test_a_run_of_many_nodes_is_derived_seldom_and_in_the_end(tmp_path: Path, documents: Documents) -> None:
+    """Where it takes long it is put off, never left out: `overdue` names it when it is due."""
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 1.0  # so deriving takes a second
+        return now[0]
+
+    catalog = Catalog(documents.of, lambda run: Spans(), clock=clock)
+    made = running(tmp_path)
+    assert catalog.take("mlp", made.node, packed(made, closed=False), OURS, is_sync=False) is not None
+    assert catalog.take("mlp", made.node, packed(made, closed=False), OURS, is_sync=False) is None
+    assert list(catalog.overdue()) == []
+    now[0] += 100.0
+    assert list(catalog.overdue()) == [("mlp", made.node)]
+    assert catalog.again("mlp", OURS) is not None
+    assert list(catalog.overdue()) == []
+    made.process(2)
+    assert catalog.take("mlp", made.node, packed(made), OURS, is_sync=False) is not None, "news do not wait"
+
+
+def test_upload_of_an_old_run_does_not_look_alive(tmp_path: Path, catalog: Catalog) -> None:
+    """It is as old as it says; between two uploads only the time that passed there counts."""
+    made = running(tmp_path)
+
+    def upload(heard_ns: int, now_ns: int) -> int:
+        content = packed(made, heard_ns=heard_ns, closed=False)
+        catalog.take("mlp", made.node, content, now_ns, is_sync=True)
+        return catalog.alive_ns("mlp", made.node, now_ns)
+
+    assert upload(NOW_NS, OURS) == NOW_NS
+    assert upload(NOW_NS, OURS + HOUR) == 0, "nothing new"
+    # its clock is a day behind ours, and it goes on: ten minutes there are ten minutes here
+    assert upload(NOW_NS + 600 * SECOND, OURS + HOUR + 600 * SECOND) == OURS + HOUR + 600 * SECOND
+    assert upload(NOW_NS + 601 * SECOND, OURS + 9 * HOUR) == OURS + HOUR + 601 * SECOND
+    assert upload(NOW_NS + 99 * HOUR, OURS + 10 * HOUR) == OURS + 10 * HOUR, "never later than now"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"null", b"[]", b"{", b'{"version": 2}', b"[" * 100_000, b"\xff\xfe", b'{"a": 1e999999}' * 2],
+)
+def test_what_is_no_document_is_unreadable(catalog: Catalog, content: bytes) -> None:
+    """With a reason, and nothing else is raised."""
+    with pytest.raises(Unreadable):
+        catalog.take("mlp", "aa", content, OURS, is_sync=False)
+
+
+def test_half_of_a_surrogate_pair_can_be_stored(tmp_path: Path, catalog: Catalog) -> None:
+    """Python's JSON takes it; no database does."""
+    made = running(tmp_path, documents={"config": {"odd \ud800": "\udfff", "fine": "😀"}})
+    told = catalog.take("mlp", made.node, packed(made), OURS, is_sync=False)
+    assert told is not None
+    json.dumps(told.config, ensure_ascii=False).encode()
+    assert told.config["fine"] == "😀"
+
+
+def seen(state: str, silent_s: float) -> str:
+    run = Run("mlp", Description(state=state, reason="why"), OURS, 0, 0, 0)
+    return state_now(run, OURS + int(silent_s * 1e9)).name
+
+
+def test_silence_makes_a_running_run_late_then_lost_and_no_other() -> None:
+    """Fifteen seconds, a minute; what ended has ended."""
+    assert [seen("running", s) for s in (-5, 0, 14, 16, 59, 61, 1e6)] == [
+        *("running", "running", "running", "late", "late", "lost", "lost"),
+    ]
+    assert {seen("failed", 1e6), seen("failed", 0)} == {"failed"}
