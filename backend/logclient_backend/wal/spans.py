@@ -83,7 +83,7 @@ class StreamSpan:
         """Count these records as stored."""
         seq = columns.seq
         self.stored.add_seqs(seq)
-        self._edge(seq[0], columns.step[0], columns.time[0], seq[-1], columns.step[-1], columns.time[-1])
+        self.add_edges(seq[0], columns.step[0], columns.time[0], seq[-1], columns.step[-1], columns.time[-1])
 
     def fill(self, ranges: Iterable[tuple[int, int]], first: tuple[int, int], last: tuple[int, int]) -> None:
         """All that is stored, and (step, time) of its first and last record, as somebody else counted them."""
@@ -102,7 +102,7 @@ class StreamSpan:
         for cause, seqs in other.gaps.items():
             self.gaps.setdefault(cause, SeqSet()).update(seqs)
         if other._first >= 0:
-            self._edge(
+            self.add_edges(
                 other._first,
                 other.first_step,
                 other.first_time,
@@ -111,7 +111,8 @@ class StreamSpan:
                 other.last_time,
             )
 
-    def _edge(self, first: int, step: int, time: int, last: int, last_step: int, last_time: int) -> None:
+    def add_edges(self, first: int, step: int, time: int, last: int, last_step: int, last_time: int) -> None:
+        """The records with the lowest and with the highest seq of some that are stored."""
         if self._first < 0 or first < self._first:
             self._first, self.first_step, self.first_time = first, step, time
         if last > self._last:

@@ -43,6 +43,8 @@ class StoreFull(StoreError):
 class RunDeleted(StoreError):
     """The run was deleted and takes no more data."""
 
+    run = ""  # its id
+
 
 @dataclass(frozen=True, slots=True)
 class Description:
@@ -114,7 +116,7 @@ class Filter:
     """One condition on runs; all of a list must hold."""
 
     field: str  # id, project, name, group, state, tag, created_ns, last_seen_ns, config, summary
-    key: str = ""  # with config and summary: flattened with "/", as `log` flattens
+    key: str = ""  # with config and summary: flattened with "::", as `log` flattens; lists by their indices
     op: str = "="  # =, !=, <, <=, >, >=, contains
     value: str | float | bool | None = None
 
@@ -124,7 +126,9 @@ class RunQuery:
     """Which runs, in which order."""
 
     filters: Sequence[Filter] = ()
-    sort: str = "created_ns"  # created_ns, last_seen_ns, name, project, state, or config/… and summary/… keys
+    sort: str = (
+        "created_ns"  # created_ns, last_seen_ns, name, project, state, or config::… and summary::… keys
+    )
     descending: bool = True
     limit: int = 100
     after: str = ""  # `next` of the page before

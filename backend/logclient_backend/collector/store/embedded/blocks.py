@@ -1,0 +1,251 @@
+"""Blocks: many records of one stream, key table and rank, each column packed for itself, with summaries for charts.
+
+A block is a row of `block` (its head) and rows of `part`, numbered ``block << 20 | place``:
+
+=========  ==============================================================================================
+0 to 3     seq, order, step, time, as numbers (`pack.py`)
+4          groups: u32 size of each of six numbers: place, count, first step, and step, time, seq of the last record
+8 + place  one key: its summary, then its words or texts
+=========  ==============================================================================================
+
+A *group* is the records of a block with the same ``step >> shift``; the shift is the smallest that leaves some
+GROUP_RECORDS records to a group. Groups of a power of two nest in buckets of a larger one, so a chart that reads
+summaries (lowest, highest, last value and how many NaN, per group) is the same as one that reads every value. The last
+record of a group is that with the highest (step, time, seq). Values are summed up as floats; texts have no summary::
+
+    u8 1 where there are NaN, else 0; u32 size of the words; words lowest, highest, last; numbers: NaN per group
+
+Invariants: records in a block rise by seq; at most MOST_RECORDS records and MOST_WORDS values; a block never changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from logclient.record import VARIABLE
+
+from .pack import Ints, Packer
+from .rows import Cells, Rows, floats_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .database import Session
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+MOST_RECORDS = 1 << 16
+MOST_WORDS = 1 << 21
+GROUP_RECORDS = 128
+PLACE_BITS = 20
+FIRST_CELL = 8
+_GROUPS = 4
+_SIZES = Struct("<6I")
+_SUMMARY = Struct("<BI")
+
+
+@dataclass(slots=True)
+class Head:
+    """What the head of a block says."""
+
+    block: int
+    stream: int
+    table: int
+    rank: int
+    n: int
+    first_seq: int
+    last_seq: int
+    min_step: int
+    max_step: int
+    groups: int
+    shift: int
+
+
+@dataclass(slots=True)
+class Groups:
+    """Of a block, the same for all of its keys."""
+
+    place: Ints  # step >> shift
+    count: Ints
+    first_step: Ints
+    last_step: Ints
+    last_time: Ints
+    last_seq: Ints
+
+
+@dataclass(slots=True)
+class Summary:
+    """Of one key, per group."""
+
+    low: Floats
+    high: Floats
+    last: Floats
+    nans: Ints
+
+
+@dataclass(slots=True)
+class Encoded:
+    """A block, packed."""
+
+    n: int
+    groups: int
+    shift: int
+    first_seq: int
+    last_seq: int
+    min_step: int
+    max_step: int
+    parts: list[tuple[int, bytes | None, bytes]]  # place, summary, data
+
+    @property
+    def bytes(self) -> int:
+        return sum(len(data) + len(summary or b"") for _, summary, data in self.parts)
+
+
+def parts_of(block: int) -> tuple[int, int]:
+    """First and last number that a part of it may have."""
+    return block << PLACE_BITS, (block + 1 << PLACE_BITS) - 1
+
+
+def most_records(keys: int) -> int:
+    """That fit a block of so many keys."""
+    return max(1, min(MOST_RECORDS, MOST_WORDS // max(1, keys)))
+
+
+def encode(packer: Packer, rows: Rows, codes: str) -> Encoded:
+    """`rows` is whole and in order."""
+    step = rows.step
+    if (step[1:] > step[:-1]).all():
+        by_step = None
+    else:
+        by_step = np.lexsort((rows.seq, rows.time, step))
+        step = step[by_step]
+    shift = _shift(step)
+    starts = _starts(step >> shift)
+    ends = np.append(starts[1:], len(step)) - 1
+    last = ends if by_step is None else by_step[ends]
+    groups = [
+        packer.numbers(column)
+        for column in (
+            step[starts] >> shift,
+            ends - starts + 1,
+            step[starts],
+            rows.step[last],
+            rows.time[last],
+            rows.seq[last],
+        )
+    ]
+    parts: list[tuple[int, bytes | None, bytes]] = [
+        (place, None, packer.numbers(column))
+        for place, column in enumerate((rows.seq, rows.order, rows.step, rows.time))
+    ]
+    parts.append((_GROUPS, None, _SIZES.pack(*map(len, groups)) + b"".join(groups)))
+    for place, code in enumerate(codes):
+        cells = rows.cells[place]
+        summary = None
+        if code != "s":
+            summary = _summarise(packer, floats_of(code, cells), by_step, starts, ends)
+        data = packer.texts(cells) if isinstance(cells, list) else packer.words(cells)
+        parts.append((FIRST_CELL + place, summary, data))
+    return Encoded(
+        len(rows),
+        len(starts),
+        shift,
+        int(rows.seq[0]),
+        int(rows.seq[-1]),
+        int(step[0]),
+        int(step[-1]),
+        parts,
+    )
+
+
+def _shift(step: Ints) -> int:
+    """The smallest that leaves at most one group per GROUP_RECORDS records, and one more."""
+    most = len(step) // GROUP_RECORDS + 1
+    low, high = 0, 63  # with 63 there are at most two groups: below 0, and the rest
+    while low < high:
+        middle = (low + high) // 2
+        if np.count_nonzero(np.diff(step >> middle)) < most:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _starts(places: Ints) -> Ints:
+    return np.concatenate(([0], np.flatnonzero(np.diff(places)) + 1))
+
+
+def _summarise(packer: Packer, values: Floats, by_step: Ints | None, starts: Ints, ends: Ints) -> bytes:
+    if by_step is not None:
+        values = values[by_step]
+    odd = np.isnan(values)
+    if odd.any():
+        with np.errstate(invalid="ignore"):  # a signalling NaN is one too
+            low, high = np.fmin.reduceat(values, starts), np.fmax.reduceat(values, starts)
+        nans = packer.numbers(np.add.reduceat(odd, starts, dtype=np.int64))
+    else:
+        low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+        nans = b""
+    words = packer.words(np.concatenate((low, high, values[ends])))
+    return b"".join((_SUMMARY.pack(bool(nans), len(words)), words, nans))
+
+
+# ---- reading ------------------------------------------------------------------------------------------------
+
+
+def read_rows(session: Session, block: int, n: int, codes: str, places: Sequence[int] | None = None) -> Rows:
+    """The records of a block; with `places`, only those columns of them."""
+    packer = session.packer
+    fetch = session.connection.execute
+    first, last = parts_of(block)
+    if places is None:
+        found = fetch("SELECT id, data FROM part WHERE id BETWEEN ? AND ?", (first, last)).fetchall()
+    else:
+        found = fetch("SELECT id, data FROM part WHERE id BETWEEN ? AND ?", (first, first + 3)).fetchall()
+        for place in places:
+            found += fetch("SELECT id, data FROM part WHERE id=?", (first + FIRST_CELL + place,)).fetchall()
+    data = {id - first: body for id, body in found}
+    wanted = range(len(codes)) if places is None else places
+    if not data.keys() >= {0, 1, 2, 3, *(FIRST_CELL + place for place in wanted)}:
+        raise ValueError(f"block {block}: parts are missing")
+    seq, order, step, time = (packer.read_numbers(data[place], n) for place in range(4))
+    cells: dict[int, Cells] = {}
+    for place in wanted:
+        body = data[FIRST_CELL + place]
+        is_variable = codes[place] in VARIABLE
+        cells[place] = packer.read_texts(body, n) if is_variable else packer.read_words(body, n)
+    return Rows(seq.view(np.uint64), order.view(np.uint64), step, time, cells)
+
+
+def read_groups(session: Session, head: Head) -> Groups:
+    (data,) = session.connection.execute(
+        "SELECT data FROM part WHERE id=?", (parts_of(head.block)[0] + _GROUPS,)
+    ).fetchone() or (b"",)
+    if len(data) < _SIZES.size:
+        raise ValueError(f"block {head.block}: its groups are missing")
+    view = memoryview(data)
+    at = _SIZES.size
+    columns = []
+    for size in _SIZES.unpack_from(view):
+        columns.append(session.packer.read_numbers(view[at : at + size], head.groups))
+        at += size
+    return Groups(*columns)
+
+
+def read_summary(session: Session, head: Head, place: int) -> Summary:
+    (data,) = session.connection.execute(
+        "SELECT summary FROM part WHERE id=?", (parts_of(head.block)[0] + FIRST_CELL + place,)
+    ).fetchone() or (None,)
+    if data is None:
+        raise ValueError(f"block {head.block}: the summary of key {place} is missing")
+    has_nans, size = _SUMMARY.unpack_from(data)
+    view = memoryview(data)[_SUMMARY.size :]
+    n = head.groups
+    words = session.packer.read_words(view[:size], 3 * n).view(np.float64)
+    nans = session.packer.read_numbers(view[size:], n) if has_nans else np.zeros(n, np.int64)
+    return Summary(words[:n], words[n : 2 * n], words[2 * n :], nans)

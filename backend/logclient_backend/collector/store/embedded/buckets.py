@@ -1,0 +1,338 @@
+"""A key reduced to buckets, from summaries of blocks where those are fine enough, else from values. Any reader.
+
+Everything becomes `Rows`-like columns of *bits* (one per group of a block, or per value), which are reduced to one per
+bucket; since groups nest in buckets, it does not matter which of the two a point came as, nor in how many steps they
+are reduced. The last value of a bucket is that with the highest (step, time, stream, seq, place).
+
+The width is the smallest power of two that divides the range of steps into at most `most` buckets; where most of these
+are empty (a stray step far off) it is halved as long as what is not empty surely stays within `most`.
+
+Of attempts that overlap, the newest counts: see `_hidden`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..interface import Buckets
+from .blocks import Floats, Groups, Summary, read_groups, read_summary
+from .ledger import MOST_SEQ
+from .pack import Ints
+from .rows import floats_of
+from .sources import Source, of_key
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from .database import Session
+    from .shared import Shared
+
+_PENDING = 1 << 20  # bits that wait to be reduced
+_LOWEST, _HIGHEST = -(1 << 63), MOST_SEQ
+
+Range = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Bits:
+    """One per group, value or bucket."""
+
+    bucket: Ints
+    count: Ints
+    nans: Ints
+    low: Floats
+    high: Floats
+    last: Floats
+    first_step: Ints
+    step: Ints  # of the last
+    time: Ints
+    stream: Ints
+    seq: Ints
+    place: Ints
+
+    def __len__(self) -> int:
+        return len(self.bucket)
+
+    def columns(self) -> tuple[npt.NDArray[np.generic], ...]:
+        return (
+            self.bucket,
+            self.count,
+            self.nans,
+            self.low,
+            self.high,
+            self.last,
+            self.first_step,
+            self.step,
+            self.time,
+            self.stream,
+            self.seq,
+            self.place,
+        )
+
+
+def buckets(
+    session: Session,
+    shared: Shared,
+    name_id: int | None,
+    attempts: Mapping[str, int],
+    *,
+    most: int,
+    first_step: int | None,
+    last_step: int | None,
+    all_attempts: bool,
+) -> Buckets:
+    """See `interface.Reader.buckets`."""
+    sources = [] if name_id is None else of_key(session, name_id)
+    attempt_of = _attempts(session, sources, attempts)
+    hidden = {} if all_attempts else _hidden(sources, attempt_of)
+    first = _LOWEST if first_step is None else max(_LOWEST, first_step)
+    last = _HIGHEST if last_step is None else min(_HIGHEST, last_step)
+    wanted = []
+    for source in sources:
+        if source.code != "s":
+            spans = _shown(source, hidden.get(attempt_of[source.head.stream], ()), first, last)
+            if spans:
+                wanted.append((source, spans))
+    if not wanted:
+        return _made(0, _reduced([]))
+    most = max(1, most)
+    low = min(max(source.head.min_step, spans[0][0]) for source, spans in wanted)
+    high = max(min(source.head.max_step, spans[-1][1]) for source, spans in wanted)
+    shift = 0
+    while shift < 63 and (high >> shift) - (low >> shift) >= most:
+        shift += 1
+    reader = _BitReader(session, shared)
+    found = reader.reduced(wanted, shift)
+    while shift and len(found) and 2 * len(found) <= most:
+        finer = most // len(found)
+        shift = max(0, shift - (finer.bit_length() - 1))
+        found = reader.reduced(wanted, shift)
+    return _made(shift, found)
+
+
+def _made(shift: int, bits: Bits) -> Buckets:
+    return Buckets(
+        width=1 << shift,
+        start=bits.bucket << shift,
+        count=bits.count,
+        nans=bits.nans,
+        min=bits.low,
+        max=bits.high,
+        last=bits.last,
+        points=int(bits.count.sum()),
+        first_step=int(bits.first_step[0]) if len(bits) else 0,
+        last_step=int(bits.step[-1]) if len(bits) else 0,
+    )
+
+
+def _attempts(session: Session, sources: Sequence[Source], attempts: Mapping[str, int]) -> dict[int, int]:
+    """Attempt of each stream."""
+    found = {}
+    for stream in {source.head.stream for source in sources}:
+        (process,) = session.connection.execute(
+            "SELECT process FROM streams WHERE stream=?", (stream,)
+        ).fetchone()
+        found[stream] = attempts.get(process.hex(), 1)
+    return found
+
+
+def _hidden(sources: Sequence[Source], attempt_of: Mapping[int, int]) -> dict[int, list[Range]]:
+    """By attempt: from the lowest to the highest step that each later one logged of this key (as `runs.contents`)."""
+    steps: dict[int, Range] = {}
+    for source in sources:
+        attempt = attempt_of[source.head.stream]
+        low, high = steps.get(attempt, (_HIGHEST, _LOWEST))
+        steps[attempt] = min(low, source.head.min_step), max(high, source.head.max_step)
+    return {attempt: [span for later, span in sorted(steps.items()) if later > attempt] for attempt in steps}
+
+
+def _shown(source: Source, hidden: Sequence[Range], first: int, last: int) -> list[Range]:
+    """Ranges of steps of this source that count; empty: none."""
+    low, high = max(first, source.head.min_step), min(last, source.head.max_step)
+    found = []
+    for start, stop in sorted(hidden):
+        if low > high:
+            break
+        if stop < low or start > high:
+            continue
+        if start > low:
+            found.append((low, start - 1))
+        low = stop + 1
+    if low <= high:
+        found.append((low, high))
+    return found
+
+
+class _BitReader:
+    """Bits of sources, reduced as they come."""
+
+    def __init__(self, session: Session, shared: Shared) -> None:
+        self._session = session
+        self._shared = shared
+
+    def reduced(self, wanted: Sequence[tuple[Source, list[Range]]], shift: int) -> Bits:
+        pending: list[Bits] = []
+        waiting = 0
+        for source, spans in wanted:
+            for bits in self._bits(source, spans, shift):
+                pending.append(bits)
+                waiting += len(bits)
+            if waiting > _PENDING:
+                pending = [_reduced(pending)]
+                waiting = len(pending[0])
+        return _reduced(pending)
+
+    def _bits(self, source: Source, spans: list[Range], shift: int) -> Iterator[Bits]:
+        head = source.head
+        is_whole = len(spans) == 1 and spans[0][0] <= head.min_step and spans[0][1] >= head.max_step
+        if source.is_tail or head.shift > shift:
+            yield from self._values(source, None if is_whole else spans, shift)
+            return
+        groups, summary = self._shared.summaries.get(self._session, source)
+        if is_whole:
+            yield _of_groups(source, groups, summary, shift, slice(None))
+            return
+        first = groups.place << head.shift
+        last = first + ((1 << head.shift) - 1)
+        inside = np.zeros(len(first), bool)
+        cut = np.zeros(len(first), bool)
+        for low, high in spans:
+            inside |= (low <= first) & (last <= high)
+            cut |= (first <= high) & (low <= last)
+        cut &= ~inside
+        if inside.any():
+            yield _of_groups(source, groups, summary, shift, inside)
+        if cut.any():
+            yield from self._values(source, spans, shift, groups.place[cut])
+
+    def _values(
+        self, source: Source, spans: list[Range] | None, shift: int, only: Ints | None = None
+    ) -> Iterator[Bits]:
+        head = source.head
+        codes = self._shared.tables.shape(self._session, head.table).codes
+        rows = source.read(self._session, codes, [source.place])
+        values = floats_of(source.code, rows.cells[source.place])
+        step, time, seq = rows.step, rows.time, rows.seq.view(np.int64)
+        if spans is not None:
+            kept = np.zeros(len(step), bool)
+            for low, high in spans:
+                kept |= (low <= step) & (step <= high)
+            if only is not None:
+                kept &= np.isin(step >> head.shift, only)
+            values, step, time, seq = values[kept], step[kept], time[kept], seq[kept]
+        if len(step):
+            n = len(step)
+            yield Bits(
+                step >> shift,
+                np.ones(n, np.int64),
+                np.isnan(values).astype(np.int64),
+                values,
+                values,
+                values,
+                step,
+                step,
+                time,
+                np.full(n, head.stream, np.int64),
+                seq,
+                np.full(n, source.place, np.int64),
+            )
+
+
+def _of_groups(
+    source: Source, groups: Groups, summary: Summary, shift: int, chosen: slice | npt.NDArray[np.bool_]
+) -> Bits:
+    place = groups.place[chosen] >> (shift - source.head.shift)
+    return Bits(
+        place,
+        groups.count[chosen],
+        summary.nans[chosen],
+        summary.low[chosen],
+        summary.high[chosen],
+        summary.last[chosen],
+        groups.first_step[chosen],
+        groups.last_step[chosen],
+        groups.last_time[chosen],
+        np.full(len(place), source.head.stream, np.int64),
+        groups.last_seq[chosen],
+        np.full(len(place), source.place, np.int64),
+    )
+
+
+def _reduced(parts: Sequence[Bits]) -> Bits:
+    """One per bucket, rising."""
+    if not parts:
+        whole, real = np.empty(0, np.int64), np.empty(0, np.float64)
+        return Bits(whole, whole, whole, real, real, real, *[whole] * 6)
+    columns = [np.concatenate(found) for found in zip(*(part.columns() for part in parts), strict=True)]
+    bits = Bits(*columns)
+    if not _is_sorted(bits):
+        by = np.lexsort((bits.place, bits.seq, bits.stream, bits.time, bits.step, bits.bucket))
+        bits = Bits(*(column[by] for column in columns))
+    starts = np.concatenate(([0], np.flatnonzero(np.diff(bits.bucket)) + 1))
+    ends = np.append(starts[1:], len(bits)) - 1
+    with np.errstate(invalid="ignore"):
+        low, high = np.fmin.reduceat(bits.low, starts), np.fmax.reduceat(bits.high, starts)
+    return Bits(
+        bits.bucket[starts],
+        np.add.reduceat(bits.count, starts),
+        np.add.reduceat(bits.nans, starts),
+        low,
+        high,
+        bits.last[ends],
+        np.minimum.reduceat(bits.first_step, starts),
+        *(column[ends] for column in (bits.step, bits.time, bits.stream, bits.seq, bits.place)),
+    )
+
+
+def _is_sorted(bits: Bits) -> bool:
+    """Steps that rise need no sorting: a step is in one bucket."""
+    return bool((bits.step[1:] > bits.step[:-1]).all())
+
+
+class Summaries:
+    """Groups and summaries of blocks, as they were read last; any thread. Blocks never change, and no number of one is
+    used twice.
+    """
+
+    MOST_BYTES = 48 << 20
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[int, int], tuple[int, Groups | Summary]] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def get(self, session: Session, source: Source) -> tuple[Groups, Summary]:
+        head = source.head
+        groups = self._find(head.block, -1)
+        if groups is None:
+            groups = read_groups(session, head)
+            self._keep(head.block, -1, groups, 48 * head.groups)
+        summary = self._find(head.block, source.place)
+        if summary is None:
+            summary = read_summary(session, head, source.place)
+            self._keep(head.block, source.place, summary, 32 * head.groups)
+        assert isinstance(groups, Groups) and isinstance(summary, Summary)
+        return groups, summary
+
+    def _find(self, block: int, place: int) -> Groups | Summary | None:
+        with self._lock:
+            found = self._kept.get((block, place))
+            if found is None:
+                return None
+            self._kept.move_to_end((block, place))
+            return found[1]
+
+    def _keep(self, block: int, place: int, found: Groups | Summary, size: int) -> None:
+        size += 1000
+        with self._lock:
+            if (block, place) not in self._kept:
+                self._kept[block, place] = size, found
+                self._bytes += size
+            while self._bytes > self.MOST_BYTES:
+                self._bytes -= self._kept.popitem(last=False)[1][0]

@@ -1,0 +1,272 @@
+"""The file of the embedded engine: opening it, locking it, and connections to it.
+
+In the store's folder (mode 0700, its files 0600): `store.db` (SQLite in WAL mode, with `-wal` and `-shm` beside it) and
+`lock`. A `Database` belongs to one process; a `Session` (a connection and a packer) to one thread at a time.
+
+Invariants:
+
+- a file of a newer version, or of another program, is refused before SQLite sees it: not a byte of it, nor of the files
+  beside it, is touched;
+- one process at a time has the folder (a record lock that a dead process cannot keep);
+- every change is made under `lock`, so the writer and the upkeep never wait for each other inside SQLite.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from logclient.errors import Corrupt, Unsupported
+
+from ..interface import StoreError, StoreFull
+from . import schema
+from .pack import Packer
+
+FILE, LOCK = "store.db", "lock"
+MOST_IDLE = 16  # sessions that are kept for the next reader
+_WAL_PAGES = 4000  # of a commit's own checkpoint; the upkeep comes before it
+_BUSY_S = 60.0
+_FAILING = {
+    sqlite3.SQLITE_FULL: "is full",
+    sqlite3.SQLITE_IOERR: "is failing",
+    sqlite3.SQLITE_CANTOPEN: "does not let its files be opened",
+    sqlite3.SQLITE_READONLY: "cannot be written",
+}
+_held: set[tuple[int, int]] = (
+    set()
+)  # folders that this process has open: record locks do not keep it from itself
+_held_lock = threading.Lock()
+
+
+class Session:
+    """One connection with what belongs to it."""
+
+    __slots__ = ("connection", "packer")
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self.packer = Packer()
+
+
+class Database:
+    """An open store's file."""
+
+    def __init__(
+        self,
+        folder: str,
+        *,
+        synchronous: str = "FULL",
+        version: int = schema.VERSION,
+        migrations: Mapping[int, schema.Migration] = schema.MIGRATIONS,
+    ) -> None:
+        """`Unsupported` for a newer version, `StoreError` where the folder cannot be used."""
+        if synchronous not in ("FULL", "NORMAL"):
+            raise ValueError(f"synchronous is FULL or NORMAL, not {synchronous!r}")
+        self.folder = folder
+        self.path = os.path.join(folder, FILE)
+        self.id = ""
+        self.lock = threading.RLock()
+        self._synchronous = synchronous
+        self._idle: list[Session] = []
+        make_folder(folder)
+        self._lock_fd, self._place = _lock_folder(folder)
+        try:
+            is_new = version_of(self.path, newest=version) is None
+            self._prepare(is_new, version, migrations)
+            with self.reading() as session:
+                (self.id,) = session.connection.execute("SELECT value FROM meta WHERE name='id'").fetchone()
+        except BaseException:
+            self._unlock()
+            raise
+
+    def _prepare(self, is_new: bool, version: int, migrations: Mapping[int, schema.Migration]) -> None:
+        if is_new:
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+            sync_folder(self.folder)
+        with errors(self.folder):
+            connection = sqlite3.connect(self.path, isolation_level=None, timeout=_BUSY_S)
+            try:
+                # what was killed inside a transaction is rolled back now: the header may have said more
+                (found,) = connection.execute("PRAGMA user_version").fetchone()
+                if found == 0:
+                    connection.execute(f"PRAGMA page_size={schema.PAGE_BYTES}")
+                    connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+                    connection.execute("BEGIN IMMEDIATE")
+                    schema.create(connection, secrets.token_hex(16))
+                    connection.execute("COMMIT")
+                elif found < version:
+                    schema.migrate(connection, found, version, migrations)
+                connection.execute("PRAGMA journal_mode=WAL")
+            finally:
+                connection.close()
+
+    def session(self) -> Session:
+        """A connection for a writer; the caller closes it."""
+        connection = sqlite3.connect(
+            self.path, isolation_level=None, timeout=_BUSY_S, check_same_thread=False, cached_statements=512
+        )
+        connection.execute(f"PRAGMA synchronous={self._synchronous}")
+        connection.execute(f"PRAGMA wal_autocheckpoint={_WAL_PAGES}")
+        connection.execute("PRAGMA journal_size_limit=67108864")
+        connection.execute("PRAGMA cache_size=-16384")
+        return Session(connection)
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """A session that sees one state of the store."""
+        with errors(self.folder):
+            try:
+                session = self._idle.pop()
+            except IndexError:
+                session = self.session()
+                session.connection.execute("PRAGMA query_only=1")
+            try:
+                session.connection.execute("BEGIN")
+                yield session
+            except BaseException:
+                session.connection.close()
+                raise
+            session.connection.execute("COMMIT")
+            if len(self._idle) < MOST_IDLE:
+                self._idle.append(session)
+            else:
+                session.connection.close()
+
+    @contextmanager
+    def changing(self, session: Session) -> Iterator[sqlite3.Connection]:
+        """A transaction: all of it, or nothing."""
+        connection = session.connection
+        with self.lock, errors(self.folder):
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    try:
+                        connection.execute("ROLLBACK")
+                    except sqlite3.Error:
+                        pass  # an error that ended the transaction by itself; the first one is told
+                raise
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().connection.close()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        with _held_lock:
+            _held.discard(self._place)
+            os.close(self._lock_fd)
+
+
+def make_folder(folder: str) -> None:
+    """Make it, 0700; `StoreError` where that cannot be."""
+    try:
+        os.makedirs(folder, 0o700, exist_ok=True)
+        if os.stat(folder).st_uid == os.geteuid():
+            os.chmod(folder, 0o700)
+    except OSError as error:
+        raise _no_folder(folder, error) from error
+
+
+def _no_folder(folder: str, error: OSError) -> StoreError:
+    return StoreError(
+        f"The folder {folder} cannot be used for a store: {error.strerror}. Choose another one with --data."
+    )
+
+
+def _lock_folder(folder: str) -> tuple[int, tuple[int, int]]:
+    """The descriptor that holds the lock, and the folder's place."""
+    taken = StoreError(
+        f"Another collector has the store in {folder} open. Stop it, or choose another folder."
+    )
+    try:
+        status = os.stat(folder)
+        place = (status.st_dev, status.st_ino)
+        with _held_lock:  # a second descriptor, once closed, would free this process's lock
+            if place in _held:
+                raise taken
+            fd = os.open(
+                os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+            )
+            try:
+                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                os.close(fd)
+                if error.errno in (errno.EAGAIN, errno.EACCES):
+                    raise taken from None
+                raise
+            _held.add(place)
+            return fd, place
+    except OSError as error:
+        raise _no_folder(folder, error) from error
+
+
+def version_of(path: str, *, newest: int) -> int | None:
+    """The version of the store in this file, from its header alone; None: there is none yet.
+
+    `Unsupported` where it is newer than `newest`, `StoreError` where the file is something else.
+    """
+    try:
+        with open(path, "rb") as file:
+            head = file.read(100)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}.") from error
+    if not head:
+        return None  # made, and killed before the first transaction
+    application = int.from_bytes(head[68:72], "big")
+    version = int.from_bytes(head[60:64], "big")
+    if not head.startswith(b"SQLite format 3\0") or len(head) < 100 or application != schema.APPLICATION:
+        raise StoreError(
+            f"{path} is no store of logclient. Choose another folder with --data, or move it away."
+        )
+    if version > newest:
+        raise Unsupported(
+            f"{path} has version {version} and this program knows versions up to {newest}. Nothing was changed. "
+            "Start the newer logclient that wrote it, or restore a backup from before."
+        )
+    return version
+
+
+@contextmanager
+def errors(folder: str) -> Iterator[None]:
+    """What SQLite raises, as sentences."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _told(folder, error) from error
+    except ValueError as error:
+        raise Corrupt(os.path.join(folder, FILE), 0, "packed columns", error) from error
+
+
+def _told(folder: str, error: sqlite3.Error) -> StoreError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in _FAILING:
+        return StoreFull(
+            f"The disk that holds the store in {folder} {_FAILING[code]} ({error}). Nothing was changed, reading goes "
+            "on. Make room or mend the disk: it goes on by itself."
+        )
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreError(
+            f"The store in {folder} is damaged ({error}). Stop the collector and restore a backup with "
+            "`logclient server restore`; what agents still hold is sent again."
+        )
+    return StoreError(f"The store in {folder} cannot be used: {error}.")
+
+
+def sync_folder(folder: str) -> None:
+    """A new file's name survives a power cut only past this."""
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,131 @@
+"""Deleting runs: into the bin, out of it, and for good.
+
+Invariants:
+
+- a run that is being purged has no id any more (a tombstone has it), so nobody sees half of it, and the same id can
+  be taken again by data that come after an `undelete` while the old rows still go;
+- rows go in small transactions: memory stays flat, other writers wait for a moment at most, and a purge that was
+  interrupted goes on with the next one, or with the upkeep.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+from .blocks import parts_of
+from .database import errors
+
+if TYPE_CHECKING:
+    from .database import Database, Session
+    from .shared import Shared
+
+_STEP_BLOCKS = 4
+_STEP_ROWS = 256
+_VACUUM_PAGES = 256
+
+
+class Remover:
+    """Deletes through one session."""
+
+    def __init__(self, database: Database, shared: Shared, session: Session) -> None:
+        self._database = database
+        self._shared = shared
+        self._session = session
+
+    def delete(self, run: str, now_ns: int) -> bool:
+        """Into the bin; one that is there already keeps its time."""
+        with self._database.changing(self._session) as connection:
+            connection.execute(
+                "UPDATE runs SET deleted_ns=? WHERE id=? AND deleted_ns=0", (max(1, now_ns), run)
+            )
+            return connection.execute("SELECT 1 FROM runs WHERE id=?", (run,)).fetchone() is not None
+
+    def undelete(self, run: str) -> bool:
+        with self._database.changing(self._session) as connection:
+            kept = connection.execute(
+                "UPDATE runs SET deleted_ns=0 WHERE id=? AND deleted_ns>0", (run,)
+            ).rowcount
+            gone = connection.execute("DELETE FROM tombstones WHERE id=?", (run,)).rowcount
+            return bool(kept or gone)
+
+    def purge(self, before_ns: int) -> int:
+        """How many runs went."""
+        with self._database.changing(self._session) as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO tombstones SELECT id, deleted_ns FROM runs"
+                " WHERE id IS NOT NULL AND deleted_ns>0 AND deleted_ns<?",
+                (before_ns,),
+            )
+            count = connection.execute(
+                "UPDATE runs SET id=NULL WHERE id IS NOT NULL AND deleted_ns>0 AND deleted_ns<?", (before_ns,)
+            ).rowcount
+        while self.step():
+            pass
+        while vacuum(self._database, self._session):
+            pass
+        return count
+
+    def step(self) -> bool:
+        """One small step; False where nothing is left."""
+        with self._database.changing(self._session) as connection:
+            row = connection.execute("SELECT run FROM runs WHERE id IS NULL LIMIT 1").fetchone()
+            if row is None:
+                return False
+            self._step(connection, row[0])
+            return True
+
+    def _step(self, connection: sqlite3.Connection, run: int) -> None:
+        tail = connection.execute(
+            "SELECT id, points FROM tail WHERE run=? LIMIT ?", (run, _STEP_ROWS)
+        ).fetchall()
+        if tail:
+            connection.executemany("DELETE FROM tail WHERE id=?", [(id,) for id, _ in tail])
+            self._shared.tail.take(sum(points for _, points in tail), len(tail))
+            return
+        blocks = connection.execute(
+            "SELECT block FROM block WHERE run=? LIMIT ?", (run, _STEP_BLOCKS)
+        ).fetchall()
+        if blocks:
+            for (block,) in blocks:
+                # a wide block has very many parts: some now, the rest in the next step
+                gone = connection.execute(
+                    "DELETE FROM part WHERE id IN (SELECT id FROM part WHERE id BETWEEN ? AND ? LIMIT ?)",
+                    (*parts_of(block), 4 * _STEP_ROWS),
+                ).rowcount
+                if gone == 4 * _STEP_ROWS:
+                    return
+                connection.execute("DELETE FROM block WHERE block=?", (block,))
+            return
+        rest = 16 * _STEP_ROWS
+        for table, column, chosen in _SMALL:
+            gone = connection.execute(
+                f"DELETE FROM {table} WHERE {column} IN (SELECT {column} FROM {table} WHERE {chosen} LIMIT ?)",
+                (run, rest),
+            ).rowcount
+            if gone:
+                return
+        connection.execute("DELETE FROM told WHERE run=?", (run,))
+        connection.execute("DELETE FROM documents WHERE run=?", (run,))
+        connection.execute("DELETE FROM runs WHERE run=?", (run,))
+
+
+_SMALL = (
+    ("facts", "rowid", "run=?"),
+    ("ledger", "stream", "stream IN (SELECT stream FROM streams WHERE run=?)"),
+    ("places", "name_id", "name_id IN (SELECT name_id FROM names WHERE run=?)"),
+    ("streams", "stream", "run=?"),
+    ("tables", "tbl", "run=?"),
+    ("names", "name_id", "run=?"),
+)
+
+
+def vacuum(database: Database, session: Session, *, keep_pages: int = 0) -> bool:
+    """Give some free pages back to the file system; False where there are no more than these."""
+    with database.lock, errors(database.folder):
+        connection = session.connection
+        (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+        if free <= keep_pages:
+            return False
+        connection.execute(f"PRAGMA incremental_vacuum({min(free - keep_pages, _VACUUM_PAGES):d})").fetchall()
+        return True

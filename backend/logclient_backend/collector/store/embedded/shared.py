@@ -1,0 +1,77 @@
+"""What writer, upkeep and readers of one open store share in memory; any thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+
+from .buckets import Summaries
+from .tables import ReaderTables
+
+SAVE_HEARD_S = 10.0
+
+
+class Tail:
+    """How much waits to be compacted, and since when."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.points = 0
+        self.rows = 0
+        self.since = 0.0  # monotonic; of the oldest, about
+
+    def add(self, points: int, rows: int) -> None:
+        if rows:
+            with self._lock:
+                if self.rows <= 0:
+                    self.since = time.monotonic()
+                self.points += points
+                self.rows += rows
+
+    def set(self, points: int, rows: int, since: float) -> None:
+        """Counted anew."""
+        with self._lock:
+            self.points, self.rows, self.since = points, rows, since
+
+    def take(self, points: int, rows: int) -> None:
+        with self._lock:
+            self.points -= points
+            self.rows -= rows
+
+    def age_s(self) -> float:
+        return time.monotonic() - self.since if self.rows > 0 else 0.0
+
+
+class Shared:
+    """One per open store."""
+
+    def __init__(self) -> None:
+        self.tail = Tail()
+        self.tables = ReaderTables()
+        self.summaries = Summaries()
+        self._lock = threading.Lock()
+        self._heard: dict[str, int] = {}  # runs: when; newer than what is stored, or as new
+        self._unsaved: dict[str, int] = {}
+        self._saved_at = time.monotonic()
+
+    @property
+    def heard(self) -> Mapping[str, int]:
+        return self._heard
+
+    def hear(self, runs: Mapping[str, int]) -> None:
+        with self._lock:
+            for run, seen_ns in runs.items():
+                if seen_ns > self._heard.get(run, 0):
+                    self._heard[run] = self._unsaved[run] = seen_ns
+
+    def take_heard(self, *, now: bool = False) -> Mapping[str, int]:
+        """What is to be stored, every few seconds."""
+        if not self._unsaved or not (now or time.monotonic() - self._saved_at > SAVE_HEARD_S):
+            return {}
+        with self._lock:
+            taken, self._unsaved = self._unsaved, {}
+            if len(self._heard) > 10_000:
+                self._heard = dict(taken)
+            self._saved_at = time.monotonic()
+        return taken

@@ -1,0 +1,109 @@
+"""`EmbeddedStore`: the engine as a whole. What is where: `__init__.py`."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from . import copies, schema
+from .compact import Compactor
+from .database import Database
+from .reader import EmbeddedReader
+from .shared import Shared
+from .writer import EmbeddedWriter
+
+if TYPE_CHECKING:
+    from .schema import Migration
+
+
+class EmbeddedStore:
+    """See `interface.Store`. Belongs to one process; not used over a fork."""
+
+    def __init__(
+        self,
+        folder: str,
+        *,
+        synchronous: str = "FULL",
+        version: int = schema.VERSION,
+        migrations: Mapping[int, Migration] = schema.MIGRATIONS,
+    ) -> None:
+        self._database = Database(folder, synchronous=synchronous, version=version, migrations=migrations)
+        self._shared = Shared()
+        self._upkeep = threading.Lock()
+        self._is_closed = False
+        self._compactor = Compactor(self._database, self._shared)
+        self._writer = EmbeddedWriter(self._database, self._shared)
+        self._reader = EmbeddedReader(self._database, self._shared)
+
+    @property
+    def id(self) -> str:
+        return self._database.id
+
+    @property
+    def writer(self) -> EmbeddedWriter:
+        return self._writer
+
+    @property
+    def reader(self) -> EmbeddedReader:
+        return self._reader
+
+    def compact(self, *, deadline_s: float, now: bool = False) -> bool:
+        """Do what upkeep is due; `now`: all of it is. Called again and again by one thread; False: nothing was due."""
+        with self._upkeep:
+            return not self._is_closed and self._compactor.run(deadline_s=deadline_s, now=now)
+
+    def backup(self, folder: str) -> None:
+        copies.backup(self._database.folder, folder)
+
+    def statistics(self) -> Mapping[str, float]:
+        with self._database.reading() as session:
+            fetch = session.connection.execute
+            runs, records, points = fetch(
+                "SELECT count(*), coalesce(sum(records), 0), coalesce(sum(points), 0) FROM runs"
+            ).fetchone()
+            (deleted,) = fetch("SELECT count(*) FROM runs WHERE deleted_ns>0").fetchone()
+            (pages,) = fetch("PRAGMA page_count").fetchone()
+            (page_bytes,) = fetch("PRAGMA page_size").fetchone()
+            (free,) = fetch("PRAGMA freelist_count").fetchone()
+            (blocks,) = fetch("SELECT count(*) FROM block").fetchone()
+        return {
+            "runs": runs,
+            "deleted_runs": deleted,
+            "records": records,
+            "points": points,
+            "bytes": pages * page_bytes,
+            "free_bytes": free * page_bytes,
+            "log_bytes": _size(self._database.path + "-wal"),
+            "blocks": blocks,
+            "uncompacted_points": max(0, self._shared.tail.points),
+            "uncompacted_age_s": self._shared.tail.age_s(),
+        }
+
+    def close(self) -> None:
+        """Waits for the upkeep's present round; what was written is durable already."""
+        with self._upkeep:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._writer.save_heard()
+            self._compactor.close()
+            self._writer.close()
+            self._database.close()
+
+
+def open_store(folder: str, *, synchronous: str = "FULL") -> EmbeddedStore:
+    """The store in that folder, made if there is none.
+
+    `synchronous`: FULL (what is acknowledged survives a power cut) or NORMAL (it survives the death of this process).
+    `StoreError` where the folder cannot be used or another process has it, `Unsupported` for a newer version's store.
+    """
+    return EmbeddedStore(folder, synchronous=synchronous)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
