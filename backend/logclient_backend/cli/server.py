@@ -1,0 +1,543 @@
+"""`logclient server`: be a collector, and look after one: tokens, backup, restore, deleted runs."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from logclient import config as settings
+from logclient.errors import BadArgument, NoRun
+
+from ..agent.mounts import mount_of, network_of
+from .options import with_json
+from .text import ago, moment, safe, size
+
+if TYPE_CHECKING:
+    from ..collector.data import DataFolder
+    from ..collector.serve import Collector
+    from ..collector.tokens import Tokens
+    from ..wire.address import Address
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_BACKUP_S = 24 * 3600.0  # a large store on a slow disk
+_ORDER_S = 60.0
+_TOKEN_FILE = "admin-token"
+
+
+def with_data(function: F) -> F:
+    return click.option("--data", metavar="DIR", help="The collector's data folder.")(function)
+
+
+@click.group("server", invoke_without_command=True)
+@with_data
+@click.option(
+    "--listen", metavar="HOST:PORT", default="127.0.0.1:7788", show_default=True, help="Where agents ship to."
+)
+@click.option("--http", metavar="HOST:PORT", help="The HTTP API; default the same host and the next port.")
+@click.option("--tls-cert", metavar="FILE", help="Certificate chain (PEM): both ports speak TLS.")
+@click.option("--tls-key", metavar="FILE", help="Its private key (PEM).")
+@click.option(
+    "--public-name",
+    metavar="NAME",
+    multiple=True,
+    help="Name by which browsers reach the HTTP API, besides addresses and localhost; may be given again.",
+)
+@click.option("--no-auth", is_flag=True, help="Ask nobody for a token; on a loopback address only.")
+@click.option(
+    "--save-login",
+    is_flag=True,
+    help="Make a token for this user (ingest, read) and write it with the address to the client's config file.",
+)
+@click.option(
+    "--keep-deleted",
+    "keep_deleted_days",
+    metavar="DAYS",
+    type=click.FloatRange(0, 36500),
+    default=7.0,
+    show_default=True,
+    help="How long a deleted run can be brought back.",
+)
+@click.option(
+    "--late",
+    "late_s",
+    metavar="SECONDS",
+    type=click.FloatRange(1),
+    default=15.0,
+    show_default=True,
+    help="Silence after which a running run is shown as late.",
+)
+@click.option(
+    "--lost",
+    "lost_s",
+    metavar="SECONDS",
+    type=click.FloatRange(2),
+    default=60.0,
+    show_default=True,
+    help="Silence after which it is shown as lost.",
+)
+@click.option(
+    "--fast-commits",
+    is_flag=True,
+    help="Do not wait for the disk at each commit: a power failure may cost what was acknowledged last.",
+)
+@click.option(
+    "--limit",
+    "limits",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Change one of the limits that docs/server.md lists; may be given again.",
+)
+@with_json
+@click.pass_context
+def command(ctx: click.Context, /, **given: Any) -> None:
+    """Be a collector: take in what agents and `logclient sync` ship, and answer questions over HTTP.
+
+    Says where it listens once it does; at its first start it makes an administrator's token and shows it once. Ends
+    with SIGTERM or Ctrl-C, when what it has taken is stored; a second one ends it at once.
+
+    \b
+    logclient server --data /srv/logclient
+    logclient server --data DIR --listen 0.0.0.0:7788 --tls-cert cert.pem --tls-key key.pem
+    logclient server token add ci --role ingest --data DIR
+    """
+    if ctx.invoked_subcommand is None:
+        _serve(**given)
+
+
+def _serve(
+    *,
+    data: str | None,
+    listen: str,
+    http: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    public_name: tuple[str, ...],
+    no_auth: bool,
+    save_login: bool,
+    keep_deleted_days: float,
+    late_s: float,
+    lost_s: float,
+    fast_commits: bool,
+    limits: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    if not data:
+        raise BadArgument("say where the data shall lie: `logclient server --data DIR`")
+    if (tls_cert is None) != (tls_key is None):
+        raise BadArgument("--tls-cert and --tls-key go together")
+    if save_login and no_auth:
+        raise BadArgument("--save-login saves a token, and with --no-auth there is none")
+    from ..collector import http as web
+
+    web.check_installed()
+    from importlib.metadata import version
+
+    from ..collector import data as folders
+    from ..collector import serve
+
+    tls = (os.path.abspath(tls_cert), os.path.abspath(tls_key)) if tls_cert and tls_key else None
+    folder = folders.make(data)
+    made = serve.Settings(
+        data=folder,
+        listen=(grpc := _address(listen, tls is not None)),
+        http=_http_address(http, grpc),
+        version=version("logclient"),
+        tls=tls,
+        no_auth=no_auth,
+        durable=not fast_commits,
+        keep_deleted_s=keep_deleted_days * 86400,
+        late_s=late_s,
+        lost_s=max(late_s, lost_s),
+        names=frozenset(public_name),
+        limits=_limits(limits),
+        warnings=tuple(_warnings(folder)),
+    )
+    login = _login_file() if save_login else ""
+    code = serve.run(made, lambda collector: _announce(collector, login, as_json))
+    raise click.exceptions.Exit(code)
+
+
+def _address(text: str, is_tls: bool, default_port: int | None = None) -> Address:
+    from ..wire import address
+
+    if "://" in text:
+        raise BadArgument(f"{text!r}: write HOST:PORT; TLS comes with --tls-cert and --tls-key")
+    found = address.parse(text, may_be_any_port=True)
+    return address.Address(found.host, found.port, is_tls)
+
+
+def _http_address(text: str | None, grpc: Address) -> Address:
+    from ..wire.address import Address
+
+    if text is not None:
+        return _address(text, grpc.is_tls)
+    if grpc.port == 65535:
+        raise BadArgument("there is no port behind 65535 for the HTTP API: say which with --http")
+    return Address(grpc.host, -1 if grpc.port else 0, grpc.is_tls)
+
+
+def _limits(given: tuple[str, ...]) -> Any:
+    import dataclasses
+
+    from ..collector.limits import Limits
+
+    found = Limits()
+    for each in given:
+        name, _, value = each.partition("=")
+        if name not in Limits.__slots__:
+            raise BadArgument(f"--limit {each}: there is {', '.join(Limits.__slots__)}")
+        try:
+            number = type(getattr(found, name))(value)
+        except ValueError:
+            raise BadArgument(f"--limit {each}: expected a number behind the =") from None
+        if not 0 < number < 1 << 50:
+            raise BadArgument(f"--limit {each}: expected a number above 0")
+        found = dataclasses.replace(found, **{name: number})
+    return found
+
+
+def _warnings(folder: DataFolder) -> list[str]:
+    """Where data would not last."""
+    kind = mount_of(os.path.realpath(folder.path))[1]
+    if kind in ("tmpfs", "ramfs", "devtmpfs"):
+        return [
+            f"{folder.path} is in memory ({kind}): a reboot takes all runs with it; use a folder on a disk"
+        ]
+    if kind in ("overlay", "aufs"):
+        return [
+            f"{folder.path} is in a container's own layer ({kind}), which goes with the container: mount a volume there"
+        ]
+    if network := network_of(os.path.realpath(folder.path)):
+        return [
+            f"{folder.path} is on a network file system ({network}), where a database may be damaged: use a disk"
+        ]
+    return []
+
+
+def _announce(collector: Collector, login: str, as_json: bool) -> None:
+    """To whoever started it; from now on it takes data."""
+    facts = collector.facts()
+    token = collector.admin_token
+    saved = _save_login(collector, login) if login else ""
+    if token and _is_log(sys.stdout):
+        path = os.path.join(facts["data"], _TOKEN_FILE)
+        _write_private(path, token + "\n")
+        facts["admin_token_file"] = path
+    elif token:
+        facts["admin_token"] = token
+    if as_json:
+        import json
+
+        text = json.dumps(facts)
+    else:
+        text = "\n".join(_words(collector, facts, saved))
+    try:
+        click.echo(text)
+        sys.stdout.flush()
+    except OSError:
+        pass  # nobody reads it: no reason not to serve
+
+
+def _words(collector: Collector, facts: dict[str, Any], saved: str) -> list[str]:
+    when = (
+        f"last backup {ago(facts['last_backup_ns'], time.time_ns())}"
+        if facts["last_backup_ns"]
+        else "no backup yet"
+    )
+    lines = [
+        f"collects on   {facts['grpc']}",
+        f"HTTP API      {facts['http']}  (what it answers: {facts['http']}/docs)",
+        f"data          {safe(facts['data'])}  ({size(facts['free_bytes'])} free, {when})",
+    ]
+    if "admin_token" in facts:
+        lines.append(f"admin token   {facts['admin_token']}  (shown this once)")
+    if "admin_token_file" in facts:
+        lines.append(f"admin token   in {safe(facts['admin_token_file'])}: take it, and remove the file")
+    if saved:
+        lines.append(f"login         saved for this user in {safe(saved)}")
+    if collector.settings.no_auth:
+        lines.append(
+            "NO TOKEN IS ASKED FOR (--no-auth): every user of this machine may read, write and delete"
+        )
+    if not collector.settings.listen.is_loopback and collector.settings.tls is None:
+        lines.append("NOT ENCRYPTED: tokens and data can be read on the way; use --tls-cert and --tls-key")
+    lines += [f"warning: {safe(line)}" for line in facts["warnings"]]
+    return lines
+
+
+def _is_log(stream: Any) -> bool:
+    """Does somebody keep what is written there? systemd's journal is a socket."""
+    try:
+        return stat.S_ISSOCK(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def _login_file() -> str:
+    path = settings.config_file()
+    if path is None:
+        raise BadArgument("--save-login: this user has no home folder to save it in")
+    if os.path.lexists(path):
+        raise BadArgument(
+            f"--save-login: {path} is there already; move it away, or put address and token in yourself"
+        )
+    return path
+
+
+def _save_login(collector: Collector, path: str) -> str:
+    """A token that may write and read, no more: it will lie beside every training script of this user."""
+    from ..collector.tokens import INGEST, READ
+
+    token = collector.tokens.add(f"login-{time.strftime('%Y%m%d-%H%M%S')}", [INGEST, READ])
+    host = collector.address.target
+    for wild, here in (("0.0.0.0", "127.0.0.1"), ("[::]", "[::1]")):
+        host = host.replace(wild, here, 1) if host.startswith(f"{wild}:") else host
+    scheme = "grpcs" if collector.address.is_tls else "grpc"
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    _write_private(path, f'server = "{scheme}://{host}"\ntoken = "{token}"\n')
+    return path
+
+
+def _write_private(path: str, text: str) -> None:
+    from ..collector.tokens import replace_file
+
+    replace_file(path, text.encode())
+
+
+# ---- tokens ----------------------------------------------------------------------------------------------------
+
+
+def _data(ctx: click.Context, data: str | None) -> DataFolder:
+    """The folder that is meant: named here, or before the verb."""
+    from ..collector import data as folders
+
+    at: click.Context | None = ctx
+    while not data and at is not None:
+        data = at.params.get("data")
+        at = at.parent
+    if not data:
+        raise BadArgument("say which collector is meant: --data DIR")
+    return folders.use(data)
+
+
+@command.group("token")
+def token() -> None:
+    """Make, list and revoke tokens; a collector that runs notices within a second.
+
+    \b
+    logclient server token add alice --role ingest --role read --data DIR
+    logclient server token list --data DIR
+    logclient server token revoke alice --data DIR
+    """
+
+
+def _tokens(ctx: click.Context, data: str | None) -> Tokens:
+    from ..collector.tokens import Tokens
+
+    return Tokens(_data(ctx, data).path)
+
+
+@token.command("add", epilog="Exit codes: 0 made, 2 no such role, or the name is taken.")
+@click.argument("name")
+@click.option(
+    "--role",
+    "roles",
+    multiple=True,
+    required=True,
+    metavar="ROLE",
+    help="ingest (ship), read (ask), or admin (everything, deleting too); may be given again.",
+)
+@with_data
+@with_json
+@click.pass_context
+def add(ctx: click.Context, name: str, roles: tuple[str, ...], data: str | None, as_json: bool) -> None:
+    """Make a token and show it, this once: only a digest of it is kept.
+
+    \b
+    logclient server token add alice --role ingest --role read --data DIR
+    """
+    made = _tokens(ctx, data).add(name, roles)
+    if as_json:
+        _print({"name": name, "roles": sorted(set(roles)), "token": made})
+    else:
+        click.echo(made)
+
+
+@token.command("list", epilog="Exit codes: 0 listed.")
+@with_data
+@with_json
+@click.pass_context
+def list_(ctx: click.Context, data: str | None, as_json: bool) -> None:
+    """List the tokens: name, roles, since when; never the token itself.
+
+    \b
+    logclient server token list --data DIR
+    """
+    found = _tokens(ctx, data).list()
+    if as_json:
+        _print(
+            [
+                {"name": each.name, "roles": each.grant.role.split(","), "created_ns": each.created_ns}
+                for each in found
+            ]
+        )
+        return
+    for each in found:
+        click.echo(f"{each.name:<24} {each.grant.role:<20} {moment(each.created_ns)}")
+    if not found:
+        click.echo("there are no tokens: nobody can use this collector")
+
+
+@token.command("revoke", epilog="Exit codes: 0 revoked, 3 there is no token of that name.")
+@click.argument("name")
+@with_data
+@with_json
+@click.pass_context
+def revoke(ctx: click.Context, name: str, data: str | None, as_json: bool) -> None:
+    """Revoke a token; who ships with it is told so, and stores on its own disk meanwhile.
+
+    \b
+    logclient server token revoke alice --data DIR
+    """
+    if not _tokens(ctx, data).revoke(name):
+        raise NoRun(f"there is no token called {name!r}")
+    if as_json:
+        _print({"revoked": name})
+    else:
+        click.echo(f"{name} is revoked")
+
+
+# ---- the store ---------------------------------------------------------------------------------------------------
+
+
+@command.command("backup", epilog="Exit codes: 0 the backup is whole, 1 it is not.")
+@click.argument("folder", metavar="FOLDER")
+@with_data
+@with_json
+@click.pass_context
+def backup(ctx: click.Context, folder: str, data: str | None, as_json: bool) -> None:
+    """Copy store and tokens into a new folder, also while the collector works.
+
+    Where one runs it makes the copy itself, so FOLDER has to be one that its user may write.
+
+    \b
+    logclient server backup /backup/logclient-monday --data DIR
+    """
+    from ..collector import control
+    from ..collector.backup import backup as copy
+    from ..collector.store.embedded import open_store
+
+    found = _data(ctx, data)
+    folder = os.path.abspath(folder)
+    made: Any = control.ask(found, "backup", timeout_s=_BACKUP_S, folder=folder)
+    if made is None:
+        _check_store(found)
+        store = open_store(found.store)
+        try:
+            made = copy(store, found, folder)
+        finally:
+            store.close()
+    if as_json:
+        _print({name: made[name] for name in ("folder", "bytes", "seconds")})
+    else:
+        click.echo(f"{safe(folder)} holds all of it: {size(made['bytes'])}, in {made['seconds']:.1f} s")
+
+
+@command.command(
+    "restore", epilog="Exit codes: 0 restored, 1 FOLDER holds no whole backup, or DIR is in use."
+)
+@click.argument("folder", metavar="FOLDER")
+@with_data
+@with_json
+@click.pass_context
+def restore(ctx: click.Context, folder: str, data: str | None, as_json: bool) -> None:
+    """Make a backup the content of a data folder that is new or empty.
+
+    \b
+    logclient server restore /backup/logclient-monday --data DIR
+    """
+    from ..collector import data as folders
+    from ..collector.backup import restore as bring_back
+
+    data = data or (ctx.parent.params.get("data") if ctx.parent is not None else None)
+    if not data:
+        raise BadArgument("say where to: --data DIR")
+    made = bring_back(os.path.abspath(folder), folders.make(data))
+    if as_json:
+        _print(made)
+    else:
+        click.echo(f"{safe(data)} is as it was {ago(int(str(made['made_ns'])), time.time_ns())}")
+
+
+@command.command("delete", epilog="Exit codes: 0 deleted, 3 there is no such run.")
+@click.argument("run", metavar="RUN")
+@with_data
+@with_json
+@click.pass_context
+def delete(ctx: click.Context, run: str, data: str | None, as_json: bool) -> None:
+    """Delete a run (its whole id); it can be brought back until --keep-deleted days are over.
+
+    Until then, and after that too, nothing that is shipped late brings it back by itself.
+
+    \b
+    logclient server delete mlp-20260102-abcd --data DIR
+    """
+    _change(_data(ctx, data), "delete", run, as_json)
+
+
+@command.command("undelete", epilog="Exit codes: 0 brought back, 3 there is no such deleted run.")
+@click.argument("run", metavar="RUN")
+@with_data
+@with_json
+@click.pass_context
+def undelete(ctx: click.Context, run: str, data: str | None, as_json: bool) -> None:
+    """Undelete a run; one that is gone for good can be synced again afterwards.
+
+    \b
+    logclient server undelete mlp-20260102-abcd --data DIR
+    """
+    _change(_data(ctx, data), "undelete", run, as_json)
+
+
+def _change(found: DataFolder, what: str, run: str, as_json: bool) -> None:
+    from ..collector import control
+    from ..collector.store.embedded import open_store
+
+    answer = control.ask(found, what, timeout_s=_ORDER_S, run=run)
+    if answer is not None:
+        is_done = bool(answer["done"])
+    else:
+        _check_store(found)
+        store = open_store(found.store)
+        try:
+            is_done = (
+                store.writer.delete(run, time.time_ns()) if what == "delete" else store.writer.undelete(run)
+            )
+        finally:
+            store.close()
+    if not is_done:
+        raise NoRun(
+            f"there is no run {run!r} here" if what == "delete" else f"no run {run!r} is deleted here"
+        )
+    if as_json:
+        _print({f"{what}d": run})
+    else:
+        click.echo(f"{safe(run)} is {what}d")
+
+
+def _check_store(found: DataFolder) -> None:
+    if not found.has_store:
+        raise NoRun(f"{found.path} holds no store: was a collector ever started there?")
+
+
+def _print(value: Any) -> None:
+    from . import screen
+
+    screen.print_json(value)

@@ -1,0 +1,96 @@
+"""Backup and restore: the store and the digests of the tokens, in one folder.
+
+::
+
+    FOLDER/
+      store/         as the store's engine writes it
+      tokens.json
+      backup.json    written last: without it the backup is not whole
+
+Runs in a collector that goes on working (by an order, `control.py`), or in the command where none runs.
+
+Invariant: neither touches what is there already; a restore that fails leaves nothing that a collector would take for
+a store.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from .data import BACKUP, STORE, DataFolder
+from .store.embedded import restore as restore_store
+from .store.interface import Store, StoreError
+from .tokens import FILE as TOKENS
+from .tokens import replace_file
+
+_VERSION = 1
+
+
+def backup(store: Store, data: DataFolder, folder: str) -> dict[str, object]:
+    """Copy what is there now into an empty or new folder; says where it lies and how large it is."""
+    if not os.path.isabs(folder):
+        raise StoreError(f"the backup folder {folder!r} needs a whole path, from / on")
+    if _inside(folder, data.path):
+        raise StoreError(
+            f"{folder} lies in the data folder: what is lost with it would be lost with its backup"
+        )
+    at_ns = time.time_ns()
+    _make_empty(folder)
+    store.backup(os.path.join(folder, STORE))
+    try:
+        with open(os.path.join(data.path, TOKENS), "rb") as file:
+            replace_file(os.path.join(folder, TOKENS), file.read())
+    except FileNotFoundError:
+        pass
+    about = {"version": _VERSION, "store": store.id, "at_ns": at_ns}
+    replace_file(os.path.join(folder, BACKUP), json.dumps(about).encode())
+    data.note_backup(at_ns, folder)
+    return {"folder": folder, "bytes": _size(folder), "seconds": (time.time_ns() - at_ns) / 1e9}
+
+
+def restore(folder: str, data: DataFolder) -> dict[str, object]:
+    """Make a backup's content that of a data folder that has none."""
+    try:
+        with open(os.path.join(folder, BACKUP), "rb") as file:
+            about = json.loads(file.read(1 << 16))
+        is_known = about["version"] <= _VERSION
+    except FileNotFoundError:
+        raise StoreError(
+            f"{folder} holds no backup, or one that was not finished: it has no {BACKUP}"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{folder} holds no backup that can be read: {error}") from error
+    if not is_known:
+        raise StoreError(f"{folder} was made by a newer logclient: update to restore it")
+    if data.has_store or data.has_tokens:
+        raise StoreError(
+            f"{data.path} holds a store already: restore into a new folder, or move that one away"
+        )
+    restore_store(os.path.join(folder, STORE), data.store)
+    try:
+        with open(os.path.join(folder, TOKENS), "rb") as file:
+            replace_file(os.path.join(data.path, TOKENS), file.read())
+    except FileNotFoundError:
+        pass
+    return {"data": data.path, "store": about.get("store", ""), "made_ns": about.get("at_ns", 0)}
+
+
+def _make_empty(folder: str) -> None:
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        if os.listdir(folder):
+            raise StoreError(f"the backup folder {folder} is not empty: name a new one")
+    except OSError as error:
+        raise StoreError(f"the backup folder {folder} cannot be used: {error.strerror}") from error
+
+
+def _inside(path: str, folder: str) -> bool:
+    return os.path.commonpath([os.path.realpath(path), os.path.realpath(folder)]) == os.path.realpath(folder)
+
+
+def _size(folder: str) -> int:
+    return sum(
+        os.lstat(os.path.join(where, name)).st_size for where, _, names in os.walk(folder) for name in names
+    )

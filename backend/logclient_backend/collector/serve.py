@@ -1,0 +1,305 @@
+"""The collector as a whole: what it is made of, in which order it starts, and how it ends.
+
+One process. Threads: `main` waits for signals; the wire's own, two per conversation; `commit`; `upkeep`; `http`;
+`control`. What each may touch says its module.
+
+Start: data folder, store (which takes its lock), both sockets, tokens, then everything at once. A collector that
+could not start has made no token.
+
+Stop: no new conversations; what is queued is committed and acknowledged; then the rest, by a deadline. `kill -9` is
+safe at any time: nothing is acknowledged that is not in the store, and clients send again what was not.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from logclient.errors import BadArgument
+
+from ..wire.address import Address
+from ..wire.server import Limits as WireLimits
+from ..wire.server import Server, ServerTls
+from .backup import backup
+from .catalog import LATE_S, LOST_S, Catalog, state_now
+from .commit import Committer
+from .control import Control
+from .data import DataFolder
+from .eventlog import EventLog
+from .http import HttpServer
+from .ingest import Ingest
+from .limits import Limits
+from .metrics import Metrics
+from .store.embedded import open_store
+from .store.interface import Store, StoreError
+from .tokens import ADMIN, Tokens
+from .upkeep import Upkeep
+
+GRACE_S = 15.0  # for a stop
+_LEAVE_S = 10.0  # after that, for what cannot be given a deadline
+KEEP_DELETED_S = 7 * 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `logclient server` was asked for."""
+
+    data: DataFolder
+    listen: Address
+    http: Address
+    version: str
+    tls: tuple[str, str] | None = None  # files with certificate and key
+    no_auth: bool = False
+    durable: bool = True
+    keep_deleted_s: float = KEEP_DELETED_S
+    late_s: float = LATE_S
+    lost_s: float = LOST_S
+    names: frozenset[str] = frozenset()
+    limits: Limits = field(default_factory=Limits)
+    warnings: tuple[str, ...] = ()  # of the place where the data lie
+
+
+class Collector:
+    """Started when it is made; `stop` once."""
+
+    def __init__(self, settings: Settings, log: EventLog | None = None) -> None:
+        self.settings = settings
+        self.log = log or EventLog()
+        self.metrics = Metrics()
+        self.started_ns = time.time_ns()
+        self.admin_token = ""  # at the first start only
+        self._is_stopping = False
+        tls = _read_tls(settings.tls)
+        check_addresses(settings)
+        data = settings.data
+        self.store: Store = open_store(data.store, synchronous="FULL" if settings.durable else "NORMAL")
+        try:
+            self._make(data, tls)
+        except BaseException:
+            self.store.close()
+            raise
+
+    def _make(self, data: DataFolder, tls: ServerTls | None) -> None:
+        settings, limits, reader = self.settings, self.settings.limits, self.store.reader
+        catalog = Catalog(reader.documents, reader.contents, lost_s=settings.lost_s)
+        self.committer = Committer(
+            self.store, catalog, self.metrics, self.log, queue_bytes=limits.queue_bytes
+        )
+        self.tokens = Tokens(data.path, no_auth=settings.no_auth)
+        self.ingest = Ingest(
+            self.store, self.tokens, self.committer, self.metrics, self.log, limits, settings.version
+        )
+        self.wire = Server(
+            self.ingest,
+            WireLimits(
+                conversations=limits.conversations,
+                most_bytes=limits.under_way_bytes,
+                most_parcel_bytes=limits.parcel_bytes,
+                most_unpacked_bytes=limits.unpacked_bytes,
+                room_s=limits.wait_s,
+                retry_after_s=limits.retry_after_s,
+            ),
+        )
+        self.address = self.wire.listen(settings.listen, tls)
+        self.http = HttpServer(_beside(settings.http, self.address), self.log, tls=settings.tls)
+        self.ingest.http_address = self.http.address.target
+        self.upkeep = Upkeep(
+            self.store,
+            self.metrics,
+            self.log,
+            keep_deleted_s=settings.keep_deleted_s,
+            purge=self.store.writer.purge,
+        )
+        self._ask()
+        self.control = Control(
+            data,
+            {
+                "about": lambda order: self.facts(),
+                "backup": lambda order: self._backup(str(order.get("folder") or "")),
+                "delete": lambda order: {"done": self.delete(str(order.get("run") or ""))},
+                "undelete": lambda order: {"done": self.undelete(str(order.get("run") or ""))},
+            },
+            self.log,
+        )
+        if not data.has_tokens and not settings.no_auth:
+            self.admin_token = self.tokens.add("admin", [ADMIN])
+        self.committer.start()
+        self.wire.start()
+        self.upkeep.start()
+        self.http.start(self._make_app)
+        self.log.event(f"collecting on {self.address}, HTTP API on {self.http.url}, data in {data.path}")
+        for line in (*settings.warnings, *data.troubles()):
+            self.log.event(f"warning: {line}")
+
+    # ---- for the HTTP API and for orders --------------------------------------------------------------------
+
+    def delete(self, run: str) -> bool:
+        """Into the bin; False where there is no such run."""
+        done = bool(self.committer.call(lambda: self._delete(run)))
+        if done:
+            self.log.event(f"run {run!r} was deleted; until it goes for good it can be brought back")
+        return done
+
+    def undelete(self, run: str) -> bool:
+        """Out of it again; False where it is not deleted."""
+        done = bool(self.committer.call(lambda: self.store.writer.undelete(run)))
+        if done:
+            self.log.event(f"run {run!r} was brought back")
+        return done
+
+    def _delete(self, run: str) -> bool:
+        self.committer.forget(run)
+        return self.store.writer.delete(run, time.time_ns())
+
+    def _backup(self, folder: str) -> Mapping[str, Any]:
+        made = backup(self.store, self.settings.data, folder)
+        self.log.event(f"a backup was made in {folder}")
+        return made
+
+    def facts(self) -> dict[str, Any]:
+        """What a user may want to know of it."""
+        data = self.settings.data
+        backup_ns, backup_folder = data.last_backup()
+        return {
+            "grpc": str(self.address),
+            "http": self.http.url,
+            "data": data.path,
+            "free_bytes": data.free_bytes(),
+            "started_ns": self.started_ns,
+            "last_backup_ns": backup_ns,
+            "last_backup": backup_folder,
+            "pid": os.getpid(),
+            "warnings": [*self.settings.warnings, *data.troubles()],
+        }
+
+    def not_ready(self) -> str:
+        """Why it cannot take data now; empty: it can."""
+        if self._is_stopping:
+            return "the collector is being stopped"
+        return self.committer.trouble or self.http.failure
+
+    def _make_app(self) -> Any:
+        from .web.app import make_app
+        from .web.backing import Backing
+
+        settings = self.settings
+        return make_app(
+            Backing(
+                store=self.store,
+                check=self.tokens.check,
+                state=lambda run, now_ns: state_now(
+                    run, now_ns, late_s=settings.late_s, lost_s=settings.lost_s
+                ),
+                delete=self.delete,
+                undelete=self.undelete,
+                metrics=self.metrics.text,
+                not_ready=self.not_ready,
+                facts=self.facts,
+                names=settings.names,
+            )
+        )
+
+    def _ask(self) -> None:
+        """Gauges of what others keep."""
+        ask, data = self.metrics.ask, self.settings.data
+        ask("info", lambda: {(("collector", self.store.id), ("version", self.settings.version)): 1})
+        ask("start_time_seconds", lambda: self.started_ns / 1e9)
+        ask("connections", lambda: self.wire.conversations)
+        ask("last_commit_timestamp_seconds", lambda: self.committer.last_commit_ns / 1e9)
+        ask("queue_parcels", lambda: self.committer.queue_parcels)
+        ask("queue_bytes", lambda: self.committer.queue_bytes)
+        ask("under_way_bytes", lambda: self.wire.bytes_under_way)
+        ask("disk_free_bytes", data.free_bytes)
+        ask("last_backup_timestamp_seconds", lambda: data.last_backup()[0] / 1e9)
+        ask("resident_bytes", _resident_bytes)
+        ask("cpu_seconds_total", time.process_time)
+        self.metrics.ask_store(self.store.statistics)
+
+    # ---- the end ----------------------------------------------------------------------------------------------
+
+    def stop(self, grace_s: float = GRACE_S) -> bool:
+        """By the deadline; False where something was not committed or would not end."""
+        self._is_stopping = True
+        deadline = time.monotonic() + grace_s
+
+        def left(least_s: float = 0.5) -> float:
+            return max(least_s, deadline - time.monotonic())
+
+        self.log.event("stopping: what is queued is committed")
+        self.control.stop()
+        is_well = self.wire.stop(left() * 0.7)
+        is_well &= self.committer.stop(left())
+        is_well &= self.http.stop(left())
+        is_well &= self.upkeep.stop(left())
+        if is_well:
+            self.store.close()
+        text = (
+            "stopped" if is_well else "stopped, though not all was committed in time: clients send it again"
+        )
+        self.log.event(text)
+        return is_well
+
+
+def run(settings: Settings, announce: Callable[[Collector], None]) -> int:
+    """Be a collector until a signal ends it; the exit code. For the main thread of a process of its own.
+
+    The first SIGTERM or SIGINT stops it with grace, the second at once: what was acknowledged is safe either way.
+    """
+    signals = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # before there are threads: they take it over
+    collector = Collector(settings)
+    announce(collector)
+    while signal.sigtimedwait(signals, 3600.0) is None:
+        pass
+    done: list[bool] = []
+    stopping = threading.Thread(target=lambda: done.append(collector.stop()), name="stop", daemon=True)
+    stopping.start()
+    deadline = time.monotonic() + GRACE_S + _LEAVE_S
+    while stopping.is_alive() and time.monotonic() < deadline:
+        if signal.sigtimedwait(signals, 0.05) is not None:
+            collector.log.event("stopped at once: clients send again what was not acknowledged")
+            os._exit(1)
+    if done != [True]:
+        os._exit(1)  # something hangs, a disk perhaps: an orderly exit would wait for it
+    return 0
+
+
+def check_addresses(settings: Settings) -> None:
+    """`BadArgument` for what would be open to everybody."""
+    wide = [each for each in (settings.listen, settings.http) if not each.is_loopback]
+    if wide and settings.no_auth:
+        raise BadArgument(
+            f"--no-auth lets everybody in, so it goes with a loopback address only, and {wide[0].host} is none: "
+            f"leave --no-auth out, and make tokens with `logclient server token add`"
+        )
+
+
+def _beside(http: Address, grpc: Address) -> Address:
+    """Port -1: the next one after that of gRPC; where that one was chosen by the system, this one is too."""
+    return Address(http.host, grpc.port + 1, http.is_tls) if http.port == -1 else http
+
+
+def _read_tls(files: tuple[str, str] | None) -> ServerTls | None:
+    if files is None:
+        return None
+    found = []
+    for what, path in zip(("certificate", "key"), files, strict=True):
+        try:
+            with open(path, "rb") as file:
+                found.append(file.read(1 << 20))
+        except OSError as error:
+            raise StoreError(f"the TLS {what} {path} cannot be read: {error.strerror}") from error
+    if b"-----BEGIN CERTIFICATE-----" not in found[0] or b"PRIVATE KEY-----" not in found[1]:
+        raise BadArgument(f"{files[0]} and {files[1]}: expected a certificate and its private key, in PEM")
+    return ServerTls(found[0], found[1])
+
+
+def _resident_bytes() -> float:
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
