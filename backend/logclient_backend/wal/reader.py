@@ -88,15 +88,19 @@ class Follower:
         seen: Seen | None = None,
         limit: Callable[[str], int | None] | None = None,
         is_elsewhere: Callable[[str], bool] | None = None,
+        skips_unreadable: bool = False,
         files: Files = REAL,
     ) -> None:
         """`since`: records of a stream up to that seq are not wanted; or `seen`, which several followers may share.
 
         `limit`: how far the open segment of that name may be read; None: to its end. `is_elsewhere`: the open segment
-        of that name is read from another folder, as long as that is so.
+        of that name is read from another folder, as long as that is so. `skips_unreadable`: a file that the system
+        does not let us read is named in `unreadable` at each look, and the others are read.
         """
         self.folder = folder
         self.unsupported: dict[str, str] = {}  # file name: why it could not be read
+        self.unreadable: dict[str, str] = {}  # the same, of the last look
+        self._skips_unreadable = skips_unreadable
         self._files = files
         self._codec = Codec()
         self._seen = seen or Seen({key: SeqSet([(1, seq)]) for key, seq in (since or {}).items() if seq > 0})
@@ -114,6 +118,7 @@ class Follower:
     def items(self, *, patient: bool = False) -> Iterator[Item]:
         """The same, piece by piece. Not `patient`: damage in an open segment is reported when first seen."""
         visited: set[str] = set()
+        self.unreadable = {}
         # A listing may miss a segment that gets its sealed name meanwhile: only two that agree are believed.
         again = 2
         while again:
@@ -124,7 +129,12 @@ class Follower:
                     continue
                 visited.add(stem.name)
                 again = 1
-                yield from self._read(stem, patient)
+                try:
+                    yield from self._read(stem, patient)
+                except OSError as error:
+                    if not self._skips_unreadable:
+                        raise
+                    self.unreadable[stem.name] = f"{stem.name} cannot be read: {error.strerror}"
         self._forget_all_but({stem.name for stem in stems})
 
     def _forget_all_but(self, stems: set[str]) -> None:

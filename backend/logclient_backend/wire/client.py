@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import grpc
@@ -33,6 +33,7 @@ from .batch import BatchWriter, hole
 from .credentials import Access
 from .messages import Ack, Description, Hello, NotTaken, Parcel, Welcome
 
+_SLICE_S = 0.2
 _MOST_TABLES = (
     4096  # told in one conversation before all are told anew: a run may never log one set of keys twice
 )
@@ -62,7 +63,7 @@ class Session:
         self._under_way: deque[tuple[int, int]] = deque()
         self._under_way_bytes = 0
         self._number = 0
-        self._window_bytes = 0
+        self._window_bytes = self._most_parcel_bytes = 0
         self._heard_at = self._said_at = 0.0
         self._table_bytes = 0
         # on the machine itself bytes cost less than packing them
@@ -74,8 +75,8 @@ class Session:
 
     # ---- beginning and end -------------------------------------------------------------------------------------
 
-    def open(self) -> Welcome:
-        """Connect and say hello; the answer, or `NotTaken`."""
+    def open(self, wanted: Callable[[], bool] = lambda: True) -> Welcome:
+        """Connect and say hello; the answer, or `NotTaken`, also where it is no longer wanted."""
         self._channel = channel.open_channel(self._access)
         ship = self._channel.stream_stream("/logclient.v1.Ingest/Ship", bytes, bytes)
         self._requests.append(convert.hello(self._hello).SerializeToString())
@@ -84,8 +85,13 @@ class Session:
         self._call = call
         self._receiver = threading.Thread(target=self._receive, args=(call,), name="replies", daemon=True)
         self._receiver.start()
+        deadline = time.monotonic() + self._patience.connect_s
         with self._changed:
-            self._changed.wait_for(lambda: self._replies or self._failure, self._patience.connect_s)
+            while not (self._replies or self._failure) and wanted():
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(min(_SLICE_S, left))
             first = self._replies.popleft() if self._replies else None
         if isinstance(first, NotTaken):
             raise self._fail(first)
@@ -100,7 +106,7 @@ class Session:
                     retry_after_s=60.0,
                 )
             )
-        self._window_bytes = first.window_bytes
+        self._window_bytes, self._most_parcel_bytes = first.window_bytes, first.most_parcel_bytes
         return first
 
     def close(self, timeout_s: float = 0.0) -> bool:
@@ -131,20 +137,24 @@ class Session:
         """Parcels sent and not answered."""
         return len(self._under_way)
 
-    def send(self, parcel: Parcel) -> None:
-        """Give it a number and let it go; never waits. Only where there is room."""
-        self._number += 1
-        parcel.number = self._number
+    def send(self, parcel: Parcel) -> bool:
+        """Give it a number and let it go; never waits. Only where there is room. False: it is larger than they take."""
+        parcel.number = self._number + 1
         message = pb.ShipRequest()
         self._fill(message.parcel, parcel)
         data = message.SerializeToString()
         parcel.size_bytes = len(data)
+        if len(data) > self._most_parcel_bytes:
+            self._writer.forget()  # what it told of key tables does not arrive
+            return False
+        self._number += 1
         with self._changed:
             if not self._under_way:
                 self._heard_at = time.monotonic()  # from now on an answer is due
             self._under_way.append((parcel.number, len(data)))
             self._under_way_bytes += len(data)
             self._put(data)
+        return True
 
     def _fill(self, made: pb.Parcel, parcel: Parcel) -> None:
         made.number = parcel.number

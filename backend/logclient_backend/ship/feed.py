@@ -1,0 +1,160 @@
+"""One folder on a disk, read by a thread of its own, which may hang there for ever: nobody waits for it.
+
+The thread looks again and again at what is new and hands it over through a queue of bounded bytes. A feed that is
+stopped while its thread hangs is left behind: what that reads later goes nowhere.
+
+Invariants:
+
+- a file that cannot be read hides no other: it is named in `troubles`, and tried again;
+- documents are read before the segments: what they say was durable by then is found, or it is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from logclient.errors import LogclientError
+
+from ..wal.documents import DocumentFile
+from ..wal.files import REAL, Files
+from ..wal.reader import Follower
+from ..wal.scan import Damage, Gap, StreamColumns
+from ..wal.seen import Seen
+from .parcels import bytes_of
+
+_GAP_BYTES = 200
+
+
+class DiskFeed:
+    """What is new in one folder. Made and asked by one thread, filled by another."""
+
+    def __init__(
+        self,
+        folder: str,
+        seen: Seen,
+        *,
+        poll_s: float,
+        most_bytes: int,
+        is_elsewhere: Callable[[str], bool] | None = None,
+        files: Files = REAL,
+    ) -> None:
+        self.folder = folder
+        self.documents: bytes | None = None
+        self.troubles: dict[str, str] = {}  # of that pass, by file
+        self._files = files
+        self._poll_s = poll_s
+        self._most_bytes = most_bytes
+        self._follower = Follower(
+            folder, seen=seen, is_elsewhere=is_elsewhere, skips_unreadable=True, files=files
+        )
+        self._documents_seen: tuple[object, ...] = ()
+        self._changed = threading.Condition()
+        self._items: deque[tuple[StreamColumns | Gap, int]] = deque()
+        self._bytes = 0
+        self._is_stopped = False
+        self._is_hurried = False
+        self._passed_at = -1.0  # when the last pass began that was made whole
+        self._moved_at = time.monotonic()
+        threading.Thread(target=self._run, name="disk feed", daemon=True).start()
+
+    # ---- for the shipper ---------------------------------------------------------------------------------
+
+    def next(self) -> StreamColumns | Gap | None:
+        """The next item; None: there is none now."""
+        with self._changed:
+            if not self._items:
+                return None
+            item, size = self._items.popleft()
+            self._bytes -= size
+            self._changed.notify_all()
+        return item
+
+    def wait(self, timeout_s: float) -> None:
+        """Until there is an item, or a pass is made."""
+        with self._changed:
+            before = self._passed_at
+            self._changed.wait_for(lambda: self._items or self._passed_at != before, timeout_s)
+
+    def hurry(self) -> None:
+        """Look again now."""
+        with self._changed:
+            self._is_hurried = True
+            self._changed.notify_all()
+
+    def has_passed(self, since: float) -> bool:
+        """All that was there at that (monotonic) time was given."""
+        with self._changed:
+            return self._passed_at >= since and not self._items
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds for which the folder has not answered; 0: it does."""
+        with self._changed:
+            is_waiting = self._bytes >= self._most_bytes
+        return 0.0 if is_waiting else max(0.0, time.monotonic() - self._moved_at - self._poll_s)
+
+    def stop(self) -> None:
+        """Its thread ends, when it can."""
+        with self._changed:
+            self._is_stopped = True
+            self._items.clear()
+            self._changed.notify_all()
+
+    # ---- the thread -----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._is_stopped:
+            begun = time.monotonic()
+            self._is_hurried = False
+            troubles: dict[str, str] = {}
+            try:
+                self._read_documents(troubles)
+                for item in self._follower.items(patient=True):
+                    if not isinstance(item, Damage):
+                        self._hand_over(item)
+                    if self._is_stopped:
+                        return
+                troubles |= self._follower.unreadable | self._follower.unsupported
+            except OSError as error:
+                troubles[self.folder] = f"{self.folder} cannot be read: {error.strerror}"
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is told and tried again
+                troubles[self.folder] = f"{self.folder} cannot be read: {type(error).__name__}: {error}"
+            self.troubles = troubles
+            with self._changed:
+                self._moved_at = time.monotonic()
+                self._passed_at = begun
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._is_hurried or self._is_stopped, self._poll_s)
+
+    def _hand_over(self, item: StreamColumns | Gap) -> None:
+        size = bytes_of(item.columns) if isinstance(item, StreamColumns) else _GAP_BYTES
+        with self._changed:
+            self._moved_at = time.monotonic()
+            self._changed.wait_for(lambda: self._is_stopped or self._bytes < self._most_bytes)
+            self._moved_at = time.monotonic()
+            if self._is_stopped:
+                return
+            self._items.append((item, size))
+            self._bytes += size
+            if len(self._items) == 1:
+                self._changed.notify_all()
+
+    def _read_documents(self, troubles: dict[str, str]) -> None:
+        try:
+            seen = tuple(
+                (name, facts.st_ino, facts.st_mtime_ns, facts.st_size)
+                for name in sorted(self._files.list(self.folder))
+                if name.startswith("documents.")
+                for facts in (os.stat(os.path.join(self.folder, name)),)
+            )
+            if seen != self._documents_seen:
+                self.documents = DocumentFile(self.folder, files=self._files).load() or self.documents
+                self._documents_seen = seen
+        except FileNotFoundError:
+            pass  # not made yet, or a slot was removed in this moment
+        except (OSError, LogclientError) as error:
+            troubles["documents"] = str(error)

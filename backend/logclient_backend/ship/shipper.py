@@ -1,0 +1,316 @@
+"""The shipper: one node's records and documents to one collector, for as long as it is wanted.
+
+`Shipper.run` is a loop in the calling thread: connect, say what is new, keep it until it is acknowledged, and after any
+trouble do that again, later each time. A silent, slow, refusing, garbage-speaking or vanished collector is one case.
+
+Invariants:
+
+- what was given by the source is kept here until it is acknowledged, or refused for good and counted;
+- memory is bounded: by what may be under way, by one parcel being packed, and by what the source holds;
+- what goes wrong becomes a sentence in `Progress`, and is said at most once a minute;
+- only a refusal that is final ends it early: a deleted run, say. A token may be mended: that is tried each minute.
+
+Does not: read folders (`source.py`), speak gRPC (`wire/client.py`), or decide when everything is over (who calls it).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ..wal.seal import unseen_part
+from ..wire import messages
+from ..wire.client import Session
+from ..wire.messages import Ack, HeldStream, NotTaken, Parcel, Welcome, digest
+from .backoff import Backoff
+from .parcels import Packer, bytes_of
+from .progress import CONNECTING, IDLE, REFUSED, SHIPPING, STOPPED, WAITING, Progress
+from .source import FolderSource
+
+_SAY_EVERY_S = 60.0
+_SLOW_S = 60.0  # between tries where somebody has to mend something first
+_SLICE_S = 0.2  # so often it is asked whether we are still wanted
+_QUIET_S = 10.0  # nothing came for so long: look less often
+_CLOSED, _HEAD_BYTES = b'"closed":true', 1 << 13  # in the documents: this node is done, see agent/ledger.py
+_NEEDS_MENDING = (messages.UNAUTHORIZED, messages.WRONG_PROTOCOL)
+
+
+@dataclass(frozen=True, slots=True)
+class ShipSettings:
+    """How it is shipped."""
+
+    parcel_points: int = 10_000
+    parcel_bytes: int = 1 << 20  # in memory
+    most_bytes: int = 16 << 20  # in memory, of parcels that are under way
+    flush_s: float = 0.2  # so long a parcel waits to become full, at most
+    idle_s: float = 0.5  # between looks where nothing came for a while
+    documents_s: float = 1.0  # between two versions of the documents, at least
+    first_pause_s: float = 0.2
+    most_pause_s: float = 30.0
+    close_s: float = 2.0  # for a good end of the conversation
+    until_done: bool = False  # end when all that lies there is acknowledged, or a token is missing
+    is_over: bool = False  # nobody adds to this node any more: what is missing then is damaged
+
+
+@dataclass(slots=True)
+class _Sent:
+    parcel: Parcel
+    size: int  # in memory
+    documents: bytes  # digest; empty: none
+
+
+class Shipper:
+    """One node, one collector."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Session],
+        source: FolderSource,
+        progress: Progress,
+        settings: ShipSettings | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        """`connect` makes a session that is not open yet, for each try anew; `say` takes lines for a log."""
+        self._connect = connect
+        self._source = source
+        self._progress = progress
+        self._settings = settings or ShipSettings()
+        self._say = say
+        self._said: tuple[str, float] = ("", -_SAY_EVERY_S)
+        self._backoff = Backoff(self._settings.first_pause_s, self._settings.most_pause_s)
+        self._packer = Packer(self._settings.parcel_points, self._settings.parcel_bytes)
+        self._again: deque[Parcel] = deque()  # was under way when a conversation broke
+        self._sent: deque[_Sent] = deque()  # under way
+        self._sent_bytes = 0
+        self._sent_at = self._moved_at = 0.0
+        self._collector = ""
+        self._documents_known = b""  # digest of what the collector has, or will never take
+        self._documents_at = 0.0
+        self._digest: tuple[bytes | None, bytes] = (None, b"")  # documents, and theirs
+        self._asked: tuple[bytes, float] | None = (
+            None  # documents by which to look what is missing, and since when
+        )
+        self._missing_told_for: bytes | None = None  # digest of the documents by which that was told last
+        self._begun_at = 0.0
+
+    # ---- the loop ------------------------------------------------------------------------------------------
+
+    def run(self, wanted: Callable[[], bool]) -> bool:
+        """Ship until it is no longer wanted, or (`until_done`) all is there. False: refused for good."""
+        try:
+            while wanted():
+                self._progress.enter(CONNECTING)
+                session = self._connect()
+                try:
+                    self._begin(session.open(wanted))
+                    self._talk(session, wanted)
+                    session.close(self._settings.close_s if not self._sent else 0.0)
+                    break
+                except NotTaken as trouble:
+                    session.close()
+                    if self._is_final(trouble):
+                        self._progress.enter(REFUSED, trouble)
+                        self._tell(trouble.text)
+                        return False
+                    self._wait(trouble, wanted)
+        finally:
+            self._source.stop()
+            if self._progress.state != REFUSED:
+                self._progress.enter(STOPPED)
+        return True
+
+    def _is_final(self, trouble: NotTaken) -> bool:
+        if trouble.reason in _NEEDS_MENDING:
+            return self._settings.until_done
+        return trouble.is_final
+
+    def _wait(self, trouble: NotTaken, wanted: Callable[[], bool]) -> None:
+        least_s = trouble.retry_after_s
+        if trouble.reason in _NEEDS_MENDING:
+            least_s = max(least_s or 0.0, _SLOW_S)
+        end = time.monotonic() + self._backoff.next(least_s)
+        self._progress.next_try = end
+        self._progress.enter(WAITING, trouble)
+        self._tell(trouble.text)
+        while wanted() and (left := end - time.monotonic()) > 0:
+            time.sleep(min(_SLICE_S, left))
+
+    def _tell(self, text: str) -> None:
+        now = time.monotonic()
+        if self._say is not None and now - self._said[1] >= _SAY_EVERY_S:
+            self._said = text, now
+            self._say(text)
+
+    # ---- a conversation begins --------------------------------------------------------------------------------
+
+    def _begin(self, welcome: Welcome) -> None:
+        progress = self._progress
+        is_other = welcome.collector != self._collector
+        self._collector = progress.collector = welcome.collector
+        progress.connections += 1
+        progress.held(welcome.held, is_other=is_other)
+        progress.documents_acked = self._documents_known = welcome.documents_digest
+        self._again.extendleft(sent.parcel for sent in reversed(self._sent))
+        self._sent.clear()
+        self._sent_bytes = 0
+        if is_other:
+            self._again.clear()
+            self._packer = Packer(self._settings.parcel_points, self._settings.parcel_bytes)
+            self._source.start(welcome.held)
+            self._missing_told_for = self._asked = None
+            self._begun_at = time.monotonic()
+        else:
+            self._again = deque(
+                left for parcel in self._again if (left := self._unheld(parcel, welcome.held)) is not None
+            )
+        progress.enter(IDLE)
+
+    def _unheld(self, parcel: Parcel, held: Mapping[bytes, HeldStream]) -> Parcel | None:
+        """What the collector has not of a parcel that was under way; documents are told anew."""
+        nothing = HeldStream()
+        batches = []
+        for item in parcel.batches:
+            columns = unseen_part(item.columns, held.get(item.stream, nothing).stored)
+            self._progress.found(item, columns)
+            if columns is not None:
+                batches.append(item._replace(columns=columns))
+        if not (batches or parcel.holes):
+            return None
+        return Parcel(0, batches, parcel.holes)
+
+    # ---- and goes on ---------------------------------------------------------------------------------------------
+
+    def _talk(self, session: Session, wanted: Callable[[], bool]) -> None:
+        while wanted():
+            self._send(session)
+            self._progress.enter(SHIPPING if self._sent or self._packer else IDLE)
+            for answer in session.poll(self._pause_s(session)):
+                if isinstance(answer, Ack):
+                    self._acked(answer.upto)
+                else:
+                    self._refused(answer)
+            session.keep_alive()
+            if self._settings.until_done and self._is_done():
+                return
+
+    def _pause_s(self, session: Session) -> float:
+        """How long to wait for an answer before the next look; waits itself where a disk may have something sooner."""
+        settings = self._settings
+        if not session.has_room or self._sent_bytes >= settings.most_bytes:
+            return settings.idle_s
+        if self._packer:
+            left = self._sent_at + settings.flush_s - time.monotonic()
+            return 0.0 if self._packer.is_full else max(0.0, min(settings.flush_s, left))
+        if not self._sent and self._source.is_one_disk:
+            self._source.wait(settings.flush_s)
+            return 0.0
+        is_quiet = time.monotonic() - self._moved_at > _QUIET_S
+        return settings.idle_s if is_quiet else settings.flush_s
+
+    def _send(self, session: Session) -> None:
+        settings = self._settings
+        while session.has_room and self._sent_bytes < settings.most_bytes:
+            parcel = self._again.popleft() if self._again else self._packed()
+            documents = self._due_documents()
+            if parcel is None:
+                if documents is None:
+                    return
+                parcel = Parcel(0)
+            self._sent_at = time.monotonic()
+            parcel.documents = documents
+            said = self._digest_of(documents)
+            if said:
+                self._documents_at = self._sent_at
+            is_sent = session.send(parcel)
+            parcel.documents = None  # it need not be kept: newer ones are sent again
+            if is_sent:
+                size = sum(bytes_of(item.columns) for item in parcel.batches)
+                self._sent.append(_Sent(parcel, size, said))
+                self._sent_bytes += size
+            elif said:
+                self._documents_known = said  # try without them
+                self._again.appendleft(parcel)
+                self._tell(
+                    "the run's documents are larger than the collector takes; its config may be incomplete there"
+                )
+            else:
+                text = f"a record of {parcel.size_bytes} bytes is larger than the collector takes"
+                self._progress.refused(parcel, NotTaken(text, messages.INVALID, is_final=True))
+                self._tell(text)
+
+    def _packed(self) -> Parcel | None:
+        """The next parcel: a full one, or what there is where that waited long enough."""
+        if not self._packer.is_full:
+            for item in self._source.take(self._settings.parcel_bytes):
+                self._packer.add(item)
+                self._moved_at = time.monotonic()
+        if not self._packer:
+            self._add_missing()
+        is_late = time.monotonic() - self._sent_at >= self._settings.flush_s
+        if self._packer.is_full or is_late or (self._settings.until_done and self._is_all_read):
+            return self._packer.next()
+        return None
+
+    def _due_documents(self) -> bytes | None:
+        """Those that the collector does not have, unless some are under way; in their own time."""
+        if any(sent.documents for sent in self._sent):
+            return None
+        now = time.monotonic()
+        if now - self._documents_at < self._settings.documents_s and not self._settings.until_done:
+            return None
+        documents = self._source.documents()
+        return documents if self._digest_of(documents) not in (b"", self._documents_known) else None
+
+    def _add_missing(self) -> None:
+        """Once nobody adds to this node, what was durable and lies nowhere is told as damaged."""
+        documents = self._source.documents()
+        if documents is None or not (self._settings.until_done or _CLOSED in documents[:_HEAD_BYTES]):
+            return
+        if self._digest_of(documents) == self._missing_told_for:
+            return
+        if self._asked is None or self._asked[0] is not documents:
+            # what they say was durable by now is found when all folders are read through once more
+            self._asked = documents, time.monotonic()
+            self._source.hurry()
+        if self._source.has_passed(self._asked[1]):
+            self._missing_told_for = self._digest_of(documents)
+            for gap in self._source.missing(documents, is_over=self._settings.is_over):
+                self._packer.add(gap)
+
+    def _digest_of(self, documents: bytes | None) -> bytes:
+        if documents is not self._digest[0]:
+            self._digest = documents, digest(documents or b"")
+        return self._digest[1]
+
+    @property
+    def _is_all_read(self) -> bool:
+        return self._source.has_passed(self._begun_at)
+
+    def _is_done(self) -> bool:
+        if self._sent or self._again or self._packer or not self._is_all_read:
+            return False
+        documents = self._source.documents()
+        is_told = documents is None or self._digest_of(documents) == self._missing_told_for
+        return is_told and self._due_documents() is None
+
+    # ---- answers ----------------------------------------------------------------------------------------------------
+
+    def _acked(self, upto: int) -> None:
+        while self._sent and self._sent[0].parcel.number <= upto:
+            sent = self._sent.popleft()
+            self._sent_bytes -= sent.size
+            self._documents_known = sent.documents or self._documents_known
+            self._progress.acked(sent.parcel, sent.documents)
+            self._backoff.reset()
+
+    def _refused(self, trouble: NotTaken) -> None:
+        """One parcel will never be taken."""
+        for sent in tuple(self._sent):
+            if sent.parcel.number == trouble.parcel:
+                self._sent.remove(sent)
+                self._sent_bytes -= sent.size
+                self._documents_known = sent.documents or self._documents_known
+                self._progress.refused(sent.parcel, trouble)
+                self._tell(trouble.text)
