@@ -432,7 +432,7 @@ def backup(ctx: click.Context, folder: str, data: str | None, as_json: bool) -> 
     """
     from ..collector import control
     from ..collector.backup import backup as copy
-    from ..collector.store.embedded import open_store
+    from ..collector.store.open import open_store
 
     found = _data(ctx, data)
     folder = os.path.abspath(folder)
@@ -508,7 +508,7 @@ def undelete(ctx: click.Context, run: str, data: str | None, as_json: bool) -> N
 
 def _change(found: DataFolder, what: str, run: str, as_json: bool) -> None:
     from ..collector import control
-    from ..collector.store.embedded import open_store
+    from ..collector.store.open import open_store
 
     answer = control.ask(found, what, timeout_s=_ORDER_S, run=run)
     if answer is not None:

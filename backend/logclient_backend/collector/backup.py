@@ -20,7 +20,7 @@ import os
 import time
 
 from .data import BACKUP, STORE, DataFolder
-from .store.embedded import restore as restore_store
+from .store.open import restore_store
 from .store.interface import Store, StoreError
 from .tokens import FILE as TOKENS
 from .tokens import replace_file

@@ -36,7 +36,7 @@ from .http import HttpServer
 from .ingest import Ingest
 from .limits import Limits
 from .metrics import Metrics
-from .store.embedded import open_store
+from .store.open import open_store
 from .store.interface import Store, StoreError
 from .tokens import ADMIN, Tokens
 from .upkeep import Upkeep
@@ -78,7 +78,7 @@ class Collector:
         tls = _read_tls(settings.tls)
         check_addresses(settings)
         data = settings.data
-        self.store: Store = open_store(data.store, synchronous="FULL" if settings.durable else "NORMAL")
+        self.store: Store = open_store(data.store, is_durable=settings.durable)
         try:
             self._make(data, tls)
         except BaseException:
