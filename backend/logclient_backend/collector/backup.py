@@ -20,8 +20,8 @@ import os
 import time
 
 from .data import BACKUP, STORE, DataFolder
-from .store.open import restore_store
 from .store.interface import Store, StoreError
+from .store.open import restore_store
 from .tokens import FILE as TOKENS
 from .tokens import replace_file
 

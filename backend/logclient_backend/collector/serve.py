@@ -36,8 +36,8 @@ from .http import HttpServer
 from .ingest import Ingest
 from .limits import Limits
 from .metrics import Metrics
-from .store.open import open_store
 from .store.interface import Store, StoreError
+from .store.open import open_store
 from .tokens import ADMIN, Tokens
 from .upkeep import Upkeep
 

@@ -1,7 +1,4 @@
-"""Which engine keeps the data of a folder: the one place that names one.
-
-Whoever else is above the store knows `interface.py` alone, so another engine is chosen here and nowhere else.
-"""
+"""Which engine a folder's store has: the one place that knows engines by name."""
 
 from __future__ import annotations
 
@@ -14,13 +11,14 @@ if TYPE_CHECKING:
 
 
 def open_store(folder: str, *, is_durable: bool = True) -> Store:
-    """The store in that folder, made if there is none; `is_durable`: what is acknowledged survives a power cut.
+    """The store in that folder, made if there is none; one process at a time.
 
-    `StoreError` where it cannot be used or another process has it, `Unsupported` where a newer version made it.
+    `is_durable`: what `write` has committed survives a power cut, not only the death of this process. `StoreError`
+    where the folder cannot be used or another process has it, `Unsupported` where a newer version wrote it.
     """
     return embedded.open_store(folder, synchronous="FULL" if is_durable else "NORMAL")
 
 
 def restore_store(copy: str, folder: str) -> None:
-    """Make a backup (`Store.backup`) the store of a folder that has none."""
+    """Make of what `Store.backup` wrote a store in a new or empty folder. It gets an id of its own."""
     embedded.restore(copy, folder)
