@@ -185,6 +185,8 @@ class Shipper:
     def _talk(self, session: Session, wanted: Callable[[], bool]) -> None:
         while wanted():
             self._send(session)
+            if self._settings.until_done and self._is_done():
+                return
             self._progress.enter(SHIPPING if self._sent or self._packer else IDLE)
             for answer in session.poll(self._pause_s(session)):
                 if isinstance(answer, Ack):
@@ -192,8 +194,6 @@ class Shipper:
                 else:
                     self._refused(answer)
             session.keep_alive()
-            if self._settings.until_done and self._is_done():
-                return
 
     def _pause_s(self, session: Session) -> float:
         """How long to wait for an answer before the next look; waits itself where a disk may have something sooner."""
