@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tools.faults import frozen, fuse
+from tools.bench.collector import Collector
+from tools.faults import frozen, fuse, network
+
+from .hosts import Hosts
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,6 +46,20 @@ def mount(run_dir: Path, needs_root: None, monkeypatch: pytest.MonkeyPatch) -> I
     with fuse.Fuse() as mount:
         monkeypatch.setenv("LOGCLIENT_DIR", str(mount.path / "runs"))
         yield mount
+
+
+@pytest.fixture
+def hosts(run_dir: Path, tmp_path: Path, needs_root: None) -> Iterator[Hosts]:
+    """A trainer's host and one with a collector on it, which listens; and what may be wrong between them."""
+    if reason := network.why_not():
+        pytest.skip(reason)
+    with network.Network() as net:
+        collector = Collector(tmp_path / "collector", net.right)
+        try:
+            collector.start()
+            yield Hosts(net, collector, tmp_path)
+        finally:
+            collector.kill()
 
 
 @pytest.fixture

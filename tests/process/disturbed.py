@@ -39,11 +39,18 @@ def wait_until(condition: Callable[[], Any], deadline_s: float, what: str) -> An
 class Trainer:
     """The process, its truth file, and the agent that serves it."""
 
-    def __init__(self, folder: Path, env: dict[str, str] | None = None, **plan: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        env: dict[str, str] | None = None,
+        start: Callable[..., subprocess.Popen[Any]] = subprocess.Popen,
+        **plan: Any,
+    ) -> None:
+        """`start` is a Popen of another host's."""
         folder.mkdir(parents=True, exist_ok=True)
         self.truth = folder / f"truth-{os.urandom(4).hex()}"
         plan["truth"] = str(self.truth)
-        self.process = subprocess.Popen(
+        self.process = start(
             [sys.executable, "-m", "tests.process.trainer", json.dumps(plan)],
             stdout=subprocess.PIPE,
             cwd=ROOT,
@@ -111,6 +118,20 @@ class Stored:
     def records(self) -> int:
         return sum(map(len, self.seqs.values()))
 
+    def take(self, item: StreamColumns) -> None:
+        """Records of one stream, and whether their values are what was logged."""
+        columns = item.columns
+        self.seqs.setdefault(item.stream, []).extend(columns.seq)
+        self.steps.setdefault(item.stream, []).extend(columns.step)
+        first = array("d", columns.cells[0].tobytes())  # type: ignore[union-attr]
+        last = array("d", columns.cells[-1].tobytes())  # type: ignore[union-attr]
+        width = len(columns.cells) - 1
+        self.wrong += sum(
+            1
+            for step, a, z in zip(columns.step, first, last, strict=True)
+            if a != step or z != step + width / 16
+        )
+
 
 def node_folders(run_dir: Path) -> list[Path]:
     folders = {path.parent for path in run_dir.glob("*/*/*") if path.name.startswith("documents")}
@@ -123,19 +144,8 @@ def stored(run_dir: Path) -> Stored:
     for folder in node_folders(run_dir):
         reader = WalReader(str(folder))
         for item in reader.items():
-            if not isinstance(item, StreamColumns):
-                continue
-            columns = item.columns
-            found.seqs.setdefault(item.stream, []).extend(columns.seq)
-            found.steps.setdefault(item.stream, []).extend(columns.step)
-            first = array("d", columns.cells[0].tobytes())  # type: ignore[union-attr]
-            last = array("d", columns.cells[-1].tobytes())  # type: ignore[union-attr]
-            width = len(columns.cells) - 1
-            found.wrong += sum(
-                1
-                for step, a, z in zip(columns.step, first, last, strict=True)
-                if a != step or z != step + width / 16
-            )
+            if isinstance(item, StreamColumns):
+                found.take(item)
         for span in reader.spans().values():
             found.forgotten += len(span.forgotten) + len(span.trimmed) + len(span.missing())
             found.damaged += len(span.damaged)

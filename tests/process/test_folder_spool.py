@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,7 @@ def spooled(spool: Path) -> list[Path]:
     return sorted(spool.glob("logclient-spool-*/*/*.wal"))
 
 
-def begun(tmp_path: Path, **plan: object) -> Trainer:
+def begun(tmp_path: Path, **plan: Any) -> Trainer:
     """A trainer of whose records some are durable."""
     trainer = Trainer(tmp_path, SMALL, rate=RATE, **plan)
     wait_until(lambda: trainer.word(layout.AGENT_WRITTEN), 30, "something is durable")

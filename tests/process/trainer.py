@@ -1,6 +1,7 @@
 """A training loop to be disturbed: logs records at a rate and keeps the truth in a file of its own.
 
-Run by tests and benches as ``python -m tests.process.trainer '{"records": ...}'``. The truth file is mapped: what was
+Run by tests and benches as ``python -m tests.process.trainer '{"records": ...}'``; with `until_told` it logs until
+SIGUSR1. The truth file is mapped: what was
 written into it survives SIGKILL of this process. Words: 0 records whose log() returned, 1 records begun, 2 longest
 call in ns, 3 the agent's meeting place is known (run id behind the words), 4 finished.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import signal
 import sys
 import time
 from typing import Any
@@ -38,7 +40,10 @@ def main(plan: dict[str, Any]) -> None:
     seconds = plan.get("seconds")
     step = 0
     records = plan.get("records", 1 << 62)
-    while step < records:
+    told: list[int] = []
+    if plan.get("until_told"):
+        signal.signal(signal.SIGUSR1, lambda number, frame: told.append(number))
+    while step < records and not told:
         metrics = {key: step + index / 16 for index, key in enumerate(keys)}
         words[1] = step + 1
         before = clock()

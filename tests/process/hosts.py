@@ -1,0 +1,135 @@
+"""A trainer on one simulated host and a collector on another, and whether all that was logged got across.
+
+What is at the collector is read from its store, after it has ended, and compared with what was logged and with what
+lies in the run folder: to the record, the value and the step, each once.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from logclient import layout
+from logclient_backend.collector.data import DataFolder
+from tools.bench.collector import Collector
+from tools.faults.network import NAME, Network
+
+from . import agents, disturbed
+from .disturbed import Stored, wait_until
+
+PATIENCE_S = 60.0  # of a test, on a machine that does much else
+PATIENT = {  # waits of the product that are not the fault's
+    "LOGCLIENT_START_TIMEOUT_S": "60",
+    "LOGCLIENT_STALL_S": "30",
+}
+
+
+class Trainer(agents.Trainer):
+    """One that ships."""
+
+    @property
+    def shipped(self) -> int:
+        """Records that the collector has, as the agent knows."""
+        return self.word(layout.AGENT_SHIPPED)
+
+    @property
+    def ship_state(self) -> str:
+        return layout.SHIP_STATES[self.word(layout.AGENT_SHIP_STATE)]
+
+    def wait_shipped(self, more: int = 1, deadline_s: float = PATIENCE_S) -> None:
+        """Until the collector has as many more as were logged by now, or `more`."""
+        wanted = self.shipped + more
+        wait_until(
+            lambda: self.shipped >= wanted,
+            deadline_s,
+            f"{more} more records are at the collector; it has {self.shipped}, state {self.ship_state}",
+        )
+
+    def tell_to_end(self) -> dict[str, Any]:
+        """It finishes (with `until_told`); its last status."""
+        self.kill(signal.SIGUSR1)
+        return self.end()
+
+    def wait_caught_up(self, deadline_s: float = PATIENCE_S) -> None:
+        """Until all is there that was logged when this was asked."""
+        self.wait_shipped(self.logged - self.shipped, deadline_s)
+
+
+class Hosts:
+    """The network between them, and the collector on the right one."""
+
+    def __init__(self, net: Network, collector: Collector, folder: Path) -> None:
+        self.net = net
+        self.collector = collector
+        self._folder = folder
+
+    def trainer(self, env: dict[str, str] | None = None, *, by_name: bool = False, **plan: Any) -> Trainer:
+        """Started on the left host; its agent runs there too."""
+        wanted = {**PATIENT, **self.collector.env, **(env or {})}
+        if by_name:
+            wanted["LOGCLIENT_SERVER"] = wanted["LOGCLIENT_SERVER"].replace(self.net.right.address, NAME)
+        return Trainer(self._folder, wanted, self.net.left.start, **plan)
+
+    def logclient(
+        self, *words: str, env: dict[str, str] | None = None, timeout_s: float = 120
+    ) -> subprocess.CompletedProcess[str]:
+        """A command of ours, on the left host."""
+        assignments = [f"{name}={value}" for name, value in {**self.collector.env, **(env or {})}.items()]
+        command = ["env", *assignments, sys.executable, "-m", "logclient_backend", *words]
+        given: Any = {"capture_output": True, "text": True, "timeout": timeout_s, "check": False}
+        return subprocess.run(self.net.left.words(*command, cwd=self._folder), **given)
+
+
+def at_collector(data: Path, run_id: str) -> Stored:
+    """What is in its store; it must have ended."""
+    from logclient_backend.collector.store.open import open_store  # with numpy, which few tests need
+
+    store = open_store(DataFolder(str(data)).store)
+    try:
+        found = Stored()
+        reader = store.reader
+        run = reader.run(run_id)
+        if run is None:
+            return found
+        for span in reader.contents(run_id).values():
+            seq = 1
+            while seq:
+                items, seq = reader.records(run_id, span.stream, seq)
+                for item in items:
+                    found.take(item)
+            found.forgotten += len(span.forgotten) + len(span.trimmed) + len(span.missing())
+            found.damaged += len(span.damaged)
+        assert run.records == found.records, "its list of runs says otherwise"
+        counted = {key.name: key.points for key in reader.keys(run_id)}
+        assert set(counted.values()) <= {found.records}, (
+            f"{found.records} records, points of each key: {counted}"
+        )
+    finally:
+        store.close()
+    return found
+
+
+def assert_whole(found: Stored, logged: int) -> None:
+    """All that was logged, each record once, with its values and steps."""
+    assert found.wrong == 0, f"{found.wrong} records have other values than were logged"
+    for seqs in found.seqs.values():
+        assert all(a < b for a, b in pairwise(seqs)), "a record is there twice"
+    assert (found.records, found.forgotten, found.damaged) == (logged, 0, 0)
+    steps = sorted(step for steps in found.steps.values() for step in steps)
+    assert steps == list(range(logged))
+
+
+def assert_same(data: Path, run_dir: Path, logged: dict[str, int]) -> None:
+    """Collector and run folder hold the same, and that is what was logged, by run."""
+    here = disturbed.stored(run_dir)
+    for run_id, count in logged.items():
+        there = at_collector(data, run_id)
+        assert_whole(there, count)
+        for stream, seqs in there.seqs.items():
+            assert here.seqs.pop(stream) == seqs
+            assert here.steps.pop(stream) == there.steps[stream]
+    assert not here.seqs, "streams in the run folder that are not at the collector"
