@@ -147,7 +147,7 @@ def about_server(run: Run, status: dict[str, Any]) -> str:
     if not missing:
         return f", and at {where}"
     why = f" ({server['error']})" if server["error"] else ""
-    goes_on = "" if server["state"] in ("refused", "stopped") else "the agent goes on with it, and "
+    goes_on = "" if server["state"] == "refused" else "the agent goes on with it, and "
     folder = _quoted(os.path.join(run.dir, folder_name(run.id)))
     return (
         f"; {missing:,} records are not yet at {where}{why}: {goes_on}"

@@ -131,7 +131,7 @@ AGENT_SHIP_STOP = 25  # 1: it shall leave
 SHIP_OFF, SHIP_LOOKING, SHIP_STARTING = 0, 1, 2  # looking: is there a server?
 SHIP_STATES = (
     *("off", "looking", "starting", "connecting", "shipping", "idle"),
-    *("waiting", "refused", "stopped"),  # for the next try; said so by the collector; for good
+    *("waiting", "refused"),  # for the next try; said so by the collector, for good
 )
 # texts about shipping, in the same page: two slots as documents have them (version, length | crc << 32, then bytes);
 # address and error, one line each

@@ -215,7 +215,7 @@ def describe_server(
     """Where the run is shipped to and how that goes, as the agent told last; `wanted`: the address given to `init`.
 
     `state` is off (no server), starting, connecting, shipping, idle (all is there), waiting (for the next try: see
-    `error`), refused, stopped (for good) or stalled. `lag_records` are not yet there.
+    `error`), refused (for good) or stalled. `lag_records` are not yet there.
     """
     address, error = (wanted, "") if words is None else ship_texts(words) or (wanted, "")
     state = layout.SHIP_OFF if words is None else words[layout.AGENT_SHIP_STATE]
@@ -224,7 +224,7 @@ def describe_server(
         if not address:
             return dict(NO_SERVER)
         name = "starting"
-    elif words is not None and name not in ("refused", "stopped"):
+    elif words is not None and name != "refused":
         silent_s = (now_ns - words[layout.AGENT_SHIP_BEAT]) / 1e9
         name = "stalled" if silent_s > _SHIP_STALLS * max(1.0, stall_s) else name
     return {"address": address, "state": name, "error": error, "lag_records": lag_records}

@@ -31,9 +31,9 @@ from ..wal.scan import Scan, StreamColumns
 from ..wal.seal import seal
 from ..wal.segment import parse_name
 from ..wal.spans import Spans
-from ..wal.trim import trim
 from ..wal.writer import Replica
 from . import agentlog
+from .budget import Budget
 from .handover import describe
 from .place import Kept
 from .spooler import SpooledSegment
@@ -41,7 +41,6 @@ from .stage import Staged
 
 _FIRST_PAUSE_S = 0.1
 _MOST_PAUSE_S = 5.0
-_TRIM_EVERY_S = 5.0
 _START_EVERY_S = 1.0
 _MOST_REST_S = 1.0
 
@@ -53,7 +52,8 @@ class _Lost(Exception):
 class Copier:
     """Work goes in through `segments`, `document` and `say`; results come out of them, `error` and `busy_since`."""
 
-    def __init__(self, segments: list[Staged], writer: bytes, disk_bytes: int, status: memoryview) -> None:
+    def __init__(self, segments: list[Staged], writer: bytes, budget: Budget, status: memoryview) -> None:
+        self.budget = budget
         self.segments = segments  # the stage's own list: read by snapshot
         self.folder = ""  # of this node; empty: there is none (yet)
         self.found: bytes | None = None  # the documents as they were on disk, once that was looked at
@@ -64,12 +64,9 @@ class Copier:
         self.told = 0  # lines written to the agent's log
         self.pace_s = 0.0  # at least so much between the beginnings of two looks that nobody waits for
         self.aside: list[Kept] = []  # lane files that cannot be read: kept as they are, beside the segments
-        self._is_trimmed = True
-        self._sealed_bytes = -1  # of sealed segments in the folder; -1: not known
         self._lines: deque[tuple[int, str]] = deque(maxlen=1000)  # of the agent's log
         self._status = status  # only AGENT_WRITTEN: bytes past an fsync, told at once since it is progress
         self._writer = writer
-        self._disk_bytes = disk_bytes
         self._replicas: dict[str, Replica] = {}
         self._wake = threading.Event()
         self._is_urgent = False
@@ -77,7 +74,6 @@ class Copier:
         self._pause_s = 0.0
         self._made = ""
         self._documents: DocumentFile | None = None
-        self._trimmed_at = 0.0
         self._thread: threading.Thread | None = None
         self._started_at = 0.0
 
@@ -111,7 +107,7 @@ class Copier:
     def is_done(self) -> bool:
         """Nothing is left to do (but what was handed in only now)?"""
         is_saved = self.document[0] == self.document_done
-        return is_saved and self._is_trimmed and not (self.segments or self.aside or self._lines)
+        return is_saved and self.budget.is_kept and not (self.segments or self.aside or self._lines)
 
     # ---- the thread -------------------------------------------------------------------------------------
 
@@ -160,7 +156,9 @@ class Copier:
         for staged in tuple(self.segments):
             if staged.is_complete and not staged.is_sealed and staged.synced == staged.end:
                 self._seal(staged)
-        self._trim()
+        staged_bytes = sum(staged.synced for staged in self.segments)
+        is_last = all(staged.is_sealed for staged in self.segments)
+        self.budget.keep(self.folder, staged_bytes, is_last=is_last)
         self._keep_aside()
         self._write_log()
 
@@ -255,10 +253,8 @@ class Copier:
         staged.is_sealed = True
 
     def _seal_as(self, name: str, data: bytes) -> None:
-        self._is_trimmed = False
         try:
-            path = seal(REAL, data, name, self.folder)
-            self._sealed_bytes += os.stat(path).st_size if self._sealed_bytes >= 0 else 0
+            self.budget.sealed(seal(REAL, data, name, self.folder))
         except OSError:
             raise
         except Exception as error:  # noqa: BLE001 - it must not keep the others from being sealed
@@ -271,22 +267,6 @@ class Copier:
         for staged in self.segments:
             staged.synced = 0
         self.document_done = 0
-
-    def _trim(self) -> None:
-        """Keep the disk budget: not with every seal, but always before the last rest."""
-        is_last = all(staged.is_sealed for staged in self.segments)
-        if self._is_trimmed or (not is_last and time.monotonic() - self._trimmed_at < _TRIM_EVERY_S):
-            return
-        if self._sealed_bytes < 0:
-            with os.scandir(self.folder) as entries:
-                self._sealed_bytes = sum(
-                    entry.stat().st_size for entry in entries if entry.name.endswith(SEALED)
-                )
-        if self._sealed_bytes + sum(staged.synced for staged in self.segments) > self._disk_bytes:
-            self._trimmed_at = time.monotonic()
-            trim(self.folder, self._disk_bytes)
-            self._sealed_bytes = -1
-        self._is_trimmed = True
 
     def _keep_aside(self) -> None:
         for kept in tuple(self.aside):

@@ -22,7 +22,7 @@ from .folder import write_whole
 from .mounts import network_of
 from .place import Place
 
-_USABLE = ("ok", "fallback")
+USABLE = ("ok", "fallback")
 _PATIENCE_S = 5.0
 
 
@@ -70,7 +70,7 @@ class Destination:
             write_whole(meeting.file("folder.json"), self._place.answer)
             return
         self._state = answer["state"]
-        base = answer.get("dir") or "" if self._state in _USABLE else ""
+        base = answer.get("dir") or "" if self._state in USABLE else ""
         if is_late and self._state != "ok":
             self._copier.say(meeting.where_it_goes(answer))
         self._go_to(base, str(answer.get("network") or ""))

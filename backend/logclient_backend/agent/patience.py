@@ -33,7 +33,9 @@ class Patience:
     def has_ended(self) -> bool:
         """Everybody is gone, and nothing could be stored for so long."""
         now = time.monotonic()
-        done = (self._status[layout.AGENT_WRITTEN], self._copier.document_done, len(self._stage.segments))
+        words = self._status
+        written, shipped = words[layout.AGENT_WRITTEN], words[layout.AGENT_SHIPPED]
+        done = (written, shipped, self._copier.document_done, len(self._stage.segments))
         is_needed = any(not producer.is_gone for producer in self._roster.producers.values())
         if is_needed or done != self._done:
             self._done, self._since = done, now

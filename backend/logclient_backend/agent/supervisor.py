@@ -10,7 +10,8 @@ Invariants:
 - a worker that died or shows no progress is replaced at once; deaths *without* progress are counted, slow the
   restarts down and end them at a limit;
 - a worker that SIGKILL does not reach (state D) is left behind, not waited for: it never runs a line of ours again;
-- a worker whose supervisor died forks another, and that inherits what this one knew.
+- a worker whose supervisor died forks another, and that inherits what this one knew;
+- the process that ships (`shipkeeper.py`) is kept running beside the worker, and ends before its supervisor does.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from .handover import Handover
 from .memory import Memory
 from .place import Place
 from .settings import Settings
+from .shipkeeper import ShipKeeper
 from .status import StatusPage
 from .terminal import Terminal
 from .worker import KEPT, STORED, Worker
@@ -47,9 +49,10 @@ class Promoted(BaseException):
 class Supervisor:
     """One per run and node."""
 
-    def __init__(self, meeting: Meeting, terminal: int = -1) -> None:
+    def __init__(self, meeting: Meeting, terminal: int = -1, only_server: str | None = None) -> None:
         """`terminal`: the descriptor of the trainer's standard error, where that is a file; else -1.
 
+        `only_server`: the one address that the token in our environment is meant for, where this run may have another.
         Raises OSError where the meeting place is gone.
         """
         self.place = Place(meeting)
@@ -61,6 +64,7 @@ class Supervisor:
         self._worker = Watch(0)
         self._progress = self.status.progress()
         self._deaths = 0
+        self._only_server = only_server
         self._awake_since = self._started_worker = time.monotonic()
 
     def run(self) -> int:
@@ -72,7 +76,8 @@ class Supervisor:
         if not self._be_supervisor(lock):
             resident.read_mapped_files()
         words = self.status.words
-        sweep.start(self.place, lambda meeting: Supervisor(meeting).run())
+        ours = str(self.place.meeting.facts.get("server") or "")
+        sweep.start(self.place, lambda meeting: Supervisor(meeting, only_server=ours).run())
         worker = Watch(words[layout.AGENT_WORKER], words[layout.AGENT_WORKER_TICKS])
         if words[layout.AGENT_WORKER_TICKS] and not worker.has_stopped_working():
             self._worker = worker  # its supervisor died just now
@@ -89,11 +94,18 @@ class Supervisor:
         words = self.status.words
         words[layout.AGENT_CLOSING] = words[layout.AGENT_GAVE_UP] = 0
         words[layout.AGENT_SUPERVISOR] = self._me
+        self._shipping = ShipKeeper(self.place, self.status, self.settings, self._only_server)
         return resident.lock_pages()
 
     # ---- watching ---------------------------------------------------------------------------------------
 
     def _watch(self) -> int:
+        try:
+            return self._watch_worker()
+        finally:
+            self._shipping.end()
+
+    def _watch_worker(self) -> int:
         while True:
             self._look()
             ended = self._wait(_LOOK_S)
@@ -102,6 +114,8 @@ class Supervisor:
                 continue
             cause = self._worker.decision() if ended else None
             code = cause.exit_code if cause else None
+            if code == STORED:
+                self._shipping.end()  # before its files go
             if code == KEPT or (code == STORED and leaving.leave(self.place, self.status)):
                 return 0
             if code == STORED:  # somebody came at the last moment
@@ -116,6 +130,7 @@ class Supervisor:
         self.status.beat(layout.AGENT_SUPERVISOR_BEAT)
         self.place.look()
         self.terminal.look()
+        self._shipping.look()
         self._left_behind = [worker for worker in self._left_behind if not _reap(worker)]
 
     def _wait(self, timeout_s: float) -> bool:

@@ -9,9 +9,10 @@ Invariants:
 - what was logged is staged at least every `sync_s`, earlier when a lane is a quarter full, somebody flushes, or a
   producer has gone; it is copied at once, but to a network file system only every `network_sync_s` unless somebody
   waits for it or the stage is half full;
-- it leaves only when every producer is gone, everything is sealed and the documents are written, or when there is no
-  run folder to write to, or the disk takes nothing and waiting on would hold a scheduler step open (`patience.py`):
-  then what is there stays in shared memory.
+- it leaves only when every producer is gone, everything is sealed and the documents are written, and a collector has
+  all that too or has taken nothing for long (`shipped.py`); or when there is no run folder to write to, or the disk
+  takes nothing and waiting on would hold a scheduler step open (`patience.py`): then what is there stays in shared
+  memory.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from logclient import layout
 from .. import failpoint
 from . import drain
 from .attach import Lane, Producer
+from .budget import Budget
 from .copier import Copier
 from .destination import Destination
 from .handover import Handover
@@ -32,6 +34,7 @@ from .patience import Patience
 from .place import Place
 from .roster import Roster
 from .settings import Settings
+from .shipped import Shipped
 from .spooler import Spooler
 from .stage import Stage
 from .status import StatusPage
@@ -54,10 +57,14 @@ class Worker:
         self.stage = Stage(
             place, status.words, settings.segment_bytes, settings.spill_bytes, settings.seal_s, self.spooler
         )
-        self.copier = Copier(self.stage.segments, self.stage.writer, settings.disk_bytes, status.words)
+        budget = Budget(settings.disk_bytes, settings.keep_bytes)
+        self.copier = Copier(self.stage.segments, self.stage.writer, budget, status.words)
         self.ledger = Ledger(place.meeting)
         self.roster = Roster(place, handover, self.ledger, self.copier.say)
         self.destination = Destination(place, self.copier, settings.network_sync_s)
+        self.shipped = Shipped(
+            place, status.words, self.ledger, self.copier.say, leave_s=settings.ship_leave_s
+        )
         self.patience = Patience(self.roster, self.stage, self.copier, status.words, settings.leave_s)
         self._handover = handover
         self._busy_at = time.monotonic()
@@ -106,6 +113,7 @@ class Worker:
         self.stage.settle()
         self._report_writing()
         self._spool()
+        self._look_at_shipping()
         gone = self.roster.gone()
         urgent = self._is_asked() or bool(gone)
         if urgent or self._is_filling() or now - self._staged_at >= self.settings.sync_s:
@@ -187,6 +195,15 @@ class Worker:
         while self.spooler.lines:
             self.copier.say(self.spooler.lines.popleft())
 
+    def _look_at_shipping(self) -> None:
+        if not self.shipped.look():
+            return
+        for producer in self.roster.producers.values():
+            for lane in producer.lanes:
+                lane.reader.words[layout.ACKED_SEQ] = self.shipped.count(lane.stream)
+        self.copier.budget.acked = self.shipped.acked
+        self.copier.wake(at_once=False)
+
     def _write_documents(self, *, at_once: bool) -> None:
         for producer in self.roster.each():
             producer.read_documents()
@@ -210,6 +227,7 @@ class Worker:
         if self.destination.is_nowhere:
             return self.ledger.is_written and len(self.roster.gone()) == len(self.roster.producers)
         if self.roster.producers:
+            self.shipped.stay()
             return False
         self.stage.close_current()
         self.stage.settle()
@@ -221,7 +239,7 @@ class Worker:
         self.copier.aside.extend(self.roster.aside)
         self.roster.aside.clear()
         self.ledger.close()
-        self._write_documents(at_once=True)
+        self._write_documents(at_once=not self.shipped.is_behind)
         is_done = (
             self.ledger.has_absorbed
             and self.ledger.is_written
@@ -230,4 +248,4 @@ class Worker:
         )
         if not is_done:
             self.copier.wake()
-        return is_done
+        return is_done and self.shipped.is_done(self.copier.document[1])

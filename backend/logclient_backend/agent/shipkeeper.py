@@ -1,0 +1,159 @@
+"""Keeps the process that ships running: forks it, replaces it when it died or hangs, for as long as there is an agent.
+
+Runs in the supervisor, with each of its looks; waits for nothing. What the process does is in `shipping.py`.
+
+Invariants:
+
+- shipping stops nothing else: grpc is loaded and used in that process alone, neither in supervisor nor in worker;
+- however often it dies, another one is forked, with growing pauses: what is not shipped is in the run folder, late
+  and not lost;
+- a process whose supervisor died is taken over by the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from logclient import layout
+from logclient.stats import ship_texts
+
+from . import shipping
+from .exits import Cause, Watch
+from .place import Place
+from .settings import Settings
+from .status import StatusPage
+
+_STALLS = 6  # stall times: to connect may take a few without a sign of life
+_STARTING_S = 60.0  # the same for one that loads its modules
+_LONG_LIFE_S = 60.0
+_MOST_BACKOFF_S = 30.0
+_END_S = 1.0
+_NAP_S = 0.005
+
+
+class ShipKeeper:
+    """One per supervisor."""
+
+    def __init__(self, place: Place, status: StatusPage, settings: Settings, only_server: str | None) -> None:
+        """`only_server`: to another address this agent's token must not go."""
+        self._place = place
+        self._status = status
+        self._settings = settings
+        server = place.meeting.facts.get("server") or ""
+        self._is_off = not settings.may_ship or (only_server is not None and server != only_server)
+        self._child: Watch | None = None
+        self._ended: list[int] = []  # not yet reaped
+        self._started = 0.0
+        self._not_before = 0.0
+        self._deaths = 0
+        self._shipped = 0
+        words = status.words
+        if words[layout.AGENT_SHIPPER_TICKS]:
+            child = Watch(words[layout.AGENT_SHIPPER], words[layout.AGENT_SHIPPER_TICKS])
+            if not child.has_ended():
+                self._child, self._started = child, time.monotonic()
+        if self._is_off:
+            words[layout.AGENT_SHIP_STATE] = layout.SHIP_OFF
+        elif self._child is None:  # before there is a worker that might take us for off
+            words[layout.AGENT_SHIP_STATE] = layout.SHIP_LOOKING
+
+    def look(self) -> None:
+        """Is there a process that ships, and does it get on?"""
+        if self._ended:
+            self._reap()
+        if self._is_off:
+            return
+        if self._child is None:
+            if time.monotonic() >= self._not_before:
+                self._start()
+        elif self._child.has_ended():
+            self._has_ended(self._child.cause())
+        elif self._is_stuck():
+            self._kill()
+            self._has_ended(None)
+
+    def end(self) -> None:
+        """Let it leave, for a moment; then it is killed."""
+        self._status.words[layout.AGENT_SHIP_STOP] = 1
+        if self._child is None:
+            return
+        deadline = time.monotonic() + _END_S
+        while not self._child.has_ended() and time.monotonic() < deadline:
+            time.sleep(_NAP_S)
+        self._kill()
+        self._let_go()
+
+    def _start(self) -> None:
+        words = self._status.words
+        words[layout.AGENT_SHIP_STOP] = 0
+        self._status.beat(layout.AGENT_SHIP_BEAT)
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                code = shipping.run(self._place, self._status, self._settings)
+            finally:
+                os._exit(code)
+        self._started, self._shipped = time.monotonic(), words[layout.AGENT_SHIPPED]
+        self._child = Watch(pid)
+        words[layout.AGENT_SHIPPER_TICKS] = 0
+        words[layout.AGENT_SHIPPER] = pid
+        words[layout.AGENT_SHIPPER_TICKS] = self._child.ticks
+
+    def _is_stuck(self) -> bool:
+        state = self._status.words[layout.AGENT_SHIP_STATE]
+        limit_s = _STARTING_S if state <= layout.SHIP_STARTING else _STALLS * max(1.0, self._settings.stall_s)
+        # one that was stopped together with us beats first
+        silent_s = min(self._status.age_s(layout.AGENT_SHIP_BEAT), time.monotonic() - self._started)
+        return silent_s > limit_s
+
+    def _has_ended(self, cause: Cause | None) -> None:
+        words = self._status.words
+        self._let_go()
+        if cause is not None and cause.exit_code in (shipping.NOWHERE, shipping.REFUSED):
+            self._is_off = True
+            if cause.exit_code == shipping.NOWHERE:
+                words[layout.AGENT_SHIP_STATE] = layout.SHIP_OFF
+            return
+        got_on = words[layout.AGENT_SHIPPED] != self._shipped
+        if got_on or time.monotonic() - self._started > _LONG_LIFE_S:
+            self._deaths = 0
+        self._deaths += 1
+        pause_s = min(_MOST_BACKOFF_S, 0.25 * 2 ** min(self._deaths - 2, 10)) if self._deaths > 1 else 0.0
+        self._not_before = time.monotonic() + pause_s
+        words[layout.AGENT_SHIP_RESTARTS] += 1
+        if words[layout.AGENT_SHIP_STATE] > layout.SHIP_LOOKING:
+            address, error = ship_texts(words) or ("", "")
+            if cause is None or cause.exit_code != shipping.FAILED:  # else it told why
+                error = f"the process that ships {'hung' if cause is None else f'ended with {cause}'}"
+            self._status.tell_server(address, f"{error}; another one starts")
+            words[layout.AGENT_SHIP_STATE] = shipping.WAITING
+
+    def _kill(self) -> None:
+        assert self._child is not None
+        try:
+            if not self._child.has_ended():
+                os.kill(self._child.pid, 9)
+        except OSError:
+            return
+        deadline = time.monotonic() + _END_S
+        while not self._child.has_ended() and time.monotonic() < deadline:
+            time.sleep(_NAP_S)
+
+    def _let_go(self) -> None:
+        assert self._child is not None
+        self._ended.append(self._child.pid)
+        self._child.close()
+        self._child = None
+        self._reap()
+        self._status.words[layout.AGENT_SHIPPER_TICKS] = 0
+
+    def _reap(self) -> None:
+        """Those that were our children; one in state D takes its time."""
+        for pid in tuple(self._ended):
+            try:
+                if os.waitpid(pid, os.WNOHANG)[0]:
+                    self._ended.remove(pid)
+            except ChildProcessError:
+                self._ended.remove(pid)

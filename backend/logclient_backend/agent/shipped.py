@@ -1,0 +1,144 @@
+"""What the process that ships has told, as the worker sees it; and whether the worker may leave because of it.
+
+Runs in the worker's main thread; reads tmpfs only.
+
+Invariants:
+
+- what counts as acked is what the collector of the last welcome has committed, never a guess;
+- nobody stays for a collector for longer than `ship_leave_s` since anything was acked and since anybody logged;
+- at most one line a minute goes to the agent's log.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from logclient import layout
+from logclient.stats import ship_texts
+
+from ..wal.seqs import SeqSet
+from .ledger import Ledger
+from .place import Place
+from .shipping import TOLD, digest
+
+_SAY_EVERY_S = 60.0
+_FLAPPING_S = 5.0
+_LOOKING_S = 10.0  # until it is known whether there is a server
+_OFF = ("off", "looking")
+_REFUSED = "refused"
+
+
+class Shipped:
+    """Of one worker."""
+
+    def __init__(
+        self,
+        place: Place,
+        status: memoryview,
+        ledger: Ledger,
+        say: Callable[[str], None],
+        *,
+        leave_s: float,
+    ) -> None:
+        self.acked: dict[bytes, SeqSet] = {}  # by stream; replaced as a whole, so that the copier may read it
+        self._place = place
+        self._status = status
+        self._ledger = ledger
+        self._say = say
+        self._leave_s = leave_s
+        self._told = -1
+        self._counts: dict[str, int] = {}
+        self._documents = ""  # digest of those that the collector has
+        self._refused = 0
+        self._has_connected = False
+        self._noted = ("", "")  # as the documents have it
+        self._note_at: dict[str, float] = {}  # not before, by state
+        self._said = ""  # in the log
+        self._say_at = 0.0
+        self._started = self._needed_at = time.monotonic()
+
+    def look(self) -> bool:
+        """Take over what is new; True where other records are acked than before."""
+        words = self._status
+        self._report()
+        told = words[layout.AGENT_SHIP_TOLD]
+        if told == self._told:
+            return False
+        found = self._load()
+        if found is None:
+            return False
+        self._told = told
+        acked = {bytes.fromhex(key): SeqSet(map(tuple, ranges)) for key, ranges in found["streams"].items()}
+        self._documents, self._refused = str(found["documents"]), int(found["refused"])
+        counts = {stream.hex(): len(seqs) for stream, seqs in acked.items()}
+        has_changed = counts != self._counts
+        self.acked, self._counts = acked, counts
+        if has_changed:
+            self._ledger.tell_acked(counts)
+        return has_changed
+
+    def count(self, stream: bytes) -> int:
+        """Records of that stream that the collector has."""
+        return self._counts.get(stream.hex(), 0)
+
+    def _load(self) -> dict[str, Any] | None:
+        try:
+            with open(self._place.file(TOLD), "rb") as file:
+                found = json.loads(file.read())
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    @property
+    def _state(self) -> str:
+        return layout.SHIP_STATES[min(self._status[layout.AGENT_SHIP_STATE], len(layout.SHIP_STATES) - 1)]
+
+    def _report(self) -> None:
+        """To the documents and the agent's log."""
+        texts = ship_texts(self._status)
+        state = self._state
+        if texts is None or state in _OFF:
+            return
+        address, error = texts
+        now = time.monotonic()
+        self._has_connected |= state in ("shipping", "idle")
+        if state == _REFUSED:
+            known = state
+        elif error:
+            known = "waiting"
+        else:
+            known = "connected" if self._has_connected else "connecting"
+        if (known, error) != self._noted and now >= self._note_at.get(known, 0.0):
+            self._note_at = dict.fromkeys(("waiting", "connected"), now + _FLAPPING_S)
+            self._note_at[known] = now + _SAY_EVERY_S  # another sentence for the same
+            self._noted = (known, error)
+            self._ledger.tell_ship(address, known, error)
+        if error != self._said and (now >= self._say_at or state == _REFUSED):
+            self._say(f"shipping: {error}" if error else f"shipping to {address} works again")
+            self._said, self._say_at = error, now + _SAY_EVERY_S
+
+    # ---- leaving -------------------------------------------------------------------------------------------
+
+    def stay(self) -> None:
+        """Somebody logs: patience begins anew."""
+        self._needed_at = time.monotonic()
+
+    @property
+    def is_behind(self) -> bool:
+        """Are records stored that the collector neither has nor refused, and that it may still get?"""
+        return self._state not in (*_OFF, _REFUSED) and self._ledger.missing_there() > self._refused
+
+    def is_done(self, documents: bytes) -> bool:
+        """Nothing is left to ship, these newest documents included, or it is no use to wait any longer."""
+        state, now = self._state, time.monotonic()
+        if state in _OFF:
+            return state == "off" or now - self._started > _LOOKING_S
+        if state == _REFUSED:
+            return True
+        if not self.is_behind and self._documents == digest(documents):
+            return True
+        moved_s = (time.monotonic_ns() - self._status[layout.AGENT_SHIP_MOVED_NS]) / 1e9
+        return min(moved_s, now - self._needed_at) > self._leave_s

@@ -1,0 +1,241 @@
+"""The process that ships: what is staged on tmpfs and stored in the run folder goes to a collector.
+
+Forked by the supervisor (`shipkeeper.py`), the only process of the agent that loads and uses grpc. The run folder may
+hang for ever; it is read in a thread of its own (`ship/source.py`), and what is on tmpfs goes on being shipped.
+
+::
+
+    agent.status    state, beat, texts, count of records acked     words and texts of `logclient.layout`
+    shipped.json    {"collector", "documents": digest of those that are there, "refused": records,
+                     "streams": {hex: [[first, last], ...]}}       what the collector has, of each stream
+
+Invariants:
+
+- the token is nowhere but in this process's memory (and where it came from);
+- it ends when its supervisor asks for it, when supervisor and worker are gone for good, or when there is nothing that
+  could ever be shipped, and it may be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from logclient import layout
+from logclient.errors import BadArgument
+from logclient.meeting import Meeting, folder_name
+
+from ..wire import messages
+from .destination import USABLE
+from .handover import describe
+from .place import NOTE, Place
+from .settings import Settings
+from .status import StatusPage
+
+if TYPE_CHECKING:
+    from ..ship.progress import Progress
+
+TOLD = "shipped.json"
+LEFT, FAILED, NOWHERE, REFUSED = 0, 4, 5, 6  # exit codes: asked to; said why; there is no server; for good
+WAITING = layout.SHIP_STATES.index("waiting")
+
+_ALONE_S = 60.0  # without a sign of supervisor and worker
+_SHARE = 20  # telling what is acked takes at most 1/20 of the time
+_TELL_EVERY_S = 0.1
+_RETRY_S = 60.0  # after something that only its user can put right
+_NAP_S = 0.1
+_FOLDERS_EVERY_S = 0.5
+_ANSWER_S = 10.0  # for the run folder's, until it is taken as wished
+
+
+def digest(documents: bytes) -> str:
+    """Of a node's documents, as `shipped.json` has it."""
+    return messages.digest(documents).hex()
+
+
+def run(place: Place, status: StatusPage, settings: Settings) -> int:
+    """The whole life of this process; its exit code."""
+    for kept in place.kept():
+        place.let_go(kept)  # a descriptor of ours would hold memory that is given back
+    teller = Teller(place, status)
+    try:
+        return _run(place, settings, teller)
+    except Exception as error:  # noqa: BLE001 - a traceback would read source files
+        teller.fail(describe(error))
+        return FAILED
+
+
+def _run(place: Place, settings: Settings, teller: Teller) -> int:
+    # Here, not above: what is loaded for shipping costs 0.2 s and 30 MB that neither supervisor nor worker shall pay.
+    from ..wire import credentials
+
+    server = str(place.meeting.facts.get("server") or "")
+    while True:
+        try:
+            access = credentials.find(server)
+        except BadArgument as error:
+            teller.wait(server, str(error))
+        else:
+            break
+        until = time.monotonic() + _RETRY_S
+        while time.monotonic() < until:
+            if not teller.is_wanted():
+                return LEFT
+            time.sleep(_NAP_S)
+    if access is None:
+        return NOWHERE
+    teller.begin(str(access.address))
+
+    from importlib.metadata import version
+
+    from ..ship.progress import Progress
+    from ..ship.shipper import Shipper
+    from ..ship.source import FolderSource
+    from ..wire.client import Session
+
+    progress = Progress()
+    source = FolderSource([], place=place.path, status=teller.words)
+    folders = Folders(place, source.add_folder)
+
+    def is_wanted() -> bool:
+        folders.look()
+        teller.look(progress)
+        return teller.is_wanted()
+
+    identity = messages.Hello(
+        str(place.meeting.run_id), str(place.meeting.node), f"agent {version('logclient')}"
+    )
+    shipper = Shipper(lambda: Session(access, identity), source, progress)
+    is_refused = not shipper.run(is_wanted)
+    teller.look(progress, is_last=True)
+    return REFUSED if is_refused else LEFT
+
+
+class Folders:
+    """Where the node's segments lie beside tmpfs: as the meeting place tells, sooner or later."""
+
+    def __init__(self, place: Place, add: Callable[[str], None]) -> None:
+        self._place = place
+        self._add = add
+        self._has_home = False
+        self._begun = time.monotonic()
+        self._looked_at = 0.0
+
+    def look(self) -> None:
+        """With each turn of the shipper."""
+        now = time.monotonic()
+        if now - self._looked_at < _FOLDERS_EVERY_S:
+            return
+        self._looked_at = now
+        meeting = self._place.meeting
+        if not self._has_home:
+            answer = meeting.folder_answer()
+            if answer.get("state") in USABLE:
+                self._has_home = True
+                self._add(_node_folder(meeting, str(answer["dir"])))
+            elif not answer and now - self._begun > _ANSWER_S and meeting.dir:
+                self._add(_node_folder(meeting, meeting.dir))  # the worker takes it, too
+        try:
+            notes = [name for name in os.listdir(self._place.path) if name.endswith(NOTE)]
+        except OSError:
+            return
+        for name in notes:  # of segments that lie in a spool
+            try:
+                with open(self._place.file(name), "rb") as file:
+                    self._add(os.path.dirname(json.loads(file.read())["path"]))
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+
+
+def _node_folder(meeting: Meeting, base: str) -> str:
+    return os.path.join(base, folder_name(meeting.run_id), meeting.node)
+
+
+class Teller:
+    """Tells trainers, worker and supervisor how shipping goes: all that this process writes."""
+
+    def __init__(self, place: Place, status: StatusPage) -> None:
+        self._place = place
+        self._status = status
+        self.words = status.words
+        self._address = ""
+        self._error = ""
+        self._records = 0  # as they were told last
+        self._moved_at = 0.0
+        self._seen: tuple[object, ...] = ()
+        self._told_at = self._pause_s = 0.0
+
+    def is_wanted(self) -> bool:
+        """With each turn: a sign of life, and whether to go on."""
+        words = self.words
+        self._status.beat(layout.AGENT_SHIP_BEAT)
+        is_alone = (
+            min(map(self._status.age_s, (layout.AGENT_SUPERVISOR_BEAT, layout.AGENT_WORKER_BEAT))) > _ALONE_S
+        )
+        return not (words[layout.AGENT_SHIP_STOP] or is_alone)
+
+    def look(self, progress: Progress, *, is_last: bool = False) -> None:
+        """With each turn of the shipper: what is new."""
+        words = self.words
+        if progress.error != self._error:
+            self._say(self._address, progress.error)
+        if not is_last or progress.state in layout.SHIP_STATES:
+            words[layout.AGENT_SHIP_STATE] = layout.SHIP_STATES.index(progress.state)
+        words[layout.AGENT_SHIPPED] += progress.records - self._records
+        self._records = progress.records
+        if progress.acked_at != self._moved_at:
+            self._moved_at = progress.acked_at
+            words[layout.AGENT_SHIP_MOVED_NS] = time.monotonic_ns()
+        seen = (progress.changes, progress.documents_acked, progress.refused_records)
+        age_s = time.monotonic() - self._told_at
+        if progress.collector and seen != self._seen and (is_last or age_s > self._pause_s):
+            self._tell(progress)
+            self._seen = seen
+
+    def _tell(self, progress: Progress) -> None:
+        begun = time.monotonic()
+        told = {
+            "collector": progress.collector,
+            "documents": progress.documents_acked.hex(),
+            "refused": progress.refused_records,
+            "streams": {stream.hex(): seqs.ranges() for stream, seqs in progress.stored_copy().items()},
+        }
+        path = self._place.file(TOLD)
+        try:
+            with open(f"{path}.new", "w") as file:
+                json.dump(told, file)
+            os.rename(f"{path}.new", path)
+            self.words[layout.AGENT_SHIP_TOLD] += 1
+        except OSError:  # tmpfs is full: told again with what comes
+            self._remove(f"{path}.new")
+        self._told_at = time.monotonic()
+        self._pause_s = max(_TELL_EVERY_S, _SHARE * (self._told_at - begun))
+
+    def begin(self, address: str) -> None:
+        """There is a server."""
+        self._say(address, "")
+        self.words[layout.AGENT_SHIP_STATE] = layout.SHIP_STARTING
+
+    def wait(self, address: str, error: str) -> None:
+        """Nothing can be shipped now."""
+        self._say(address, error)
+        self.words[layout.AGENT_SHIP_STATE] = WAITING
+
+    def fail(self, error: str) -> None:
+        """This process ends because of that."""
+        self.wait(self._address, f"the process that ships failed: {error}")
+
+    def _say(self, address: str, error: str) -> None:
+        if (address, error) != (self._address, self._error):
+            self._address, self._error = address, error
+            self._status.tell_server(address, error)
+
+    @staticmethod
+    def _remove(path: str) -> None:
+        try:
+            os.unlink(path)
+        except OSError:
+            pass
