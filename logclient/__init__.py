@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any, TypeVar
 
+    from .reading import Runs
+
     T = TypeVar("T")
 
 __version__ = "0.1.0"
@@ -54,6 +56,7 @@ __all__ = [
     "init",
     "launch",
     "log",
+    "read",
     "status",
 ]
 
@@ -141,6 +144,23 @@ def launch(
     from .ranks import launch as start_ranks
 
     return start_ranks(fn, args, nprocs, start_method, timeout_s, grace_s)
+
+
+def read(path_or_url: str | os.PathLike[str], *, token: str | None = None) -> Runs:
+    """The runs of a folder, or of a server (`http://host:port` or `grpc://host:port`), as numpy arrays.
+
+    ::
+
+        run = logclient.read("logclient-runs")["mlp"]
+        loss = run.series("loss")          # .step, .value, .time, .rank, .stream: all points, none reduced
+        run.frame(["loss", "val"])         # pandas, over the union of their steps
+        run.series("loss", buckets=2000)   # lowest and highest value of ranges of steps, marked so
+
+    `token` is the server's; default LOGCLIENT_TOKEN, else the config file's. Needs numpy.
+    """
+    from .reading import open_runs
+
+    return open_runs(path_or_url, token)
 
 
 def _current() -> Run | NullRun:

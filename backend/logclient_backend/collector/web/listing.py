@@ -14,7 +14,17 @@ from ..store.interface import Description, Filter, Run, RunQuery
 from .access import Stands, administrator, reader
 from .answers import Refused, as_json, no_run
 from .backing import Backing
-from .parameters import MOST_COLUMNS, MOST_FILTERS, MOST_RUNS, Cursor, Name, RunId, filters, sort_key
+from .parameters import (
+    MOST_COLUMNS,
+    MOST_FILTERS,
+    MOST_RUNS,
+    SEPARATOR,
+    Cursor,
+    Name,
+    RunId,
+    filters,
+    sort_key,
+)
 from .shapes import Deleted, Documents, RunList, RunWhole, Tree
 
 router = APIRouter(dependencies=[Depends(reader)])
@@ -42,14 +52,16 @@ def list_runs(
     ] = [],  # noqa: B006  # fastapi copies it
     column: Annotated[
         list[Name],
-        Query(max_length=MOST_COLUMNS, description="Values to show with each run: config/KEY, summary/KEY."),
+        Query(
+            max_length=MOST_COLUMNS, description="Values to show with each run: config::KEY, summary::KEY."
+        ),
     ] = [],  # noqa: B006
     sort: Annotated[
         str,
         Query(
             max_length=600,
-            pattern=r"^((created_ns|last_seen_ns|name|project|state)|(config|summary)/[^\x00]+)$",
-            description="created_ns, last_seen_ns, name, project, state, config/KEY or summary/KEY.",
+            pattern=r"^((created_ns|last_seen_ns|name|project|state)|(config|summary)::[^\x00]+)$",
+            description="created_ns, last_seen_ns, name, project, state, config::KEY or summary::KEY.",
         ),
     ] = "created_ns",
     order: Literal["asc", "desc"] = "desc",
@@ -98,9 +110,9 @@ def _row(stands_on: Backing, run: Run, now_ns: int) -> dict[str, Any]:
 
 
 def _path(column: str) -> tuple[str, str]:
-    group, slash, key = column.partition("/")
-    if group not in ("config", "summary") or not slash or not key:
-        raise Refused(400, "bad_request", f"column={column[:100]}: expected config/KEY or summary/KEY")
+    group, mark, key = column.partition(SEPARATOR)
+    if group not in ("config", "summary") or not mark or not key:
+        raise Refused(400, "bad_request", f"column={column[:100]}: expected config::KEY or summary::KEY")
     return group, key
 
 
@@ -108,16 +120,16 @@ def _columns(told: Description, paths: list[tuple[str, str]]) -> Any:
     flat = {"config": flatten(told.config), "summary": flatten(told.summary)}
     for group, key in paths:
         if key in flat[group]:
-            yield f"{group}/{key}", strict.plain(flat[group][key])
+            yield f"{group}{SEPARATOR}{key}", strict.plain(flat[group][key])
 
 
 def flatten(values: Any, before: str = "") -> dict[str, Any]:
-    """Nested dicts as one, keys joined as `log` joins them."""
+    """Nested values as one level, keys joined as `log` joins them; lists by their indices."""
     found: dict[str, Any] = {}
-    for key, value in values.items():
+    for key, value in values.items() if isinstance(values, dict) else enumerate(values):
         name = f"{before}{key}"
-        if isinstance(value, dict) and value:
-            found.update(flatten(value, f"{name}::"))
+        if isinstance(value, (dict, list)) and value:
+            found.update(flatten(value, name + SEPARATOR))
         else:
             found[name] = value
     return found

@@ -18,6 +18,7 @@ MOST_COLUMNS = 64
 MOST_RUNS = 10_000  # of one page
 MOST_POINTS = 1_000_000  # that may be asked for; an answer holds at most `PAGE_POINTS`
 MOST_BUCKETS = 100_000
+MOST_CURSOR = 49_152  # with thousands of streams; a request line may have 64 KiB
 MOST_NAMED = 1_000  # runs, or keys, of one question for last values
 INT64 = 1 << 63
 
@@ -26,6 +27,7 @@ _NAME = r"^[^\x00]+$"
 
 FIELDS = ("id", "project", "name", "group", "state", "tag", "created_ns", "last_seen_ns", "config", "summary")
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "contains")
+SEPARATOR = "::"  # between the levels of a key, as `log` flattens
 SORTS = ("created_ns", "last_seen_ns", "name", "project", "state")
 _NUMBERS = ("created_ns", "last_seen_ns")
 
@@ -60,7 +62,7 @@ Key = Annotated[str, Depends(_key)]
 Name = Annotated[str, _ID]
 Step = Annotated[int | None, Query(ge=-INT64, lt=INT64)]
 Cursor = Annotated[
-    str, Query(max_length=4096, pattern=r"^[^\x00]*$", description="`next` of the page before.")
+    str, Query(max_length=MOST_CURSOR, pattern=r"^[^\x00]*$", description="`next` of the page before.")
 ]
 
 
@@ -111,7 +113,7 @@ def _bad(text: str, why: str) -> Refused:
 
 def sort_key(text: str) -> str:
     """What runs are sorted by."""
-    group, slash, key = text.partition("/")
-    if text in SORTS or (slash and key and group in ("config", "summary")):
+    group, mark, key = text.partition(SEPARATOR)
+    if text in SORTS or (mark and key and group in ("config", "summary")):
         return _of_512_bytes(text, "sort")
-    raise Refused(400, "bad_request", f"sort: one of {', '.join(SORTS)}, config/KEY, summary/KEY")
+    raise Refused(400, "bad_request", f"sort: one of {', '.join(SORTS)}, config::KEY, summary::KEY")

@@ -1,0 +1,148 @@
+"""The points of some keys out of records, each once, in one order that depends on nothing but what is stored.
+
+The order: by step; points of one step by time, then by process, number in the process, seq. Of attempts that overlap
+the newest counts, by the rule of `runs.contents`: of an older attempt's points of a key, those are left out that lie
+between the lowest and the highest step that a later attempt logged of that key.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from logclient.record import read_column
+
+from ..wal.scan import StreamColumns
+from ..wal.seal import unseen_part
+from ..wal.seqs import SeqSet
+from .series import Series
+
+Array = npt.NDArray[Any]
+_EXACT = 1 << 53
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """Points of one key in some columns; keeps nothing of the other keys."""
+
+    step: array[int]
+    time: array[int]
+    order: array[int]
+    seq: array[int]
+    rank: int
+    code: str
+    cells: Any
+    stream: int
+
+    def values(self) -> Array:
+        if self.code in "dr":
+            return np.frombuffer(self.cells, np.float64)
+        if self.code == "q":
+            return np.frombuffer(self.cells, np.int64)
+        if self.code == "b":
+            return np.frombuffer(self.cells, np.int64).astype(bool)
+        return _objects(read_column(self.code, self.cells))
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Chunks by key, and the streams they come from."""
+
+    chunks: dict[str, list[_Chunk]] = field(default_factory=dict)
+    streams: dict[bytes, int] = field(default_factory=dict)
+    processes: list[bytes] = field(default_factory=list)  # by stream
+
+    def series(self, key: str, attempts: Mapping[str, int], *, every: bool) -> Series | None:
+        """The points of a key; None where there are none. `every`: of all attempts."""
+        chunks = self.chunks.get(key)
+        if not chunks:
+            return None
+        step = _joined([chunk.step for chunk in chunks], np.int64)
+        time = _joined([chunk.time for chunk in chunks], np.int64)
+        order = _joined([chunk.order for chunk in chunks], np.uint64)
+        seq = _joined([chunk.seq for chunk in chunks], np.uint64)
+        counts = [len(chunk.step) for chunk in chunks]
+        stream = np.repeat(np.array([chunk.stream for chunk in chunks], np.int32), counts)
+        rank = np.repeat(np.array([chunk.rank for chunk in chunks], np.int32), counts)
+        attempt_of = np.array([attempts.get(process.hex(), 1) for process in self.processes], np.int32)
+        attempt = attempt_of[stream]
+        place = {process: at for at, process in enumerate(sorted(set(self.processes)))}
+        process_of = np.array([place[process] for process in self.processes], np.int32)
+        value = _values(chunks)
+        chosen = np.lexsort((seq, stream, order, process_of[stream], time, step))
+        if not every:
+            chosen = chosen[_is_newest(step, attempt)[chosen]]
+        return Series(
+            key,
+            step[chosen],
+            value[chosen],
+            time[chosen].view("datetime64[ns]"),
+            rank[chosen],
+            stream[chosen],
+            attempt[chosen],
+            tuple(each.hex() for each in self.streams),
+        )
+
+
+def gather(items: Iterable[StreamColumns], keys: Iterable[str]) -> Gathered:
+    """One pass; records that come again are counted once."""
+    wanted = frozenset(keys)
+    found = Gathered()
+    seen: dict[bytes, SeqSet] = {}
+    for item in items:
+        if wanted.isdisjoint(item.columns.shape.names):
+            continue
+        known = seen.setdefault(item.stream, SeqSet())
+        columns = unseen_part(item.columns, known)
+        if columns is None:
+            continue
+        known.add_seqs(columns.seq)
+        stream = found.streams.get(item.stream)
+        if stream is None:
+            stream = found.streams[item.stream] = len(found.streams)
+            found.processes.append(item.process)
+        shape, rank = columns.shape, -1 if columns.rank is None else columns.rank
+        heads = columns.step, columns.time, columns.order, columns.seq, rank
+        for name, code, cells in zip(shape.names, shape.codes, columns.cells, strict=True):
+            if name in wanted:
+                found.chunks.setdefault(name, []).append(_Chunk(*heads, code, cells, stream))
+    return found
+
+
+def _joined(parts: list[array[int]], dtype: type) -> Array:
+    return np.concatenate([np.frombuffer(part, dtype) for part in parts])
+
+
+def _values(chunks: list[_Chunk]) -> Array:
+    """One array that holds all of them as they are."""
+    parts = [chunk.values() for chunk in chunks]
+    kinds = {part.dtype.kind for part in parts}
+    if len(kinds) == 1:
+        return np.concatenate(parts)
+    if kinds == {"f", "i"} and all(
+        part.min(initial=0) >= -_EXACT and part.max(initial=0) <= _EXACT
+        for part in parts
+        if part.dtype.kind == "i"
+    ):
+        return np.concatenate([part.astype(np.float64) for part in parts])
+    return np.concatenate([_objects(part.tolist()) for part in parts])
+
+
+def _objects(values: Any) -> Array:
+    made = np.empty(len(values), object)
+    made[:] = values
+    return made
+
+
+def _is_newest(step: Array, attempt: Array) -> npt.NDArray[np.bool_]:
+    kept = np.ones(len(step), bool)
+    numbers = np.unique(attempt)
+    for number in numbers[1:]:
+        theirs = step[attempt == number]
+        kept &= ~((attempt < number) & (theirs.min() <= step) & (step <= theirs.max()))
+    return kept

@@ -1,0 +1,156 @@
+"""Where a run lies, and how its parts are asked for there: in a folder, or behind a collector's HTTP API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from logclient.errors import NoRun
+
+from ..remote import listing
+from ..remote import runs as remote_runs
+from ..remote.runs import RemoteRun
+from ..remote.server import Server
+from ..runs.folder import Found
+from ..runs.strict import ODD_FLOATS
+from ..runs.view import RunView, view
+from ..wal.scan import StreamColumns
+from .reduce import Buckets
+
+
+class Facts(NamedTuple):
+    """What a list tells of a run."""
+
+    id: str
+    name: str
+    project: str
+    group: str
+    tags: tuple[str, ...]
+    state: str
+    cause: str
+    created_ns: int
+
+
+class Origin(Protocol):
+    """One run."""
+
+    def facts(self) -> Facts: ...
+
+    def view(self) -> RunView:
+        """All that its documents say."""
+
+    def keys(self) -> list[str]:
+        """In the order in which they were logged first."""
+
+    def columns(self, keys: list[str]) -> Iterator[StreamColumns]:
+        """Records that have one of these keys, perhaps with others; some may come twice."""
+
+    def buckets(self, key: str, most: int, *, every: bool) -> Buckets | None:
+        """A key reduced by who keeps it; None: nobody does, reduce the points."""
+
+
+class FolderRun:
+    """A run of a folder."""
+
+    def __init__(self, found: Found) -> None:
+        self._found = found
+
+    def facts(self) -> Facts:
+        return _facts(self.view())
+
+    def view(self) -> RunView:
+        return view(self._found)
+
+    def keys(self) -> list[str]:
+        first: dict[str, tuple[int, int, int]] = {}
+        for item in self._found.records().blocks():
+            columns = item.columns
+            for place, name in enumerate(columns.shape.names):
+                here = (columns.time[0], columns.order[0], place)
+                first[name] = min(here, first.get(name, here))
+        return sorted(first, key=first.__getitem__)
+
+    def columns(self, keys: list[str]) -> Iterator[StreamColumns]:
+        return self._found.records().blocks()
+
+    def buckets(self, key: str, most: int, *, every: bool) -> Buckets | None:
+        return None
+
+
+class ServerRun:
+    """A run behind an HTTP API."""
+
+    def __init__(self, server: Server, row: dict[str, Any]) -> None:
+        self._server = server
+        self._row = row
+        self._loaded: RemoteRun | None = None
+
+    def facts(self) -> Facts:
+        row = self._row
+        return Facts(
+            row["id"],
+            row["name"] or row["id"],
+            row["project"],
+            row["group"],
+            tuple(row["tags"]),
+            row["state"],
+            row["reason"],
+            row["created_ns"],
+        )
+
+    @property
+    def _run(self) -> RemoteRun:
+        if self._loaded is None:
+            self._loaded = remote_runs.load(self._server, self._row["id"])
+        return self._loaded
+
+    def view(self) -> RunView:
+        return self._run.view()
+
+    def keys(self) -> list[str]:
+        found: list[str] = []
+        after = ""
+        while True:
+            page = self._server.json("/run/keys", run=self._row["id"], after=after)
+            found += [row["key"] for row in page["keys"]]
+            after = page["next"]
+            if not after:
+                return found
+
+    def columns(self, keys: list[str]) -> Iterator[StreamColumns]:
+        return self._run.columns(keys)
+
+    def buckets(self, key: str, most: int, *, every: bool) -> Buckets | None:
+        try:
+            told = self._server.json(
+                "/run/buckets", run=self._row["id"], key=key, most=most, all_attempts=str(every).lower()
+            )
+        except NoRun:
+            return None
+        start, count, nans = (np.array(told[name], np.int64) for name in ("start", "count", "nans"))
+        low, high, last = (
+            np.array([ODD_FLOATS[value] if isinstance(value, str) else value for value in told[name]], float)
+            for name in ("min", "max", "last")
+        )
+        return Buckets(told["width"], start, count, nans, low, high, last)
+
+
+def _facts(run: RunView) -> Facts:
+    return Facts(
+        run.id,
+        run.name,
+        run.project,
+        run.group,
+        tuple(run.tags),
+        run.state.name,
+        run.state.cause,
+        run.created_ns,
+    )
+
+
+def of_server(server: Server) -> list[ServerRun]:
+    """All runs, the newest last."""
+    found = [ServerRun(server, row) for row in listing.rows(server)]
+    return found[::-1]

@@ -1,0 +1,62 @@
+"""Points reduced to the lowest and highest value of ranges of steps: the rule of the collector's store, for folders.
+
+A bucket covers `width` steps; widths are powers of two and starts are multiples of them. The width is the smallest
+that divides the range of steps into at most `most` buckets; where most of these are empty (a stray step far off) it is
+halved as long as what is not empty surely stays within `most`. NaN is counted and never hides a number; texts are left
+out. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Whole = npt.NDArray[np.int64]
+Real = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """One of each per bucket that holds something, rising."""
+
+    width: int
+    start: Whole
+    count: Whole
+    nans: Whole
+    min: Real
+    max: Real
+    last: Real
+
+
+def reduce(step: Whole, value: Real, most: int) -> Buckets:
+    """`step` must not fall; of equal steps the later one is the last."""
+    nothing = np.empty(0, np.int64)
+    if not len(step):
+        none = np.empty(0, np.float64)
+        return Buckets(1, nothing, nothing, nothing, none, none, none)
+    low, high = int(step[0]), int(step[-1])
+    shift = 0
+    while (high >> shift) - (low >> shift) >= most:
+        shift += 1
+    starts = _starts(step, shift)
+    while shift and 2 * len(starts) <= most:
+        shift = max(0, shift - ((most // len(starts)).bit_length() - 1))
+        starts = _starts(step, shift)
+    ends = np.append(starts[1:], len(step)) - 1
+    nans = np.isnan(value)
+    return Buckets(
+        1 << shift,
+        (step[starts] >> shift) << shift,
+        ends - starts + 1,
+        np.add.reduceat(nans.astype(np.int64), starts),
+        np.fmin.reduceat(value, starts),
+        np.fmax.reduceat(value, starts),
+        value[ends],
+    )
+
+
+def _starts(step: Whole, shift: int) -> npt.NDArray[np.intp]:
+    """Where a new bucket begins."""
+    return np.concatenate(([0], np.flatnonzero(np.diff(step >> shift)) + 1))

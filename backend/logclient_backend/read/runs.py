@@ -1,0 +1,252 @@
+"""`read`, `Runs` and `Run`: what a user holds. Questions are answered when they are asked, with what is there then."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
+
+from logclient.errors import BadArgument, NoRun
+
+from ..remote import access
+from ..remote.server import Server
+from ..runs import folder, live
+from ..runs.view import RunView
+from .gather import gather
+from .origins import Facts, FolderRun, Origin, of_server
+from .reduce import reduce
+from .series import Reduced, Series, Table
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Attempts = Literal["newest", "all"]
+_MOST_NAMED = 20
+
+
+def read(path_or_url: str | os.PathLike[str], *, token: str | None = None) -> Runs:
+    """The runs of a folder (or one run's own folder), or of a server; see `logclient.read`."""
+    where = os.fspath(path_or_url)
+    if access.is_url(where):
+        server = Server(access.find(where, token=token))
+        return Runs(server.url, of_server(server))
+    if token is not None:
+        raise BadArgument("token is for a server; a folder needs none")
+    base = os.path.abspath(where)
+    own = folder.load(os.path.basename(base), base) if os.path.isdir(base) else None
+    if own is not None and not own.problem:
+        return Runs(base, [FolderRun(own)])
+    found = folder.find(base, places=live.scan())
+    good = sorted((run for run in found if not run.problem), key=lambda run: (run.newest_ns, run.name))
+    return Runs(base, [FolderRun(run) for run in good])
+
+
+class Runs(Sequence["Run"]):
+    """Runs, the newest last: ``runs[-1]``, ``runs["an id or name"]``, ``for run in runs``."""
+
+    def __init__(self, where: str, origins: Sequence[Origin]) -> None:
+        self.where = where
+        self._runs = [Run(origin) for origin in origins]
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    @overload
+    def __getitem__(self, which: int | str) -> Run: ...
+
+    @overload
+    def __getitem__(self, which: slice) -> list[Run]: ...
+
+    def __getitem__(self, which: int | str | slice) -> Run | list[Run]:
+        """By place; or by id, by name (the newest with it), by a part of one id. `NoRun` where that is none."""
+        if not isinstance(which, str):
+            return self._runs[which]
+        for run in self._runs:
+            if run.id == which:
+                return run
+        for run in reversed(self._runs):
+            if run.name == which:
+                return run
+        parts = [run for run in self._runs if which and which in run.id]
+        if len(parts) == 1:
+            return parts[0]
+        there = ", ".join(run.id for run in self._runs[-_MOST_NAMED:]) or "none"
+        if parts:
+            raise NoRun(f"{which!r} is part of {len(parts)} ids at {self.where}; say more of it")
+        raise NoRun(
+            f"no run at {self.where} has {which!r} as its id, in its id, or as its name; there are: {there}"
+        )
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self._runs)
+
+    def __repr__(self) -> str:
+        return f"<Runs of {self.where}: {len(self)}>"
+
+
+class Run:
+    """One run, as it was when `read` found it; its points are those of now."""
+
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
+        self._facts: Facts | None = None
+        self._view: RunView | None = None
+
+    @property
+    def _told(self) -> Facts:
+        if self._facts is None:
+            self._facts = self._origin.facts()
+        return self._facts
+
+    @property
+    def _whole(self) -> RunView:
+        if self._view is None:
+            self._view = self._origin.view()
+        return self._view
+
+    @property
+    def id(self) -> str:
+        return self._told.id
+
+    @property
+    def name(self) -> str:
+        return self._told.name
+
+    @property
+    def project(self) -> str:
+        return self._told.project
+
+    @property
+    def state(self) -> str:
+        """running, late, finished, failed, preempted, killed, terminated or lost; why is in `about`."""
+        return self._told.state
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return self._told.tags
+
+    @property
+    def created(self) -> datetime:
+        """When it started first, UTC."""
+        return datetime.fromtimestamp(self._told.created_ns / 1e9, UTC)
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """As it was given, nested."""
+        return self._whole.config
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """As it was given, nested."""
+        return self._whole.summary
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """The rest: group, notes, why it ended, counts of records, ranks, attempts, alerts, notices."""
+        told, whole = self._told, self._whole
+        return {
+            "group": told.group,
+            "notes": whole.notes,
+            "cause": told.cause,
+            "counts": whole.counts(),
+            "ranks": whole.ranks,
+            "attempts": len(whole.attempts),
+            "alerts": whole.alerts,
+            "notices": whole.notices,
+        }
+
+    def __repr__(self) -> str:
+        name = f" {self.name!r}" if self.name != self.id else ""
+        return f"<Run {self.id}{name}: {self.state}>"
+
+    def keys(self) -> list[str]:
+        """What was logged, in the order in which it was logged first."""
+        return self._origin.keys()
+
+    @overload
+    def series(self, key: str, *, buckets: None = None, attempts: Attempts = "newest") -> Series: ...
+
+    @overload
+    def series(self, key: str, *, buckets: int, attempts: Attempts = "newest") -> Reduced: ...
+
+    @overload
+    def series(
+        self, key: list[str] | tuple[str, ...], *, buckets: None = None, attempts: Attempts = "newest"
+    ) -> Table: ...
+
+    def series(
+        self,
+        key: str | list[str] | tuple[str, ...],
+        *,
+        buckets: int | None = None,
+        attempts: Attempts = "newest",
+    ) -> Series | Reduced | Table:
+        """All points of a key; of several keys a `Table` over the union of their steps.
+
+        Where attempts overlap in steps the newest counts; `attempts="all"` gives the rest too. `buckets`: at most so
+        many ranges of steps with the lowest and highest value of each, instead of the points; the answer says so.
+        """
+        if attempts not in ("newest", "all"):
+            raise BadArgument(f"attempts={attempts!r}: expected 'newest' or 'all'")
+        every = attempts == "all"
+        if not isinstance(key, str):
+            if buckets is not None:
+                raise BadArgument("buckets: reduce one key at a time")
+            return Table(self._gathered(list(key), every))
+        if buckets is None:
+            return self._gathered([key], every)[key]
+        if type(buckets) is not int or not 1 <= buckets <= 100_000:
+            raise BadArgument(f"buckets={buckets!r}: expected a whole number from 1 to 100,000")
+        return self._reduced(key, buckets, every)
+
+    def frame(self, keys: Sequence[str], *, attempts: Attempts = "newest") -> DataFrame:
+        """Several keys as a pandas DataFrame over the union of their steps."""
+        return self.series(list(keys), attempts=attempts).to_pandas()
+
+    def _gathered(self, keys: list[str], every: bool) -> dict[str, Series]:
+        found = gather(self._origin.columns(keys), keys)
+        numbers = self._attempts(found.processes)
+        made = {}
+        for key in keys:
+            series = found.series(key, numbers, every=every)
+            if series is None:
+                raise self._no_key(key)
+            made[key] = series
+        return made
+
+    def _attempts(self, processes: list[bytes]) -> dict[str, int]:
+        """Which attempt each process is part of; asked again where one came that was not known."""
+        numbers = self._whole.attempt_numbers()
+        if any(process.hex() not in numbers for process in processes):
+            numbers = self._origin.view().attempt_numbers()
+        return numbers
+
+    def _reduced(self, key: str, most: int, every: bool) -> Reduced:
+        found = self._origin.buckets(key, most, every=every)
+        if found is None:
+            series = self._gathered([key], every)[key]
+            step, value = series.step, series.value
+            if value.dtype == object:
+                is_number = np.array([not isinstance(each, str) for each in value], bool)
+                step, value = step[is_number], value[is_number]
+            found = reduce(step, value.astype(np.float64), most)
+        return Reduced(
+            key,
+            found.width,
+            found.start,
+            found.min,
+            found.max,
+            found.last,
+            found.count,
+            found.nans,
+            int(found.count.sum()),
+        )
+
+    def _no_key(self, key: str) -> BadArgument:
+        there = self.keys()
+        shown = ", ".join(repr(each) for each in there[:_MOST_NAMED])
+        more = f" and {len(there) - _MOST_NAMED} more" if len(there) > _MOST_NAMED else ""
+        return BadArgument(f"run {self.id} has no key {key!r}; there are: {shown or 'none'}{more}")
