@@ -42,6 +42,7 @@ VERBS = {
     "recover": ("recover", "Store what dead processes left in shared memory."),
     "doctor": ("doctor", "Check this machine, and say what to do."),
     "wal": ("wal", "Verify, dump or repair the files of a run."),
+    "sync": ("sync", "Send runs to a collector that has them not yet."),
     "server": ("server", "Be a collector, or look after one."),
     "demo": ("demo", "Train a small model while faults are injected."),
 }

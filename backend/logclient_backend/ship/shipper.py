@@ -94,6 +94,10 @@ class Shipper:
         )
         self._missing_told_for: bytes | None = None  # digest of the documents by which that was told last
         self._begun_at = 0.0
+        self.is_done = (
+            False  # all that lay there when it was told to begin is acknowledged (with `until_done`)
+        )
+        self.troubles: dict[str, str] = {}  # what could not be read in the end, by file
 
     # ---- the loop ------------------------------------------------------------------------------------------
 
@@ -116,6 +120,7 @@ class Shipper:
                         return False
                     self._wait(trouble, wanted)
         finally:
+            self.troubles = self._source.troubles()
             self._source.stop()
             if self._progress.state != REFUSED:
                 self._progress.enter(STOPPED)
@@ -185,7 +190,8 @@ class Shipper:
     def _talk(self, session: Session, wanted: Callable[[], bool]) -> None:
         while wanted():
             self._send(session)
-            if self._settings.until_done and self._is_done():
+            if self._settings.until_done and self._has_all_acked():
+                self.is_done = True
                 return
             self._progress.enter(SHIPPING if self._sent or self._packer else IDLE)
             for answer in session.poll(self._pause_s(session)):
@@ -288,7 +294,7 @@ class Shipper:
     def _is_all_read(self) -> bool:
         return self._source.has_passed(self._begun_at)
 
-    def _is_done(self) -> bool:
+    def _has_all_acked(self) -> bool:
         if self._sent or self._again or self._packer or not self._is_all_read:
             return False
         documents = self._source.documents()

@@ -159,7 +159,7 @@ class FolderSource:
         Only of streams that have ended as they say, or of all where `is_over`: nobody adds to them. Asked when all
         folders were read through after the documents were made.
         """
-        if self.troubles():
+        if self.troubles() or not self._disks:  # what lies on a disk that did not answer yet is not gone
             return []
         return [
             Gap(stream, process, lane, first, last, "damaged")
