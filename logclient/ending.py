@@ -143,15 +143,17 @@ def about_server(run: Run, status: dict[str, Any]) -> str:
     server = status["server"]
     if server["state"] == "off":
         return ""
-    where, missing = server["address"], server["lag_records"]
+    where, missing = server["address"] or "the server", server["lag_records"]
     if not missing:
         return f", and at {where}"
-    why = f" ({server['error']})" if server["error"] else ""
+    said = server["error"].removeprefix(where).strip()
+    why = f" ({said})" if said else ""
     goes_on = "" if server["state"] == "refused" else "the agent goes on with it, and "
     folder = _quoted(os.path.join(run.dir, folder_name(run.id)))
+    there = f" --server {where}" if server["address"] else ""
     return (
         f"; {missing:,} records are not yet at {where}{why}: {goes_on}"
-        f"`logclient sync {folder} --server {where}` finishes the job{' if it cannot' if goes_on else ''}"
+        f"`logclient sync {folder}{there}` finishes the job{' if it cannot' if goes_on else ''}"
     )
 
 
