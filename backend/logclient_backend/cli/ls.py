@@ -141,7 +141,7 @@ def _told(url: str, row: dict[str, Any]) -> Row:
         row["state"],
         row["reason"],
         row["created_ns"],
-        row["last_seen_ns"],
+        row["ended_ns"] or row["last_seen_ns"],
         row["active_ns"],
         row["attempts"],
         counts,
