@@ -16,6 +16,7 @@ from typing import Any
 from logclient import layout
 from logclient_backend.collector.data import DataFolder
 from tools.bench.collector import Collector
+from tools.faults import processes
 from tools.faults.network import NAME, Network
 
 from . import agents, disturbed
@@ -57,6 +58,18 @@ class Trainer(agents.Trainer):
     def wait_caught_up(self, deadline_s: float = PATIENCE_S) -> None:
         """Until all is there that was logged when this was asked."""
         self.wait_shipped(self.logged - self.shipped, deadline_s)
+
+
+def stop(pid: int) -> None:
+    """SIGSTOP, and it stands still."""
+    agents.kill(pid, signal.SIGSTOP)
+    wait_until(
+        lambda: processes.state_of(pid) in ("T", "Z", processes.GONE), PATIENCE_S, f"process {pid} stops"
+    )
+
+
+def go_on(pid: int) -> None:
+    agents.kill(pid, signal.SIGCONT)
 
 
 class Hosts:
