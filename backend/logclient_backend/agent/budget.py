@@ -20,7 +20,7 @@ from ..wal.spans import Spans
 from ..wal.trim import trim
 
 _TRIM_EVERY_S = 5.0
-_TRIM_ACKED_EVERY_S = 30.0  # it reads the footers of all segments
+_SHARE = 50  # to look for what is acked takes at most 1/50 of the time: it reads the footers of all segments
 _SPARE = 16  # when it does, a sixteenth of the room is made free
 
 
@@ -34,7 +34,7 @@ class Budget:
         self._sealed_bytes = -1  # of sealed segments in the folder; -1: not known
         self._is_kept = True
         self._trimmed_at = -_TRIM_EVERY_S
-        self._looked_at = -_TRIM_ACKED_EVERY_S
+        self._look_at = 0.0  # not before
         self._looked_for: dict[bytes, SeqSet] = self.acked
 
     @property
@@ -67,16 +67,18 @@ class Budget:
         return self._sealed_bytes
 
     def _keep_acked(self, folder: str) -> None:
-        acked, now = self.acked, time.monotonic()
-        if acked is self._looked_for or now - self._looked_at < _TRIM_ACKED_EVERY_S:
+        acked, begun = self.acked, time.monotonic()
+        if acked is self._looked_for or begun < self._look_at or self._measure(folder) <= self._keep_bytes:
             return
-        if self._measure(folder) <= self._keep_bytes:
-            return
-        self._looked_for, self._looked_at = acked, now
+        self._looked_for = acked
 
         def may_go(spans: Spans) -> bool:
             nothing = SeqSet()
             return all(acked.get(stream, nothing).includes(span.stored) for stream, span in spans.items())
 
-        if trim(folder, self._keep_bytes - self._keep_bytes // _SPARE, may_go=may_go).removed:
-            self._sealed_bytes = -1
+        try:
+            if trim(folder, self._keep_bytes - self._keep_bytes // _SPARE, may_go=may_go).removed:
+                self._sealed_bytes = -1
+        finally:
+            now = time.monotonic()
+            self._look_at = now + max(_TRIM_EVERY_S, _SHARE * (now - begun))

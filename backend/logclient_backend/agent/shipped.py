@@ -54,6 +54,7 @@ class Shipped:
         self._documents = ""  # digest of those that the collector has
         self._refused = 0
         self._has_connected = False
+        self._is_last = False
         self._noted = ("", "")  # as the documents have it
         self._note_at: dict[str, float] = {}  # not before, by state
         self._said = ""  # in the log
@@ -111,9 +112,11 @@ class Shipped:
             known = "waiting"
         else:
             known = "connected" if self._has_connected else "connecting"
-        if (known, error) != self._noted and now >= self._note_at.get(known, 0.0):
-            self._note_at = dict.fromkeys(("waiting", "connected"), now + _FLAPPING_S)
-            self._note_at[known] = now + _SAY_EVERY_S  # another sentence for the same
+        is_due = now >= self._note_at.get(known, 0.0) or (self._is_last and known != self._noted[0])
+        if (known, error) != self._noted and is_due:
+            if known != "connecting":
+                self._note_at = dict.fromkeys(("waiting", "connected"), now + _FLAPPING_S)
+                self._note_at[known] = now + _SAY_EVERY_S  # another sentence for the same
             self._noted = (known, error)
             self._ledger.tell_ship(address, known, error)
         if error != self._said and (now >= self._say_at or state == _REFUSED):
@@ -125,6 +128,7 @@ class Shipped:
     def stay(self) -> None:
         """Somebody logs: patience begins anew."""
         self._needed_at = time.monotonic()
+        self._is_last = False
 
     @property
     def is_behind(self) -> bool:
@@ -134,6 +138,7 @@ class Shipped:
     def is_done(self, documents: bytes) -> bool:
         """Nothing is left to ship, these newest documents included, or it is no use to wait any longer."""
         state, now = self._state, time.monotonic()
+        self._is_last = True  # what the documents say now is what stays
         if state in _OFF:
             return state == "off" or now - self._started > _LOOKING_S
         if state == _REFUSED:

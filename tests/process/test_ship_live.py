@@ -1,0 +1,183 @@
+"""What is logged is at the collector seconds later, and nobody but the process that ships has to do with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+from pathlib import Path
+
+import pytest
+
+from logclient import layout
+from logclient_backend.wire.messages import digest
+from tests.collectors import MemoryCollector
+
+from . import scripts
+from .agents import WORKER, checked, nothing_left
+from .disturbed import documents, wait_until
+from .shipped import PATIENCE_S, SHIPPER, Trainer, address_of, at
+
+pytestmark = pytest.mark.usefixtures("patience")
+
+HUNDRED = """
+    import json, sys, time, logclient
+    run = logclient.init("case", id="it")
+    for step in range(100):
+        run.log(step, {"loss": step / 2})
+    deadline = time.monotonic() + 60
+    while run.status()["acked"] < 100 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    before = run.status()
+    done = run.finish(30)
+    print(json.dumps([before, done, run.status()]))
+"""
+
+
+def test_rows_are_there_while_the_program_runs_and_its_end_as_well(run_dir: Path, tmp_path: Path) -> None:
+    """Acked in status() means at the collector; then state and documents get there, and the agent leaves."""
+    with MemoryCollector() as collector:
+        where = str(collector.address)
+        ended = scripts.run_well(tmp_path, HUNDRED, env=scripts.environment(LOGCLIENT_SERVER=where))
+        before, done, after = json.loads(ended.out)
+        assert before["acked"] == after["acked"] == 100
+        assert before["server"] | {"state": ""} == {
+            "address": where,
+            "state": "",
+            "error": "",
+            "lag_records": 0,
+        }
+        assert before["server"]["state"] in ("shipping", "idle")
+        assert done is True
+        first, last = ended.said
+        assert first.endswith(f" -> {where}")
+        assert last.endswith(f", and at {where}")
+        nothing_left(PATIENCE_S)
+        (node,) = documents(run_dir)
+        assert node["ship"] == {"server": where, "state": "connected", "error": ""}
+        assert [counts["acked"] for counts in node["streams"].values()] == [100]
+        kept = collector.node()
+        assert kept.steps() == list(range(100)) and kept.repeated == 0
+        there = json.loads(kept.documents)
+        assert there["closed"] is True
+        (process,) = there["processes"].values()
+        assert process["documents"]["state"]["data"]["state"] == "finished"
+        assert there["streams"] == node["streams"]
+
+
+def test_server_and_token_of_the_config_file_are_found_by_the_agent(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trainer reads no such file; it hears from its agent where the run goes. The token is written nowhere."""
+    token = "tok-5c0ffee5ecret"
+    home = tmp_path / "config"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
+    (home / "logclient").mkdir(parents=True)
+    file = home / "logclient" / "config.toml"
+    with MemoryCollector(token=token) as collector:
+        file.write_text(f'server = "{collector.address}"\ntoken = "{token}"\n')
+        file.chmod(0o600)
+        trainer = Trainer(tmp_path, rate=200, seconds=3)
+        trainer.wait_shipped(10)
+        place, agent = Path(trainer.meeting), trainer.agent_pid(SHIPPER)
+        seen = [path.read_bytes() for path in place.iterdir() if path.is_file()]
+        seen += [Path(f"/proc/{agent}/{name}").read_bytes() for name in ("cmdline", "comm")]
+        assert stat.S_IMODE((place / "shipped.json").stat().st_mode) == 0o600
+        status = trainer.end()
+        assert status["server"]["address"] == str(collector.address)
+        assert status["acked"] == status["accepted"]
+        nothing_left(PATIENCE_S)
+        seen += [path.read_bytes() for path in run_dir.rglob("*") if path.is_file()]
+        assert not any(token.encode() in content for content in seen)
+        at(collector, status["accepted"])
+
+
+def test_config_file_that_others_may_read_is_said_and_the_run_goes_on(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No token is taken from it; status says what to do."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "logclient").mkdir()
+    file = tmp_path / "logclient" / "config.toml"
+    file.write_text('server = "grpc://127.0.0.1:1"\n')
+    file.chmod(0o644)
+    trainer = Trainer(tmp_path, {"LOGCLIENT_SHIP_LEAVE_S": "1"}, rate=100, hold=1, records=10)
+    wait_until(lambda: trainer.ship_state == "waiting", PATIENCE_S, "it is told")
+    status = trainer.end()
+    assert f"chmod 600 {file}" in status["server"]["error"]
+    assert status["durable"] == 10
+    trainer.wait_gone(PATIENCE_S)
+    checked(run_dir, 10)
+
+
+@pytest.mark.parametrize("mode", ["offline", "online"])
+def test_without_a_server_no_process_ships(run_dir: Path, tmp_path: Path, mode: str) -> None:
+    """Offline a server is not asked; and where there is none, grpc is loaded nowhere."""
+    with MemoryCollector() as collector:
+        env = {"LOGCLIENT_MODE": mode}
+        env |= address_of(collector.address.port) if mode == "offline" else {}
+        trainer = Trainer(tmp_path, env, rate=200, seconds=1.5)
+        worker = trainer.agent_pid(WORKER)
+        wait_until(lambda: not trainer.word(layout.AGENT_SHIPPER_TICKS), PATIENCE_S, "it found none")
+        maps = Path(f"/proc/{worker}/maps").read_text()
+        status = trainer.end()
+        assert "cygrpc" not in maps
+        assert status["server"] == {"address": "", "state": "off", "error": "", "lag_records": 0}
+        assert not collector.hellos
+    trainer.wait_gone(PATIENCE_S)
+    (node,) = documents(run_dir)
+    assert node["ship"] is None
+
+
+def test_forked_children_ship_through_one_process(run_dir: Path, tmp_path: Path) -> None:
+    """Data-loader workers that logged: counts of processes that are gone are told to the end."""
+    code = """
+    import os, logclient
+    run = logclient.init("case")
+    for child in range(20):
+        if os.fork() == 0:
+            for step in range(50):
+                run.log(1000 * child + step, {"child": float(child)})
+            os._exit(0)
+    for child in range(20):
+        os.wait()
+    print(run.finish(60))
+    """
+    with MemoryCollector() as collector:
+        env = scripts.environment(LOGCLIENT_SERVER=str(collector.address))
+        assert scripts.run_well(tmp_path, code, env=env, timeout_s=90).out.split() == ["True"]
+        nothing_left(PATIENCE_S)
+        kept = collector.node()
+        assert kept.steps() == sorted(1000 * child + step for child in range(20) for step in range(50))
+        assert len(collector.nodes) == 1
+        (node,) = documents(run_dir)
+        assert sum(counts["acked"] for counts in node["streams"].values()) == 1000
+        assert digest(kept.documents)
+
+
+@pytest.mark.slow
+def test_what_the_collector_has_is_trimmed_from_the_run_folder(run_dir: Path, tmp_path: Path) -> None:
+    """Beyond `keep_bytes` the oldest acked segments go, with a note; what is there and what is here add up."""
+    settings = {
+        "LOGCLIENT_KEEP_BYTES": "65536",
+        "LOGCLIENT_SEGMENT_BYTES": "65536",
+        "LOGCLIENT_SEAL_S": "0.5",
+    }
+    with MemoryCollector() as collector:
+        trainer = Trainer(
+            tmp_path, settings | address_of(collector.address.port), rate=4_000, until_told=True, values=10
+        )
+
+        def has_note() -> bool:
+            return any(path.stat().st_mtime for path in run_dir.glob("*/*/*-000000.seg"))
+
+        wait_until(has_note, PATIENCE_S, "the first segments go")
+        trainer.kill(signal.SIGUSR1)
+        status = trainer.end()
+        assert status["acked"] == status["accepted"]
+        trainer.wait_gone(PATIENCE_S)
+        found = checked(run_dir, status["accepted"], lost=None)
+        assert found.damaged == 0 and found.forgotten > 0, "trimmed counts as forgotten here"
+        at(collector, status["accepted"])
+    assert os.listdir(os.environ["LOGCLIENT_SHM_DIR"]) == []
