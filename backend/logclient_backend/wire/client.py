@@ -120,9 +120,12 @@ class Session:
             is_done = not self._receiver.is_alive()
         if self._call is not None and not is_done:
             self._call.cancel()  # type: ignore[no-untyped-call]
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
+        made, self._channel = self._channel, None
+        if made is not None and is_done:
+            made.close()
+        elif made is not None:
+            # grpc waits there until the transport is given up: 20 s, where the other side is stopped
+            threading.Thread(target=made.close, name="closing", daemon=True).start()
         return is_done
 
     # ---- sending --------------------------------------------------------------------------------------------------

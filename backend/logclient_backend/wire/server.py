@@ -302,10 +302,10 @@ class Server:
             replies.end(NotTaken(why, messages.WRONG_PROTOCOL))
         except grpc.RpcError:  # what reading raises where the call is over
             replies.cut()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a fault of ours ends this conversation, and no other
             why = f"a fault in the collector: {type(error).__name__}"
             replies.end(NotTaken(f"{why}; its log has more", messages.UNKNOWN))
-            raise
+            _log.exception("a conversation ended by a fault in the collector")
         finally:
             replies.wait_over(None)
             self._let_go(replies)
