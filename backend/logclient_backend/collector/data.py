@@ -76,6 +76,8 @@ def make(path: str) -> DataFolder:
     path = os.path.abspath(path)
     try:
         os.makedirs(path, mode=0o700, exist_ok=True)
+    except FileExistsError:
+        pass  # no folder: `use` says so
     except OSError as error:
         raise StoreError(f"the data folder {path} cannot be made: {error.strerror}") from error
     found = use(path)

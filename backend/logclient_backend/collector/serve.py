@@ -252,8 +252,12 @@ def run(settings: Settings, announce: Callable[[Collector], None]) -> int:
     The first SIGTERM or SIGINT stops it with grace, the second at once: what was acknowledged is safe either way.
     """
     signals = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # before there are threads: they take it over
-    collector = Collector(settings)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # before there are threads: they take it over
+    try:
+        collector = Collector(settings)
+    except BaseException:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        raise
     announce(collector)
     while signal.sigtimedwait(signals, 3600.0) is None:
         pass

@@ -13,10 +13,11 @@ from logclient_backend.collector import tokens
 from logclient_backend.wire import client as wire
 from logclient_backend.wire.credentials import Access
 from logclient_backend.wire.messages import Ack, NotTaken, digest
+from tests.ingest import records
 from tests.process.disturbed import wait_until
 
 from ..runs.build import NodeMaker
-from .conftest import Inside, records
+from .conftest import Inside
 
 Start = Callable[..., Inside]
 

@@ -1,0 +1,138 @@
+"""`logclient server` as a process of a test's own, on free ports; it can be killed, stopped and started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import requests
+from click.testing import CliRunner, Result
+
+from logclient_backend.cli import cli
+from logclient_backend.wire import address
+from logclient_backend.wire.address import Address
+from tests.ingest import Client
+
+ROOT = Path(__file__).resolve().parents[1]
+READY_S, END_S = 90.0, 90.0
+
+
+class Server:
+    """One data folder, and the collector that runs on it now."""
+
+    def __init__(self, data: Path, *options: str) -> None:
+        self.data = data
+        self.options = options
+        self.token = ""  # the administrator's, from the first start on
+        self.facts: dict[str, Any] = {}
+        self.log = data.with_name(f"{data.name}.log")
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *options: str) -> dict[str, Any]:
+        """What it says of itself, once it listens. Later starts take the ports of the first."""
+        words = ["--data", str(self.data), "--json", *self.options, *options]
+        if "--listen" not in words:
+            words += ["--listen", self.facts["grpc"].partition("://")[2] if self.facts else "127.0.0.1:0"]
+        if "--http" not in words:
+            words += ["--http", self.facts["http"].partition("://")[2] if self.facts else "127.0.0.1:0"]
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "logclient_backend", "server", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=ROOT,
+            )
+        line = _first_line(self.process, READY_S)
+        assert line, f"the collector did not start:\n{self.log.read_text()[-4000:]}"
+        self.facts = json.loads(line)
+        self.token = self.facts.get("admin_token", self.token)
+        return self.facts
+
+    @property
+    def address(self) -> Address:
+        return address.parse(self.facts["grpc"])
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def client(self, token: str | None = None, **hello: Any) -> Client:
+        return Client(self.address, self.token if token is None else token, **hello)
+
+    def get(self, path: str, token: str | None = None, **given: Any) -> requests.Response:
+        """Of the HTTP API."""
+        return self.ask("GET", path, token, **given)
+
+    def ask(self, method: str, path: str, token: str | None = None, **given: Any) -> requests.Response:
+        token = self.token if token is None else token
+        with requests.Session() as session:
+            session.trust_env = False
+            return session.request(
+                method,
+                self.facts["http"] + path,
+                headers={"Authorization": f"Bearer {token}"} if token else {},
+                timeout=60,
+                **given,
+            )
+
+    def command(self, *words: str, code: int = 0) -> Result:
+        """`logclient server WORDS --data ...`, inside the test's process: for what does not serve."""
+        done = CliRunner().invoke(cli, ["server", *words, "--data", str(self.data)], prog_name="logclient")
+        assert done.exit_code == code, (done.exit_code, done.output, done.exception)
+        return done
+
+    def kill(self) -> None:
+        """SIGKILL; nothing where none runs."""
+        if self.process is not None:
+            self.process.kill()
+            self.wait()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Ask it to end; its exit code."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Until it has ended; its exit code."""
+        process, self.process = self.process, None
+        assert process is not None
+        try:
+            return process.wait(END_S)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait(END_S)
+            assert process.stdout is not None
+            process.stdout.close()
+
+    def rss_bytes(self) -> int:
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def cmdline(self) -> bytes:
+        return Path(f"/proc/{self.pid}/cmdline").read_bytes() + Path(f"/proc/{self.pid}/comm").read_bytes()
+
+
+def _first_line(process: subprocess.Popen[bytes], timeout_s: float) -> bytes:
+    """Empty where it ends without one, or by the deadline."""
+    assert process.stdout is not None
+    found = b""
+    deadline = time.monotonic() + timeout_s
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while not found.endswith(b"\n") and (left := deadline - time.monotonic()) > 0:
+            if selector.select(left):
+                part = os.read(process.stdout.fileno(), 65536)
+                if not part:
+                    return b""
+                found += part
+    return found
