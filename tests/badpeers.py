@@ -112,13 +112,13 @@ class Proxy(Peer):
             return
         with socket.create_connection((self.target.host, self.target.port)) as onward:
             connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            back = threading.Thread(target=_pump, args=(onward, connection), daemon=True)
+            back = threading.Thread(target=pump, args=(onward, connection), daemon=True)
             back.start()
-            _pump(connection, onward)
+            pump(connection, onward)
             back.join(5)
 
 
-def _pump(source: socket.socket, target: socket.socket) -> None:
+def pump(source: socket.socket, target: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while data := source.recv(1 << 16):
             target.sendall(data)

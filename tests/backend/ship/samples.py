@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from array import array
+from pathlib import Path
+from typing import Any
 
 from logclient.record import Columns, Shape
-from logclient_backend.wal.scan import StreamColumns
+from logclient_backend.wal.files import REAL
+from logclient_backend.wal.scan import Gap, StreamColumns
+from logclient_backend.wal.seal import seal
+from logclient_backend.wal.writer import OpenSegment
 
 PROCESS = b"process-process-"
 
@@ -28,3 +34,50 @@ def item(count: int, first: int = 1, *, width: int = 2, of: bytes | None = None)
         [array("Q", array("d", [seq + at / 8 for seq in seqs]).tobytes()) for at in range(width)],
     )
     return StreamColumns(of or stream(), PROCESS, 0, columns)
+
+
+def write(
+    folder: Path, number: int, *items: StreamColumns | Gap, is_open: bool = False
+) -> OpenSegment | None:
+    """A segment with these items: open, to be appended to and closed by the caller, or sealed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    segment = OpenSegment.create(REAL, str(folder), b"writer-1", number, 10**18 + number, 1 << 16)
+    for each in items:
+        append(segment, each)
+    if is_open:
+        return segment
+    data = segment.bytes()
+    segment.close()
+    seal(REAL, data, segment.name, str(folder))
+    return None
+
+
+def append(segment: OpenSegment, each: StreamColumns | Gap) -> None:
+    if isinstance(each, Gap):
+        segment.append_gap(*each)
+    else:
+        segment.append(*each)
+
+
+def documents(accepted: int, *, closed: bool = True, **more: Any) -> bytes:
+    """A node's, that tell of one stream with so many records."""
+    process = PROCESS.hex()
+    content = {
+        "version": 1,
+        "run": {"run_id": "run", "name": "run", "created_ns": 10**18},
+        "node": "node",
+        "heard_ns": 10**18,
+        "closed": closed,
+        "processes": {process: {"end": None}},
+        "streams": {
+            stream().hex(): {
+                "process": process,
+                "lane": 0,
+                "accepted": accepted,
+                "stored": accepted,
+                "damaged": 0,
+            }
+        },
+        **more,
+    }
+    return json.dumps(content, separators=(",", ":")).encode()

@@ -1,0 +1,73 @@
+"""Items become parcels of a size, and nothing is lost or put out of order on the way."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logclient_backend.ship.backoff import Backoff
+from logclient_backend.ship.parcels import MOST_RECORDS, Packer, bytes_of, points_of
+from logclient_backend.wal.scan import Gap
+
+from .samples import PROCESS, item, stream
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 300), st.integers(0, 9), st.integers(1, 3), st.booleans()), max_size=20
+    ),
+    st.integers(1, 2000),
+    st.integers(200, 100_000),
+)
+def test_all_that_goes_in_comes_out_in_order(items, most_points, most_bytes) -> None:
+    """Each record once, per stream in the order of its seqs; a parcel is too large by one record at most."""
+    packer = Packer(most_points, most_bytes)
+    firsts = dict.fromkeys(range(4), 1)
+    for count, width, of, is_gap in items:
+        first = firsts[of]
+        if is_gap:
+            packer.add(Gap(stream(of), PROCESS, 0, first, first + count - 1, "forgotten"))
+        else:
+            packer.add(item(count, first, width=width, of=stream(of)))
+        firsts[of] = first + count
+    found: dict[bytes, list[int]] = {}
+    gaps = 0
+    while (parcel := packer.next()) is not None:
+        records = [each.columns for each in parcel.batches]
+        largest = max((bytes_of(each) // len(each) for each in records), default=0)
+        assert sum(map(bytes_of, records)) <= most_bytes + largest
+        assert sum(map(points_of, records)) <= most_points + 9
+        for each in parcel.batches:
+            assert len(each.columns) <= MOST_RECORDS
+            assert list(each.columns.seq) == sorted(set(each.columns.seq))
+            found.setdefault(each.stream, []).extend(each.columns.seq)
+        gaps += sum(gap.last - gap.first + 1 for gap in parcel.holes)
+    assert not packer
+    assert sum(map(len, found.values())) + gaps == sum(first - 1 for first in firsts.values())
+    assert all(len(set(seqs)) == len(seqs) for seqs in found.values())
+
+
+def test_neighbours_become_one_batch() -> None:
+    """Small blocks of two streams in turn; what comes out of order stays apart."""
+    packer = Packer(10_000, 1 << 20)
+    for first in (1, 11, 21):
+        packer.add(item(10, first))
+        packer.add(item(10, first, of=stream(2)))
+    packer.add(item(5, 3))
+    parcel = packer.next()
+    assert parcel is not None
+    assert [len(each.columns) for each in parcel.batches] == [30, 30, 5]
+
+
+def test_pauses_grow_and_differ() -> None:
+    """To a limit, from the start again after a success, and never below what was asked for."""
+    backoff = Backoff(0.2, 30.0, chance=random.Random(7))
+    pauses = [backoff.next() for _ in range(12)]
+    assert 0.1 <= pauses[0] <= 0.2
+    assert all(15.0 <= pause <= 30.0 for pause in pauses[9:])
+    assert len(set(pauses)) == 12
+    backoff.reset()
+    assert backoff.next() <= 0.2
+    assert 60.0 <= backoff.next(60.0) <= 75.0
