@@ -22,7 +22,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from logclient.errors import Corrupt, Unsupported
+from logclient.errors import BadArgument, Corrupt, Unsupported
 
 from ..interface import StoreError, StoreFull
 from . import schema
@@ -244,6 +244,8 @@ def errors(folder: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _told(folder, error) from error
+    except BadArgument:  # a question that makes no sense, which says nothing of the file
+        raise
     except ValueError as error:
         raise Corrupt(os.path.join(folder, FILE), 0, "packed columns", error) from error
 
