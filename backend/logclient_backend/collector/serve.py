@@ -102,6 +102,7 @@ class Collector:
                 most_bytes=limits.under_way_bytes,
                 most_parcel_bytes=limits.parcel_bytes,
                 most_unpacked_bytes=limits.unpacked_bytes,
+                most_unpacking_bytes=limits.queue_bytes,
                 room_s=limits.wait_s,
                 retry_after_s=limits.retry_after_s,
             ),

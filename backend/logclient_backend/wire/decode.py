@@ -31,16 +31,21 @@ class ParcelReader:
         self._tables: dict[int, int] = {}
         self._reader = BatchReader()
 
-    def parcel(self, message: pb.Parcel, size_bytes: int) -> Parcel:
-        """Raises `Corrupt` where it is none, or too much."""
-        has_documents = message.HasField("documents")
+    def size(self, message: pb.Parcel) -> int:
+        """Bytes that it becomes; `Corrupt` where that is too much."""
         total = _HOLE_BYTES * len(message.holes)
-        if has_documents:
+        if message.HasField("documents"):
             total += message.documents.json.size
         for each in message.batches:
             total += _unpacked_bytes(each)
         if total > self._most_bytes:
             raise Corrupt("parcel", 0, f"at most {self._most_bytes} bytes when unpacked", total)
+        return total
+
+    def parcel(self, message: pb.Parcel, size_bytes: int) -> Parcel:
+        """Raises `Corrupt` where it is none, or too much."""
+        self.size(message)
+        has_documents = message.HasField("documents")
         for each in message.batches:
             if each.HasField("table"):
                 self._count_table(each)

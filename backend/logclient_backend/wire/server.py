@@ -6,8 +6,9 @@ conversations to one committing thread; that answers through `Replies`, whose me
 
 Invariants:
 
-- memory is bounded: of a conversation (`window_bytes`), of all together (`most_bytes`), of one message, and of what it
-  becomes when it is unpacked; beyond the first two nothing is read, so the client waits;
+- memory is bounded: of a conversation (`window_bytes`), of all together (`most_bytes`), of one message, of what it
+  becomes when it is unpacked, and of all that are unpacked at once; beyond the first two nothing is read, so the client
+  waits;
 - conversations are bounded: one too many is refused with `busy` and a time to come again, as is every one while the
   server is being stopped;
 - what does not check ends that conversation and nothing else, with a sentence in a Refusal and in the status;
@@ -105,6 +106,7 @@ class Limits:
     most_bytes: int = 64 << 20  # of parcels under way, of all conversations together
     most_parcel_bytes: int = 16 << 20
     most_unpacked_bytes: int = MOST_BYTES  # of one parcel, decoded
+    most_unpacking_bytes: int = 2 * MOST_BYTES  # of all that are decoded and that no service has taken yet
     hello_s: float = 10.0  # a client says who it is within that
     silence_s: float = 90.0  # and something at least that often
     room_s: float = 10.0  # a parcel waits so long for room at most, then its client is told to come again
@@ -152,6 +154,7 @@ class Server:
         self.limits = limits or Limits()
         self._service = service
         self._room = _Room(self.limits.most_bytes)
+        self._unpacking = _Room(self.limits.most_unpacking_bytes)
         self._open: set[Replies] = set()
         self._lock = threading.Lock()
         self._is_stopping = False
@@ -372,15 +375,26 @@ class Server:
                 f"a parcel of {size} bytes; at most {self.limits.most_parcel_bytes} are taken",
             )
         try:
-            parcel = reader.parcel(message, size)
+            unpacked = reader.size(message)
         except Corrupt as error:
             return _skip(replies, number, str(error))
+        if not self._unpacking.take(unpacked, replies, self.limits.room_s):
+            if replies.is_over:
+                return False
+            raise self._busy("the collector has more to unpack than it can commit")
         try:
-            conversation.take(parcel)
-        except Corrupt as error:
-            replies.refuse(NotTaken(str(error), messages.INVALID, is_final=True), number)
-        except NotTaken as refused:
-            replies.refuse(refused, number)
+            try:
+                parcel = reader.parcel(message, size)
+            except Corrupt as error:
+                return _skip(replies, number, str(error))
+            try:
+                conversation.take(parcel)
+            except Corrupt as error:
+                replies.refuse(NotTaken(str(error), messages.INVALID, is_final=True), number)
+            except NotTaken as refused:
+                replies.refuse(refused, number)
+        finally:
+            self._unpacking.give(unpacked)
         return True
 
 

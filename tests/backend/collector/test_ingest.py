@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 
@@ -236,3 +237,17 @@ def test_no_auth_takes_whoever_comes(start: Start) -> None:
     inside = start(settings={"no_auth": True})
     assert inside.token == "" and not inside.collector.settings.data.has_tokens
     inside.client("")
+
+
+def test_parcels_that_unpack_to_much_wait_for_each_other(start: Start) -> None:
+    """A few kilobytes become megabytes: what is unpacked at once is bounded, and all of it comes through."""
+    inside = start(unpacked_bytes=4 << 20, queue_bytes=4 << 20)
+    clients = [inside.client(run=f"run{number}") for number in range(8)]
+    zeros = array("Q", bytes(8 * 60_000))
+    for client in clients:
+        made = records(1, 60_000)
+        made.columns.cells = [zeros]
+        client.send(made)
+    for client in clients:
+        assert not [each for each in client.settle() if isinstance(each, NotTaken)]
+    assert inside.value("records_total") == 8 * 60_000
