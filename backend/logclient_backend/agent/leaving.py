@@ -18,7 +18,7 @@ from logclient import layout
 from .place import Place, is_lane_file, open_regular, watch_of
 from .status import StatusPage
 
-_GONE = ".gone-"
+GONE = ".gone-"
 _MAKING = ".new"
 _STALE_S = 10.0
 
@@ -30,7 +30,7 @@ def leave(place: Place, status: StatusPage) -> bool:
         return True
     before = place.public
     if place.is_public:
-        place.public = os.path.join(os.path.dirname(before), f"{_GONE}{os.urandom(6).hex()}")
+        place.public = os.path.join(os.path.dirname(before), f"{GONE}{os.urandom(6).hex()}")
         try:
             os.rename(before, place.public)
         except OSError:
@@ -77,13 +77,13 @@ def remove(folder: str) -> None:
         try:
             os.unlink(path)
         except IsADirectoryError:
-            _remove_if_empty(path)
+            remove_if_empty(path)
         except OSError:
             continue
 
 
-def _remove_if_empty(path: str) -> None:
+def remove_if_empty(path: str) -> None:
     try:
         os.rmdir(path)
     except OSError:
-        pass  # a stranger's
+        pass  # a stranger's, or others are in it

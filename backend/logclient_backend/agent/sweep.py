@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from logclient import layout
 from logclient import meeting as meetings
 from logclient.meeting import Meeting
 from logclient.owner import is_locked
 
-from .leaving import remove
+from .leaving import GONE, remove, remove_if_empty
 from .place import Place, is_lane_file
 
 _STALE_S = 10.0
@@ -47,12 +47,27 @@ def start(place: Place, supervise: Callable[[Meeting], int]) -> None:
         os._exit(0)
 
 
-def _beside(place: Place, base: str) -> list[str]:
+def clear(bases: Iterable[str]) -> None:
+    """What agents left that were killed while they removed their place: no run is in it any more."""
+    for base in bases:
+        for name in _names(base):
+            path = os.path.join(base, name)
+            is_free = name.startswith(GONE) and not is_locked(os.path.join(path, "agent.lock"))
+            if is_free and meetings.is_ours(path) and not any(map(is_lane_file, _names(path))):
+                remove(path)
+                remove_if_empty(path)
+        remove_if_empty(base)
+
+
+def _names(folder: str) -> list[str]:
     try:
-        names = sorted(os.listdir(base))
+        return sorted(os.listdir(folder))
     except OSError:
         return []
-    return [os.path.join(base, name) for name in names if os.path.join(base, name) != place.public]
+
+
+def _beside(place: Place, base: str) -> list[str]:
+    return [path for name in _names(base) if (path := os.path.join(base, name)) != place.public]
 
 
 def _is_left(path: str) -> bool:

@@ -9,11 +9,14 @@ from typing import Any
 
 import click
 
+from logclient import meeting
+from logclient.config import Config
 from logclient.errors import NoRun
 from logclient.meeting import folder_name
 from logclient.spawn import start_agent
 
 from ..agent import folder as run_folders
+from ..agent import sweep
 from ..runs import live
 from ..runs.live import LiveLanes, LivePlace
 from . import screen, spools
@@ -84,6 +87,7 @@ def command(run: str | None, dir: str | None, timeout_s: float, as_json: bool) -
     logclient recover
     logclient recover --dir /data/runs --timeout 300
     """
+    sweep.clear(meeting.bases(Config.from_env()))
     spooled = spools.bring_home(run, timeout_s)
     places = live.scan()
     jobs = [job for place in _wanted(places, run, spooled) if (job := _job(place)) is not None]

@@ -147,6 +147,17 @@ def test_run_in_shared_memory_only_is_seen_and_stored(
     assert logclient.json("show", "the-run", "--dir", target)["counts"]["stored"] == 100
 
 
+def test_recover_removes_what_an_agent_left_that_was_killed_while_it_left(logclient: Command) -> None:
+    """Its place has no name any more; nothing of a run is in it."""
+    shm = Path(os.environ["LOGCLIENT_SHM_DIR"])
+    left = shm / f"logclient-{os.getuid()}" / ".gone-8b26e8bc5c6d"
+    left.mkdir(parents=True, mode=0o700)
+    left.parent.chmod(0o700)
+    (left / "agent.lock").touch(0o600)
+    assert "nothing to recover" in logclient("recover").stdout
+    assert not left.parent.exists()
+
+
 def test_recover_says_what_is_not_there(logclient: Command) -> None:
     """Exit code 3 for a run that nobody knows."""
     assert "no run in shared memory" in logclient("recover", "no-such-run", code=3).stderr
