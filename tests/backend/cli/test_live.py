@@ -154,7 +154,7 @@ def test_recover_removes_what_an_agent_left_that_was_killed_while_it_left(logcli
     left.mkdir(parents=True, mode=0o700)
     left.parent.chmod(0o700)
     (left / "agent.lock").touch(0o600)
-    assert "nothing to recover" in logclient("recover").stdout
+    logclient("recover", "no-such-run", code=3)
     assert not left.parent.exists()
 
 
