@@ -17,17 +17,21 @@ from .disturbed import wait_until
 _SUPERVISOR = """
 import os, sys, threading
 from logclient import meeting
-from logclient_backend.agent import resident
+from logclient_backend.agent import resident, shipping
 from logclient_backend.agent.supervisor import Supervisor
 log = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-main, forked = threading.main_thread().ident, []
+main, forked, ships, ship = threading.main_thread().ident, [], [], shipping.run
 events = ("open", "import", "os.listdir", "os.scandir", "os.rename", "os.remove", "os.mkdir", "os.chdir")
 def note(event, arguments):
     if event == "os.fork":
         forked.append(True)
-    elif forked and event in events:
+    elif forked and event in events and not ships:
         who = "main" if threading.get_ident() == main else "copier"
         os.write(log, f"{who} {event} {arguments[0]}\\n".encode("utf-8", "replace"))
+def note_no_more(*given):
+    ships.append(True)  # in a process of its own, which may wait for a disk
+    return ship(*given)
+shipping.run = note_no_more
 sys.addaudithook(note)
 if sys.argv[3] == "unlocked":  # as for a user who may not lock memory
     resident.lock_pages = lambda: False
