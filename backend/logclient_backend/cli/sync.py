@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +21,6 @@ from .uploading import Job, Plan, Pool
 from .uploads import Skipped
 
 _LOOK_S = 0.2
-_ROUND_S = 5.0
 _STOP_S = 3.0
 _BAR_AFTER_S = 0.6
 _MOST_ROWS = 50
@@ -54,6 +52,15 @@ _COLOURS = {
     help="File with the token; default LOGCLIENT_TOKEN, else the config file.",
 )
 @click.option("--watch", is_flag=True, help="Go on, and send what comes, until Ctrl-C.")
+@click.option(
+    "--every",
+    "every_s",
+    type=click.FloatRange(0.1),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --watch: how often to look.",
+)
 @click.option("--dry-run", is_flag=True, help="Ask what is missing there, and send nothing.")
 @click.option("--revive", is_flag=True, help="Take runs back that were deleted there.")
 @click.option(
@@ -79,6 +86,7 @@ def command(
     server: str,
     token_file: str,
     watch: bool,
+    every_s: float,
     dry_run: bool,
     revive: bool,
     jobs: int,
@@ -106,7 +114,7 @@ def command(
     wanted = list(folders) or [run_folder(None)]
     plan = Plan(access, f"sync {version('logclient')}", timeout_s, revive)
     if watch:
-        _watch(wanted, plan, jobs, as_json)
+        _watch(wanted, plan, jobs, every_s, as_json)
         return
     found, skipped = uploads.find(wanted)
     if dry_run:
@@ -188,11 +196,10 @@ def _bar(pool: Pool) -> Iterator[Any]:
             bar.stop()
 
 
-def _watch(folders: list[str], plan: Plan, count: int, as_json: bool) -> None:
+def _watch(folders: list[str], plan: Plan, count: int, every_s: float, as_json: bool) -> None:
     """Round after round, until Ctrl-C: what changed since it was sent last."""
     done: dict[tuple[str, str], tuple[object, ...]] = {}
     told: dict[str, str] = {}
-    stop = threading.Event()
     while True:
         found, skipped = uploads.find(folders)
         for none in skipped:
@@ -210,8 +217,9 @@ def _watch(folders: list[str], plan: Plan, count: int, as_json: bool) -> None:
                 done.pop((job.upload.run, job.upload.node), None)
             if not job.is_good or job.progress.records:
                 _tell_round(job, told, as_json)
-        if is_interrupted or stop.wait(max(0.0, begun + _ROUND_S - time.monotonic())):
+        if is_interrupted:
             raise click.exceptions.Exit(INTERRUPTED)
+        time.sleep(max(0.0, begun + every_s - time.monotonic()))
 
 
 def _tell_round(job: Job, told: dict[str, str], as_json: bool) -> None:

@@ -36,20 +36,21 @@ def item(count: int, first: int = 1, *, width: int = 2, of: bytes | None = None)
     return StreamColumns(of or stream(), PROCESS, 0, columns)
 
 
-def write(
-    folder: Path, number: int, *items: StreamColumns | Gap, is_open: bool = False
-) -> OpenSegment | None:
-    """A segment with these items: open, to be appended to and closed by the caller, or sealed."""
+def write_open(folder: Path, number: int, *items: StreamColumns | Gap) -> OpenSegment:
+    """An open segment with these items, to be appended to and closed by the caller."""
     folder.mkdir(parents=True, exist_ok=True)
     segment = OpenSegment.create(REAL, str(folder), b"writer-1", number, 10**18 + number, 1 << 16)
     for each in items:
         append(segment, each)
-    if is_open:
-        return segment
+    return segment
+
+
+def write(folder: Path, number: int, *items: StreamColumns | Gap) -> None:
+    """A sealed segment."""
+    segment = write_open(folder, number, *items)
     data = segment.bytes()
     segment.close()
     seal(REAL, data, segment.name, str(folder))
-    return None
 
 
 def append(segment: OpenSegment, each: StreamColumns | Gap) -> None:

@@ -29,7 +29,7 @@ from tests.badpeers import Peer
 from tests.collectors import MemoryCollector, gaps_of
 from tests.process.disturbed import ROOT, wait_until
 
-from .samples import PROCESS, append, documents, item, stream, write
+from .samples import PROCESS, append, documents, item, stream, write, write_open
 
 WAIT_S = 60
 QUICK = ShipSettings(
@@ -142,7 +142,7 @@ def test_all_that_lies_there_arrives(tmp_path: Path, collector: MemoryCollector,
 
 def test_what_is_logged_meanwhile_follows(tmp_path: Path, collector: MemoryCollector, ship: Ship) -> None:
     """As long as it is wanted; and documents too."""
-    segment = write(tmp_path, 1, item(5), is_open=True)
+    segment = write_open(tmp_path, 1, item(5))
     running = ship(tmp_path, collector)
     wait_until(lambda: collector.records == 5, WAIT_S, "the first arrive")
     for number in range(1, 10):

@@ -22,7 +22,7 @@ from logclient_backend.wal.seqs import SeqSet
 from logclient_backend.wire.messages import HeldStream
 from tests.process.disturbed import wait_until
 
-from .samples import PROCESS, append, documents, item, stream, write
+from .samples import PROCESS, append, documents, item, stream, write, write_open
 
 WAIT_S = 60
 POLL_S = 0.02
@@ -101,7 +101,7 @@ def test_folders_that_hold_the_same_give_it_once(tmp_path: Path, make: Make) -> 
 
 def test_what_is_written_meanwhile_comes(tmp_path: Path, make: Make) -> None:
     """In an open segment, then in the next one."""
-    segment = write(tmp_path, 1, item(5), is_open=True)
+    segment = write_open(tmp_path, 1, item(5))
     taken = Taken(make(tmp_path))
     taken.until(lambda: len(taken.seqs) == 5, "the first come")
     append(segment, item(5, 6))
@@ -116,12 +116,12 @@ def test_only_what_is_committed_is_read_from_tmpfs(tmp_path: Path, make: Make) -
     place, disk = tmp_path / "place", tmp_path / "disk"
     status = memoryview(bytearray(layout.STATUS_BYTES)).cast("Q")
     status[layout.AGENT_STAGE_WRITER] = int.from_bytes(b"writer-1", "little")
-    first = write(place, 1, item(5), is_open=True)
-    second = write(place, 2, item(5, 6), is_open=True)
+    first = write_open(place, 1, item(5))
+    second = write_open(place, 2, item(5, 6))
     committed = second.end
     append(second, item(5, 11))
     status[layout.AGENT_STAGE_COMMIT] = 2 << 40 | committed
-    write(disk, 2, item(10, 6), is_open=True).close()  # the copier was faster than we
+    write_open(disk, 2, item(10, 6)).close()  # the copier was faster than we
     source = make(disk, place=str(place), status=status)
     taken = Taken(source)
     assert taken.all() == list(range(1, 11))
@@ -149,7 +149,7 @@ class HungFiles(RealFiles):
 def test_tmpfs_goes_on_while_a_disk_hangs(tmp_path: Path, make: Make) -> None:
     """And what lies on the disk comes when it wakes."""
     place, disk = tmp_path / "place", tmp_path / "disk"
-    segment = write(place, 1, item(5, 101), is_open=True)
+    segment = write_open(place, 1, item(5, 101))
     write(disk, 7, item(5))
     files = HungFiles()
     source = make(disk, place=str(place), files=files)
@@ -177,7 +177,7 @@ def test_memory_is_bounded_while_nobody_takes(tmp_path: Path) -> None:
         wait_until(lambda: feed._bytes >= 100_000, WAIT_S, "it is full")
         assert feed._bytes < 150_000
         assert feed.silent_s == 0.0
-        seqs = []
+        seqs: list[int] = []
 
         def look() -> bool:
             while (each := feed.next()) is not None:
