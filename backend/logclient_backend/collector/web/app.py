@@ -15,7 +15,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
 
-from logclient.errors import BadArgument
+from logclient.errors import BadArgument, Corrupt
 
 from ..store.interface import StoreError
 from ..tokens import Grant
@@ -76,7 +76,12 @@ class _Api(FastAPI):
             made = get_openapi(title=self.title, version=self.version, description=_ABOUT, routes=self.routes)
             for verbs in made["paths"].values():
                 for operation in verbs.values():
-                    operation["responses"].pop("422", None)  # said with 400
+                    told = operation["responses"]
+                    told.pop("422", None)  # said with 400
+                    for status in _STATUSES:  # also where the answer itself is no JSON
+                        told[str(status)]["content"] = {
+                            "application/json": {"schema": {"$ref": "#/components/schemas/Error"}}
+                        }
             for name in ("HTTPValidationError", "ValidationError"):
                 made["components"]["schemas"].pop(name, None)
             self.openapi_schema = made
@@ -105,6 +110,7 @@ def make_app(stands_on: Backing) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(StoreError, _store)
+    app.add_exception_handler(Corrupt, _store)
     app.add_exception_handler(BadArgument, _argument)
     app.add_exception_handler(Exception, _failed)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -34,6 +35,10 @@ _ALWAYS = {
     b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     b"cache-control": b"no-store",
 }
+
+_HOST = re.compile(
+    r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:]+))(?::[0-9]*)?"
+)  # [address], or address or name; then a port
 
 
 class Guard:
@@ -94,20 +99,17 @@ class Guard:
         return 0, "", ""
 
     def _is_ours(self, host: str) -> bool:
-        name = _without_port(host).lower().rstrip(".")
+        found = _HOST.fullmatch(host)
+        if found is None:
+            return False
+        name = (found[1] or found[2]).lower().rstrip(".")
         if name in self._names:
             return True
         try:
-            ipaddress.ip_address(name.strip("[]").partition("%")[0])
+            ipaddress.ip_address(name)
         except ValueError:
             return False
         return True
-
-
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]
 
 
 async def _refuse(send: Send, status: int, reason: str, text: str) -> None:

@@ -20,6 +20,7 @@ from .parameters import (
     MOST_RUNS,
     SEPARATOR,
     Cursor,
+    MaybeName,
     Name,
     RunId,
     filters,
@@ -36,11 +37,11 @@ _SIMPLE = ("project", "name", "group", "state", "tag")
 def list_runs(
     request: Request,
     stands_on: Stands,
-    project: Name | None = None,
-    name: Name | None = None,
-    group: Name | None = None,
-    state: Name | None = None,
-    tag: Name | None = None,
+    project: MaybeName = None,
+    name: MaybeName = None,
+    group: MaybeName = None,
+    state: MaybeName = None,
+    tag: MaybeName = None,
     where: Annotated[
         list[str],
         Query(

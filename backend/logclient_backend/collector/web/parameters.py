@@ -60,6 +60,7 @@ def _key(
 RunId = Annotated[str, Depends(_run)]
 Key = Annotated[str, Depends(_key)]
 Name = Annotated[str, _ID]
+MaybeName = Annotated[str | None, _ID]
 Step = Annotated[int | None, Query(ge=-INT64, lt=INT64)]
 Cursor = Annotated[
     str, Query(max_length=MOST_CURSOR, pattern=r"^[^\x00]*$", description="`next` of the page before.")

@@ -110,8 +110,9 @@ def series(
             description=f"At most so many points; an answer holds at most {PAGE_POINTS:,}.",
         ),
     ] = 10_000,
-    field: Annotated[list[Field], Query(max_length=7, description="Columns; default all but seq and order.")]
-    | None = None,
+    field: Annotated[
+        list[Field] | None, Query(max_length=7, description="Columns; default all but seq and order.")
+    ] = None,
 ) -> Response:
     """All points of a key as they were logged, page by page: complete, and the same each time.
 
