@@ -99,9 +99,9 @@ class Shipped:
 
     def _report(self) -> None:
         """To the documents and the agent's log."""
-        texts = ship_texts(self._status)
         state = self._state
-        if texts is None or state in _OFF:
+        texts = ship_texts(self._status) if state not in _OFF else None
+        if texts is None:
             return
         address, error = texts
         now = time.monotonic()

@@ -47,6 +47,7 @@ _SHARE = 20  # telling what is acked takes at most 1/20 of the time
 _TELL_EVERY_S = 0.1
 _RETRY_S = 60.0  # after something that only its user can put right
 _NAP_S = 0.1
+_CLOSE_S = 0.5  # within what the supervisor waits for us
 _FOLDERS_EVERY_S = 0.5
 _ANSWER_S = 10.0  # for the run folder's, until it is taken as wished
 
@@ -89,10 +90,8 @@ def _run(place: Place, settings: Settings, teller: Teller) -> int:
         return NOWHERE
     teller.begin(str(access.address))
 
-    from importlib.metadata import version
-
     from ..ship.progress import Progress
-    from ..ship.shipper import Shipper
+    from ..ship.shipper import Shipper, ShipSettings
     from ..ship.source import FolderSource
     from ..wire.client import Session
 
@@ -105,10 +104,8 @@ def _run(place: Place, settings: Settings, teller: Teller) -> int:
         teller.look(progress)
         return teller.is_wanted()
 
-    identity = messages.Hello(
-        str(place.meeting.run_id), str(place.meeting.node), f"agent {version('logclient')}"
-    )
-    shipper = Shipper(lambda: Session(access, identity), source, progress)
+    identity = messages.Hello(str(place.meeting.run_id), str(place.meeting.node), "agent")
+    shipper = Shipper(lambda: Session(access, identity), source, progress, ShipSettings(close_s=_CLOSE_S))
     is_refused = not shipper.run(is_wanted)
     teller.look(progress, is_last=True)
     return REFUSED if is_refused else LEFT
