@@ -130,6 +130,11 @@ class Pool:
         troubles = shipper.troubles
         job.reasons += [job.upload.problem] if job.upload.problem else []
         job.reasons += troubles.values()
+        if lost := _lost(job.upload, source, shipper.documents) if shipper.is_done else 0:
+            job.reasons.append(
+                f"{lost:,} records were durable once and cannot be read any more; "
+                f"`logclient wal verify {job.upload.folders[0]}` says more"
+            )
         if not is_taken:
             job.outcome = FAILED
             job.reasons.append(progress.error)
@@ -137,7 +142,7 @@ class Pool:
             job.outcome = STOPPED if self._is_stopped else FAILED
             if not self._is_stopped:
                 job.reasons.append(patience.reason)
-        elif troubles or job.upload.problem or progress.refused_records:
+        elif troubles or lost or job.upload.problem or progress.refused_records:
             job.outcome = PARTIAL
             if progress.refused_records:
                 job.reasons.append(f"{progress.refused_records:,} records were refused: {progress.refusal}")
@@ -200,6 +205,13 @@ def spans_of(upload: Upload) -> Spans:
 def count(upload: Upload) -> int:
     """Records that lie there."""
     return sum(len(span.stored) for span in spans_of(upload).values())
+
+
+def _lost(upload: Upload, source: FolderSource, documents: bytes | None) -> int:
+    """Records that are damaged, or in files that are gone."""
+    if documents is None or not upload.folders:
+        return 0
+    return source.lost(documents, spans_of(upload), is_over=upload.is_over)
 
 
 def ask(upload: Upload, plan: Plan) -> tuple[int, int]:

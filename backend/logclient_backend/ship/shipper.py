@@ -98,6 +98,7 @@ class Shipper:
             False  # all that lay there when it was told to begin is acknowledged (with `until_done`)
         )
         self.troubles: dict[str, str] = {}  # what could not be read in the end, by file
+        self.documents: bytes | None = None  # as they were then
 
     # ---- the loop ------------------------------------------------------------------------------------------
 
@@ -120,7 +121,7 @@ class Shipper:
                         return False
                     self._wait(trouble, wanted)
         finally:
-            self.troubles = self._source.troubles()
+            self.troubles, self.documents = self._source.troubles(), self._source.documents()
             self._source.stop()
             if self._progress.state != REFUSED:
                 self._progress.enter(STOPPED)

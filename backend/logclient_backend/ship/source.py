@@ -21,6 +21,8 @@ from collections.abc import Mapping, Sequence
 from ..wal.files import REAL, Files
 from ..wal.scan import Gap, StreamColumns
 from ..wal.seen import Seen
+from ..wal.seqs import SeqSet
+from ..wal.spans import Spans
 from ..wire.messages import HeldStream
 from .feed import DiskFeed
 from .parcels import bytes_of
@@ -166,6 +168,19 @@ class FolderSource:
             for stream, process, lane, accepted in _ended_streams(documents, is_over=is_over)
             for first, last in self._seen.missing(stream, accepted).ranges()
         ]
+
+    def lost(self, documents: bytes, spans: Spans, *, is_over: bool = False) -> int:
+        """How many records these documents say were durable that no folder gave and the collector has not.
+
+        `spans`: what the folders say of themselves. Counted anew each time, whatever was told as damaged before.
+        """
+        count = 0
+        for stream, _, _, accepted in _ended_streams(documents, is_over=is_over):
+            known = self._seen.stored(stream)
+            for seqs in spans[stream].gaps.values() if stream in spans else ():
+                known.update(seqs)
+            count += len(SeqSet([(1, accepted)]).minus(known))
+        return count
 
 
 def _ended_streams(documents: bytes, *, is_over: bool) -> list[tuple[bytes, bytes, int, int]]:

@@ -63,6 +63,11 @@ class Seen:
                 told.add(first, last)
         return [gap._replace(first=first, last=last) for first, last in ranges]
 
+    def stored(self, stream: bytes) -> SeqSet:
+        """Records that are known."""
+        with self._lock:
+            return self._records.get(stream, SeqSet()).copy()
+
     def missing(self, stream: bytes, accepted: int) -> SeqSet:
         """Seqs from 1 to `accepted` that are neither stored nor explained."""
         known = SeqSet()

@@ -141,12 +141,14 @@ def test_a_run_without_documents_is_sent_as_far_as_it_can_be(
 def test_records_that_are_gone_are_told_as_damaged(
     sync: Command, collector: MemoryCollector, run_dir: Path
 ) -> None:
-    """Where a segment was deleted by hand, the collector knows what is missing."""
+    """Where a segment was deleted by hand, the collector knows what is missing, and the user hears it each time."""
     made = simple_run(run_dir, "run-1", 10)
     made.segment({(1, 1, 0): [rec(seq) for seq in range(15, 21)]})
     made.told(1, 1, 20, 20)
     made.save()
-    sync("sync")
+    for _ in range(2):
+        (upload,) = sync.json("sync", code=4)["uploads"]
+        assert "4 records were durable once and cannot be read any more" in upload["reasons"][0]
     ((gaps,),) = [[node.gaps for node in collector.nodes.values()]]
     ((causes,),) = [list(gaps.values())]
     assert {cause: seqs.ranges() for cause, seqs in causes.items()} == {"damaged": [(11, 14)]}
