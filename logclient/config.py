@@ -267,6 +267,11 @@ def token_variable() -> str:
     return os.environ.get("LOGCLIENT_TOKEN", "")
 
 
+def silence_grpc() -> None:
+    """In a process of ours: grpc writes no lines of its own to standard error, unless somebody wants them."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+
 def config_file() -> str | None:
     """Where this user's file with server and token may be; see logclient_backend/wire/credentials.py."""
     base = os.environ.get("XDG_CONFIG_HOME", "")

@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from logclient.config import silence_grpc
 from logclient.errors import BadArgument, LogclientError, NoRun, Unsupported
 
 from .text import safe_lines
@@ -152,6 +153,7 @@ def cli() -> None:
 
 def main() -> None:
     """The entry point of the command."""
+    silence_grpc()
     cli(prog_name="logclient")
 
 

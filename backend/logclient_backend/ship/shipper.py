@@ -94,6 +94,7 @@ class Shipper:
         )
         self._missing_told_for: bytes | None = None  # digest of the documents by which that was told last
         self._begun_at = 0.0
+        self._is_enough = False
         self.is_done = (
             False  # all that lay there when it was told to begin is acknowledged (with `until_done`)
         )
@@ -166,6 +167,7 @@ class Shipper:
             self._packer = Packer(self._settings.parcel_points, self._settings.parcel_bytes)
             self._source.start(welcome.held)
             self._missing_told_for = self._asked = None
+            self._is_enough = False
             self._begun_at = time.monotonic()
         else:
             self._again = deque(
@@ -249,14 +251,18 @@ class Shipper:
 
     def _packed(self) -> Parcel | None:
         """The next parcel: a full one, or what there is where that waited long enough."""
-        if not self._packer.is_full:
+        if not (self._packer.is_full or self._has_enough):
             for item in self._source.take(self._settings.parcel_bytes):
                 self._packer.add(item)
                 self._moved_at = time.monotonic()
         if not self._packer:
             self._add_missing()
         is_late = time.monotonic() - self._sent_at >= self._settings.flush_s
-        if self._packer.is_full or is_late or (self._settings.until_done and self._is_all_read):
+        if (
+            self._packer.is_full
+            or is_late
+            or (self._settings.until_done and (self._is_enough or self._is_all_read))
+        ):
             return self._packer.next()
         return None
 
@@ -273,7 +279,7 @@ class Shipper:
     def _add_missing(self) -> None:
         """Once nobody adds to this node, what was durable and lies nowhere is told as damaged."""
         documents = self._source.documents()
-        if documents is None or not (self._settings.until_done or _CLOSED in documents[:_HEAD_BYTES]):
+        if documents is None or not self._nobody_adds:
             return
         if self._digest_of(documents) == self._missing_told_for:
             return
@@ -292,14 +298,29 @@ class Shipper:
         return self._digest[1]
 
     @property
+    def _nobody_adds(self) -> bool:
+        """Is this node over, as far as one can know?"""
+        documents = self._source.documents()
+        return self._settings.is_over or (documents is not None and _CLOSED in documents[:_HEAD_BYTES])
+
+    @property
+    def _has_enough(self) -> bool:
+        """Of a node that goes on being written, `until_done` sends what was there, not all that comes meanwhile."""
+        self._is_enough = self._is_enough or (
+            self._settings.until_done and self._is_all_read and not self._nobody_adds
+        )
+        return self._is_enough
+
+    @property
     def _is_all_read(self) -> bool:
         return self._source.has_passed(self._begun_at)
 
     def _has_all_acked(self) -> bool:
-        if self._sent or self._again or self._packer or not self._is_all_read:
+        if self._sent or self._again or self._packer or not (self._is_enough or self._is_all_read):
             return False
         documents = self._source.documents()
-        is_told = documents is None or self._digest_of(documents) == self._missing_told_for
+        is_told = self._digest_of(documents) == self._missing_told_for
+        is_told = is_told or documents is None or not self._nobody_adds
         return is_told and self._due_documents() is None
 
     # ---- answers ----------------------------------------------------------------------------------------------------

@@ -34,6 +34,22 @@ _STATUS_NAMES = {
     grpc.StatusCode.DEADLINE_EXCEEDED: "no answer in time",
     grpc.StatusCode.CANCELLED: "the connection was closed",
 }
+# What grpc's words mean for who set this up. Where a sign is not found, the words themselves are shown.
+_HINTS = (
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "nobody whom this machine trusts signed its certificate; set ca in the config file",
+    ),
+    ("Hostname Verification", "its certificate is for another name; use the name that is in it"),
+    ("WRONG_VERSION_NUMBER", "what answers there does not speak TLS; is it grpc:// rather than grpcs://?"),
+    (
+        "Failed parsing HTTP/2",
+        "what answers there is no collector, but a web server or the login page of a network, say",
+    ),
+    ("Socket closed", "the connection was closed; if it wants TLS, write grpcs:// rather than grpc://"),
+    ("Connection refused", "connection refused: nothing listens there"),
+    ("HTTP proxy returned response code 407", "the proxy wants another login (407)"),
+)
 
 
 def open_channel(access: Access) -> grpc.Channel:
@@ -85,7 +101,8 @@ def trouble(error: grpc.RpcError, address: Address) -> NotTaken:
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
         return NotTaken(f"{where} takes no more now: {said or 'no reason given'}", messages.BUSY)
     reason = _STATUS_NAMES.get(code) or _NOISE.sub("", said) or code.name.lower()
-    return NotTaken(f"{where} cannot be reached: {reason}", messages.UNREACHABLE)
+    hint = next((hint for sign, hint in _HINTS if sign in reason), "")
+    return NotTaken(f"{where} cannot be reached: {hint or reason}", messages.UNREACHABLE)
 
 
 def proxy_of(address: Address) -> str:

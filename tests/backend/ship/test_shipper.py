@@ -157,6 +157,34 @@ def test_what_is_logged_meanwhile_follows(tmp_path: Path, collector: MemoryColle
     assert collector.node().repeated == 0
 
 
+def test_a_sync_of_what_never_ends_ends(tmp_path: Path, collector: MemoryCollector, ship: Ship) -> None:
+    """A node that is written faster than it is sent: what was there at the start is sent, and nothing is damaged."""
+    segment = write_open(tmp_path, 1, item(50))
+    DocumentFile(str(tmp_path)).save(documents(50, closed=False))
+    is_over = threading.Event()
+
+    def go_on() -> None:
+        first = 51
+        while not is_over.is_set():
+            append(segment, item(5, first))
+            first += 5
+
+    writer = threading.Thread(target=go_on)
+    writer.start()
+    try:
+        running = ship(tmp_path, collector, replace(QUICK, until_done=True))
+        assert running.end() is True
+        assert running.shipper.is_done
+    finally:
+        is_over.set()
+        writer.join()
+        segment.close()
+    steps = collector.node().steps()
+    assert steps == list(range(1, len(steps) + 1))
+    assert len(steps) >= 50
+    assert gaps_of(collector.node()) == []
+
+
 def test_a_collector_that_is_killed_again_and_again(tmp_path: Path, ship: Ship) -> None:
     """Each new process has nothing and another id: everything is sent to it."""
     fill(tmp_path, 3000)
