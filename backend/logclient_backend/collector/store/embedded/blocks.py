@@ -4,7 +4,8 @@ A block is a row of `block` (its head) and rows of `part`, numbered ``block << 2
 
 =========  ==============================================================================================
 0 to 3     seq, order, step, time, as numbers (`pack.py`)
-4          groups: u32 size of each of six numbers: place, count, first step, and step, time, seq of the last record
+4          groups: words of six columns, each as differences: place, count, first step, and step, time, seq of the
+           last record
 8 + place  one key: its summary, then its words or texts
 =========  ==============================================================================================
 
@@ -45,7 +46,7 @@ GROUP_RECORDS = 128
 PLACE_BITS = 20
 FIRST_CELL = 8
 _GROUPS = 4
-_SIZES = Struct("<6I")
+_GROUP_COLUMNS = 6
 _SUMMARY = Struct("<BI")
 
 
@@ -128,22 +129,22 @@ def encode(packer: Packer, rows: Rows, codes: str) -> Encoded:
     starts = _starts(step >> shift)
     ends = np.append(starts[1:], len(step)) - 1
     last = ends if by_step is None else by_step[ends]
-    groups = [
-        packer.numbers(column)
-        for column in (
+    groups = np.stack(
+        (
             step[starts] >> shift,
             ends - starts + 1,
             step[starts],
             rows.step[last],
             rows.time[last],
-            rows.seq[last],
+            rows.seq[last].view(np.int64),
         )
-    ]
+    )
     parts: list[tuple[int, bytes | None, bytes]] = [
         (place, None, packer.numbers(column))
         for place, column in enumerate((rows.seq, rows.order, rows.step, rows.time))
     ]
-    parts.append((_GROUPS, None, _SIZES.pack(*map(len, groups)) + b"".join(groups)))
+    # one piece: a chart reads those of very many blocks
+    parts.append((_GROUPS, None, packer.words(np.diff(groups, axis=1, prepend=0).reshape(-1))))
     for place, code in enumerate(codes):
         cells = rows.cells[place]
         summary = None
@@ -185,8 +186,8 @@ def _summarise(packer: Packer, values: Floats, by_step: Ints | None, starts: Int
         values = values[by_step]
     odd = np.isnan(values)
     if odd.any():
-        with np.errstate(invalid="ignore"):  # a signalling NaN is one too
-            low, high = np.fmin.reduceat(values, starts), np.fmax.reduceat(values, starts)
+        quiet = np.where(odd, np.nan, values)  # a signalling NaN would win over numbers
+        low, high = np.fmin.reduceat(quiet, starts), np.fmax.reduceat(quiet, starts)
         nans = packer.numbers(np.add.reduceat(odd, starts, dtype=np.int64))
     else:
         low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
@@ -226,15 +227,10 @@ def read_groups(session: Session, head: Head) -> Groups:
     (data,) = session.connection.execute(
         "SELECT data FROM part WHERE id=?", (parts_of(head.block)[0] + _GROUPS,)
     ).fetchone() or (b"",)
-    if len(data) < _SIZES.size:
+    if not data:
         raise ValueError(f"block {head.block}: its groups are missing")
-    view = memoryview(data)
-    at = _SIZES.size
-    columns = []
-    for size in _SIZES.unpack_from(view):
-        columns.append(session.packer.read_numbers(view[at : at + size], head.groups))
-        at += size
-    return Groups(*columns)
+    words = session.packer.read_words(data, _GROUP_COLUMNS * head.groups)
+    return Groups(*np.cumsum(words.view(np.int64).reshape(_GROUP_COLUMNS, head.groups), axis=1))
 
 
 def read_summary(session: Session, head: Head, place: int) -> Summary:

@@ -228,12 +228,14 @@ class _BitReader:
             values, step, time, seq = values[kept], step[kept], time[kept], seq[kept]
         if len(step):
             n = len(step)
+            odd = np.isnan(values)
+            quiet = np.where(odd, np.nan, values)  # a signalling NaN would win over numbers
             yield Bits(
                 step >> shift,
                 np.ones(n, np.int64),
-                np.isnan(values).astype(np.int64),
-                values,
-                values,
+                odd.astype(np.int64),
+                quiet,
+                quiet,
                 values,
                 step,
                 step,
@@ -276,8 +278,7 @@ def _reduced(parts: Sequence[Bits]) -> Bits:
         bits = Bits(*(column[by] for column in columns))
     starts = np.concatenate(([0], np.flatnonzero(np.diff(bits.bucket)) + 1))
     ends = np.append(starts[1:], len(bits)) - 1
-    with np.errstate(invalid="ignore"):
-        low, high = np.fmin.reduceat(bits.low, starts), np.fmax.reduceat(bits.high, starts)
+    low, high = np.fmin.reduceat(bits.low, starts), np.fmax.reduceat(bits.high, starts)
     return Bits(
         bits.bucket[starts],
         np.add.reduceat(bits.count, starts),

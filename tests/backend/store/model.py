@@ -1,0 +1,205 @@
+"""What a store should answer, from plain dicts: slow, small, and obviously right."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from logclient.record import VARIABLE, read_column
+from logclient_backend.collector.store.interface import Parcel
+from logclient_backend.wal.scan import StreamColumns
+from logclient_backend.wal.seqs import SeqSet
+
+
+@dataclass
+class Record:
+    order: int
+    step: int
+    time: int
+    rank: int | None
+    cells: list[tuple[str, str, Any]]  # key, code, raw cell
+
+
+@dataclass
+class Stream:
+    id: bytes
+    process: bytes
+    number: int  # by arrival
+    nodes: set[str] = field(default_factory=set)
+    records: dict[int, Record] = field(default_factory=dict)
+    gaps: dict[str, set[int]] = field(default_factory=dict)
+
+
+@dataclass
+class Point:
+    stream: Stream
+    seq: int
+    place: int
+    record: Record
+    code: str
+    cell: Any
+
+    @property
+    def value(self) -> Any:
+        column: Any = [self.cell]
+        if self.code not in VARIABLE:
+            from array import array
+
+            column = array("Q", column)
+        return read_column(self.code, column)[0]
+
+    @property
+    def age(self) -> tuple[int, int, int, int, int]:
+        return (self.record.time, self.record.order, self.stream.number, self.seq, self.place)
+
+    def as_float(self) -> float:
+        try:
+            return float(self.value)
+        except OverflowError:
+            return math.inf if self.value > 0 else -math.inf
+
+
+@dataclass
+class Run:
+    streams: dict[bytes, Stream] = field(default_factory=dict)
+    documents: dict[str, bytes] = field(default_factory=dict)
+    attempts: dict[str, int] = field(default_factory=dict)
+    deleted: bool = False
+
+    def points(self, key: str) -> list[Point]:
+        """By stream, seq and place."""
+        return [
+            Point(stream, seq, place, record, code, cell)
+            for stream in sorted(self.streams.values(), key=lambda stream: stream.number)
+            for seq, record in sorted(stream.records.items())
+            for place, (name, code, cell) in enumerate(record.cells)
+            if name == key
+        ]
+
+    def keys(self) -> list[str]:
+        first: dict[str, tuple[int, int, int]] = {}
+        for stream in self.streams.values():
+            for record in stream.records.values():
+                for place, (name, _, _) in enumerate(record.cells):
+                    here = (record.time, record.order, place)
+                    first[name] = min(first.get(name, here), here)
+        return sorted(first, key=lambda name: first[name])
+
+    def attempt(self, point: Point) -> int:
+        return self.attempts.get(point.stream.process.hex(), 1)
+
+    def shown(self, key: str, first: int | None, last: int | None, all_attempts: bool) -> list[Point]:
+        """The points that buckets are made of."""
+        points = self.points(key)
+        ranges: dict[int, list[int]] = {}
+        for point in points:
+            ranges.setdefault(self.attempt(point), []).append(point.record.step)
+        kept = []
+        for point in points:
+            step = point.record.step
+            later = [steps for attempt, steps in ranges.items() if attempt > self.attempt(point)]
+            if not all_attempts and any(min(steps) <= step <= max(steps) for steps in later):
+                continue
+            if point.code != "s" and (first is None or step >= first) and (last is None or step <= last):
+                kept.append(point)
+        return kept
+
+
+class Model:
+    """Runs by id; `purged` are ids that take no data."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, Run] = {}
+        self.purged: set[str] = set()
+        self._numbers = count(1)
+
+    def takes(self, run: str) -> bool:
+        return run not in self.purged and not (run in self.runs and self.runs[run].deleted)
+
+    def write(self, parcels: list[Parcel]) -> tuple[int, int, int]:
+        """Records that were new, that were not, and new points."""
+        new = repeated = points = 0
+        for parcel in parcels:
+            run = self.runs.setdefault(parcel.run, Run())
+            for item in parcel.batches:
+                stream = self._stream(run, parcel.node, item)
+                for at, seq in enumerate(item.columns.seq):
+                    if seq in stream.records:
+                        repeated += 1
+                        continue
+                    new += 1
+                    points += len(item.columns.shape.codes)
+                    stream.records[seq] = _record(item, at)
+            for gap in parcel.holes:
+                stream = self._stream(run, parcel.node, gap)
+                stream.gaps.setdefault(gap.cause, set()).update(range(gap.first, gap.last + 1))
+            if parcel.documents is not None:
+                run.documents[parcel.node] = parcel.documents
+            if parcel.description is not None:
+                run.attempts = dict(parcel.description.attempts)
+        return new, repeated, points
+
+    def _stream(self, run: Run, node: str, item: Any) -> Stream:
+        stream = run.streams.get(item.stream)
+        if stream is None:
+            stream = run.streams[item.stream] = Stream(item.stream, item.process, next(self._numbers))
+        stream.nodes.add(node)
+        return stream
+
+
+def _record(item: StreamColumns, at: int) -> Record:
+    columns = item.columns
+    shape = columns.shape
+    cells = [
+        (name, code, column[at])
+        for name, code, column in zip(shape.names, shape.codes, columns.cells, strict=True)
+    ]
+    return Record(columns.order[at], columns.step[at], columns.time[at], columns.rank, cells)
+
+
+def seqs(numbers: set[int]) -> SeqSet:
+    made = SeqSet()
+    for number in sorted(numbers):
+        made.add(number, number)
+    return made
+
+
+def bits(value: Any) -> Any:
+    """Equal only where every bit is."""
+    return struct.pack("<d", value) if isinstance(value, float) else (type(value), value)
+
+
+def buckets(points: list[Point], most: int) -> tuple[int, list[tuple[Any, ...]]]:
+    """Width, and of each bucket: start, count, NaN, lowest, highest, last."""
+    if not points:
+        return 1, []
+    low, high = min(p.record.step for p in points), max(p.record.step for p in points)
+    shift = 0
+    while shift < 63 and (high >> shift) - (low >> shift) >= most:
+        shift += 1
+    while True:
+        found: dict[int, list[Point]] = {}
+        for point in points:
+            found.setdefault(point.record.step >> shift, []).append(point)
+        if not shift or 2 * len(found) > most:
+            break
+        shift = max(0, shift - ((most // len(found)).bit_length() - 1))
+    made = []
+    for place, mine in sorted(found.items()):
+        numbers = [point.as_float() for point in mine]
+        real = [number for number in numbers if number == number]
+        newest = max(mine, key=lambda p: (p.record.step, p.record.time, p.stream.number, p.seq, p.place))
+        made.append(
+            (
+                place << shift,
+                len(mine),
+                len(numbers) - len(real),
+                min(real, default=math.nan),
+                max(real, default=math.nan),
+                newest.as_float(),
+            )
+        )
+    return 1 << shift, made

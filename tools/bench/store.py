@@ -1,0 +1,299 @@
+"""What the embedded store costs: CPU per point, bytes per point, charts of long series, lists of many runs.
+
+    python tools/bench/store.py [--points 5000000] [--long 10000000] [--runs 10000]
+
+- Writing: records of 10 float32-valued metrics in batches of 10,000 points, eight streams, each batch committed with
+  an fsync; compaction goes on beside it in a thread of its own and its CPU is counted. Making the batches is not.
+- Size: the file after compaction, everything in it included (time stamps, ledger, summaries).
+- Chart: a series of so many points, to 2,000 buckets, first in a fresh reader with the file out of the page cache,
+  then again.
+- Runs: as many small runs as told, then lists, filters and last values; with the same beside 1/20 of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import resource
+import sys
+import tempfile
+import threading
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tools.bench import harness
+
+if __name__ == "__main__":
+    harness.use_environment()
+
+import numpy as np
+
+from logclient.record import Columns, Shape
+from logclient_backend.collector.store.embedded import EmbeddedStore, open_store
+from logclient_backend.collector.store.interface import Description, Filter, Parcel, RunQuery
+from logclient_backend.wal.scan import StreamColumns
+
+KEYS = 10
+BATCH_POINTS = 10_000
+STREAMS = 8
+START_NS = 1_700_000_000_000_000_000
+CPU_BAR_S = 0.5  # of the 1.0 s that the collector may take from gRPC to committed rows
+FIRST_BAR_MS, AGAIN_BAR_MS = 150.0, 25.0
+RUNS_BAR_MS = 300.0
+
+
+def batches(points: int, *, keys: int, is_float32: bool) -> Iterator[StreamColumns]:
+    """Decaying curves with noise; a record each 0.2 ms or so, streams in turn."""
+    noise = np.random.default_rng(1)
+    shape = Shape(tuple(f"train/metric{at}" for at in range(keys)), "d" * keys)
+    size = BATCH_POINTS // keys
+    total = points // keys
+    at = [1] * STREAMS
+    clock = START_NS
+    for number in range(-(-total // size)):
+        stream = number % STREAMS
+        count = min(size, total - number * size)
+        seq = np.arange(at[stream], at[stream] + count, dtype=np.uint64)
+        at[stream] += count
+        times = clock + np.cumsum(noise.integers(180_000, 220_000, count))
+        cells: list[array[int] | list[bytes]] = []
+        for _ in range(keys):
+            values = noise.standard_normal(count)
+            if is_float32:
+                values = (
+                    (2.0 / np.sqrt(seq.astype(np.float64)) + 0.1 * values)
+                    .astype(np.float32)
+                    .astype(np.float64)
+                )
+            cells.append(array("Q", values.tobytes()))
+        if stream == STREAMS - 1:
+            clock = int(times[-1])
+        seqs = seq.tobytes()
+        columns = Columns(
+            shape,
+            stream,
+            array("Q", seqs),
+            array("Q", seqs),
+            array("q", seqs),
+            array("q", times.tobytes()),
+            cells,
+        )
+        yield StreamColumns(bytes([stream + 1]) * 16, bytes([stream + 1]) * 16, 0, columns)
+
+
+def cpu_s() -> float:
+    return time.process_time()
+
+
+class Upkeep:
+    """Compaction as a collector does it."""
+
+    def __init__(self, store: EmbeddedStore) -> None:
+        self._store = store
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            if not self._store.compact(deadline_s=0.5):
+                self._stop.wait(0.2)
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def write(store: EmbeddedStore, run: str, work: Iterator[StreamColumns]) -> tuple[float, int]:
+    """CPU seconds and points, compaction to the end included."""
+    upkeep = Upkeep(store)
+    points, spent = 0, 0.0
+    before = cpu_s()
+    try:
+        for item in work:
+            spent += cpu_s() - before - _made[0]
+            before, _made[0] = cpu_s(), 0.0
+            store.writer.write([Parcel(run, "node", START_NS, [item])])
+            points += len(item.columns) * len(item.columns.cells)
+    finally:
+        upkeep.stop()
+    while store.compact(deadline_s=60, now=True):
+        pass
+    return spent + cpu_s() - before, points
+
+
+_made = [0.0]
+
+
+def timed(work: Iterator[StreamColumns]) -> Iterator[StreamColumns]:
+    """Notes what making each batch costs this thread, so that it is not counted."""
+    while True:
+        begin = time.thread_time()
+        item = next(work, None)
+        _made[0] = time.thread_time() - begin
+        if item is None:
+            return
+        yield item
+
+
+def size_of(folder: str) -> int:
+    return os.stat(os.path.join(folder, "store.db")).st_size
+
+
+def milliseconds(call: Callable[[], object], rounds: int) -> float:
+    """Median."""
+    took = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        call()
+        took.append((time.perf_counter() - begin) * 1e3)
+    return harness.median(took)
+
+
+def evict(folder: str) -> None:
+    """Out of the page cache."""
+    for name in os.listdir(folder):
+        with open(os.path.join(folder, name), "rb") as file, contextlib.suppress(OSError):
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def run_writing(report: harness.Report, points: int, folder: str) -> None:
+    for name, is_float32, most in (("float32", True, 6.0), ("float64 noise", False, 9.5)):
+        place = os.path.join(folder, name.split()[0])
+        store = open_store(place)
+        try:
+            spent, done = write(store, "run", timed(batches(points, keys=KEYS, is_float32=is_float32)))
+        finally:
+            store.close()
+        report.figure(
+            f"writing and compaction, {name}",
+            spent / done * 1e6,
+            "s of CPU per million points",
+            most=CPU_BAR_S,
+        )
+        report.figure(f"store, compacted, {name}", size_of(place) / done, "bytes per point", most=most)
+
+
+def run_long(report: harness.Report, points: int, folder: str) -> None:
+    place = os.path.join(folder, "long")
+    store = open_store(place, synchronous="NORMAL")
+    try:
+        write(store, "run", timed(one_stream(points)))
+    finally:
+        store.close()
+    evict(place)
+    store = open_store(place)
+    try:
+        begin = time.perf_counter()
+        found = store.reader.buckets("run", "train/metric0")
+        first = (time.perf_counter() - begin) * 1e3
+        assert found.points == points, found.points
+        again = milliseconds(lambda: store.reader.buckets("run", "train/metric0"), 9)
+        middle = points // 2
+        zoom = milliseconds(
+            lambda: store.reader.buckets(
+                "run", "train/metric0", first_step=middle, last_step=middle + 20_000
+            ),
+            3,
+        )
+        page = milliseconds(lambda: store.reader.points("run", "train/metric0", most=100_000), 3)
+    finally:
+        store.close()
+    report.figure(f"buckets of {points:,} points, first", first, "ms", most=FIRST_BAR_MS)
+    report.figure(f"buckets of {points:,} points, again", again, "ms", most=AGAIN_BAR_MS)
+    report.figure("buckets of 20,000 steps of them", zoom, "ms")
+    report.figure("first page of 100,000 raw points", page, "ms")
+
+
+def one_stream(points: int) -> Iterator[StreamColumns]:
+    """One key, one stream."""
+    at = 0
+    for item in batches(points, keys=1, is_float32=True):
+        columns = item.columns
+        count = len(columns)
+        seqs = array("Q", range(at + 1, at + count + 1))
+        at += count
+        steps = array("q", seqs.tobytes())
+        moved = Columns(columns.shape, 0, seqs, seqs, steps, columns.time, columns.cells)
+        yield StreamColumns(b"l" * 16, b"p" * 16, 0, moved)
+
+
+def small_run(number: int) -> Parcel:
+    shape = Shape(("loss", "acc", "lr"), "ddd")
+    seqs = array("Q", range(1, 31))
+    times = array("q", [START_NS + number * 1_000_000 + seq for seq in seqs])
+    values = array("Q", array("d", [number + 1.0 / seq for seq in seqs]).tobytes())
+    columns = Columns(shape, 0, seqs, seqs, array("q", seqs), times, [values, values, values])
+    stream = number.to_bytes(16, "little")
+    about = Description(
+        project=f"project{number % 7}",
+        name=f"run {number}",
+        state="finished",
+        created_ns=START_NS + number,
+        config={"lr": 1e-3 * (number % 50), "model": {"layers": number % 12}, "seed": number},
+        summary={"loss": 1.0 / (number + 1)},
+        tags=("even" if number % 2 == 0 else "odd",),
+        attempts={stream.hex(): 1},
+    )
+    item = StreamColumns(stream, stream, 0, columns)
+    return Parcel(f"run-{number}", "node", START_NS, [item], (), b'{"node": %d}' % number, about)
+
+
+def run_runs(report: harness.Report, runs: int, folder: str) -> None:
+    figures: dict[int, dict[str, float]] = {}
+    place = os.path.join(folder, "runs")
+    store = open_store(place, synchronous="NORMAL")
+    made = 0
+    try:
+        for upto in (max(1, runs // 20), runs):
+            while made < upto:
+                store.writer.write([small_run(number) for number in range(made, min(upto, made + 50))])
+                made = min(upto, made + 50)
+            while store.compact(deadline_s=60, now=True):
+                pass
+            figures[upto] = ask(store, upto)
+    finally:
+        store.close()
+    few, many = figures.values()
+    for what, value in many.items():
+        report.figure(f"{what}, {runs:,} runs", value, "ms", well=few[what], most=RUNS_BAR_MS)
+
+
+def ask(store: EmbeddedStore, runs: int) -> dict[str, float]:
+    reader = store.reader
+    ids = [f"run-{number}" for number in range(runs)]
+    by_lr = RunQuery([Filter("config", "lr", "<", 0.01), Filter("tag", value="odd")], limit=50)
+    newest = f"run-{runs - 1}"
+    return {
+        "newest 50": milliseconds(lambda: reader.runs(RunQuery(limit=50)), 5),
+        "filtered by config and tag": milliseconds(lambda: reader.runs(by_lr), 5),
+        "sorted by summary": milliseconds(lambda: reader.runs(RunQuery(sort="summary::loss", limit=50)), 5),
+        "last values of all, one key": milliseconds(lambda: reader.last_values(ids, ["loss"]), 5),
+        "newest run: keys and a chart": milliseconds(
+            lambda: (reader.run(newest), reader.keys(newest), reader.buckets(newest, "loss")), 5
+        ),
+    }
+
+
+def run(report: harness.Report, given: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory(prefix="logclient-bench-") as folder:
+        run_writing(report, given.points, folder)
+        run_long(report, given.long, folder)
+        run_runs(report, given.runs, folder)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    report.figure("peak memory of it all", peak, "MiB")
+
+
+if __name__ == "__main__":
+    options = {
+        "points": (5_000_000, 1_000_000, "written, of each kind"),
+        "long": (10_000_000, 10_000_000, "points of the long series"),
+        "runs": (10_000, 10_000, "small runs"),
+    }
+    sys.exit(harness.main(__doc__, run, **options))
