@@ -69,3 +69,12 @@ time_out: type[TimeoutError] = RankTimeout
 value_error: type[ValueError] = BadArgument
 os_error: type[OSError] = FolderError
 version: str = logclient.__version__
+
+runs = logclient.read(Path("runs"))
+assert_type(runs["mlp"].id, str)
+assert_type(runs["mlp"].keys(), list[str])
+assert_type(runs[0].series("loss").is_reduced, bool)
+assert_type(runs[0].series("loss", buckets=2000).points, int)
+assert_type(list(runs[0].series(["loss", "acc"])), list[str])
+for each in logclient.read("http://127.0.0.1:7789", token="secret"):
+    assert_type(each.state, str)

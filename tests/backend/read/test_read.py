@@ -1,0 +1,190 @@
+"""`logclient.read`: what a user gets, the same from a folder and from a server."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import logclient
+from logclient_backend.read.reduce import reduce
+from tests.served import backing, made_store, sample_runs, serving, take_in
+
+RUNS = ["plain", "mixed", "twice", "a/../b%2e?&=+#"]
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Any]]:
+    base = tmp_path_factory.mktemp("read")
+    sample_runs(base / "runs")
+    with made_store(base / "data") as store:
+        take_in(store, base / "runs")
+        with serving(backing(store)) as url:
+            yield [base / "runs", url]
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LOGCLIENT_TOKEN", "reads")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+def columns(series: Any) -> dict[str, list[Any]]:
+    names = ("step", "value", "time", "rank", "attempt")
+    found = {name: [repr(value) for value in getattr(series, name).tolist()] for name in names}
+    found["stream"] = [series.streams[at] for at in series.stream]
+    return found
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_every_series_is_the_same_from_both(places: list[Any], run: str) -> None:
+    """Steps, values bit by bit, times, ranks, streams; of the newest attempt, and of all."""
+    here, there = (logclient.read(place)[run] for place in places)
+    keys = here.keys()
+    assert keys == there.keys()
+    for key in keys:
+        for attempts in ("newest", "all"):
+            mine, theirs = here.series(key, attempts=attempts), there.series(key, attempts=attempts)
+            assert columns(mine) == columns(theirs)
+            assert mine.value.dtype == theirs.value.dtype
+            reduced = [place.series(key, buckets=5, attempts=attempts) for place in (here, there)]
+            assert repr(reduced[0]) == repr(reduced[1])
+            assert repr(reduced[0].to_pandas().to_dict()) == repr(reduced[1].to_pandas().to_dict())
+
+
+def test_what_a_run_says_of_itself(places: list[Any]) -> None:
+    """Config and summary as they were given: NaN is a NaN, also from a server."""
+    for place in places:
+        run = logclient.read(place)["mixed"]
+        assert math.isnan(run.config["odd"])
+        assert run.config["deep"] == {"a::b": [1, {"x": math.inf}]}
+        assert run.summary == {"best": -math.inf, "big": 2**70}
+        assert (run.id, run.name, run.project) == ("mixed", "every type", "digits")
+        assert run.tags == ("base", "line")
+        assert run.created.year == 2023
+        assert run.about["notes"] == "n"
+        assert run.about["counts"]["stored"] == 132
+        assert str(run.created.tzinfo) == "UTC"
+
+
+def test_runs_are_a_list_and_found_by_name(places: list[Any]) -> None:
+    """By place, id, name, a part of an id; what is not there is told, with what there is."""
+    for place in places:
+        runs = logclient.read(place)
+        assert len(runs) == 4
+        assert {run.id for run in runs} == set(RUNS)
+        assert runs["mlp"].id == runs["plai"].id == "plain"
+        assert runs[-1].id == list(runs)[-1].id
+        assert [run.id for run in runs[:2]] == [run.id for run in list(runs)[:2]]
+        with pytest.raises(logclient.NoRun, match="there are: "):
+            runs["nothing"]
+        with pytest.raises(logclient.NoRun, match="part of 3 ids"):
+            runs["i"]
+
+
+def test_the_newest_attempt_counts(places: list[Any]) -> None:
+    """Of the older one what lies within the steps of the newer is left out, and given on request."""
+    for place in places:
+        run = logclient.read(place)["twice"]
+        newest = run.series("loss")
+        assert newest.step.tolist() == list(range(1, 121))
+        assert newest.value.tolist() == [float(n) for n in range(1, 61)] + [1000.0 + n for n in range(1, 61)]
+        assert newest.attempt.tolist() == [1] * 60 + [2] * 60
+        every = run.series("loss", attempts="all")
+        assert len(every) == 150
+        assert every.step.tolist() == sorted(every.step.tolist())
+        assert run.about["attempts"] == 2
+
+
+def test_values_have_the_type_that_holds_them(places: list[Any]) -> None:
+    """float64, bool, objects for texts and for ints beyond 64 bits or beyond what a float holds beside floats."""
+    for place in places:
+        run = logclient.read(place)["mixed"]
+        assert logclient.read(place)["plain"].series("loss").value.dtype == np.float64
+        assert run.series("f").value.dtype == np.bool_
+        assert run.series("t").value.dtype == object
+        assert set(run.series("big").value.tolist()) == {2**70}
+        mixed = run.series("x")
+        assert mixed.value.dtype == object  # an int of 2**60 among floats
+        assert 2**60 in mixed.value.tolist()
+        assert [math.copysign(1, value) for value in run.series("../etc").value] == [-1.0] * len(
+            run.series("../etc")
+        )
+        assert set(run.series("x").rank.tolist()) == {-1, 0, 3, 7}
+
+
+def test_pandas(places: list[Any]) -> None:
+    """A row per point, or a column per key over the union of steps; a step that came twice shows its newest value."""
+    for place in places:
+        run = logclient.read(place)["twice"]
+        assert run.series("loss").to_pandas().shape == (120, 6)
+        frame = run.frame(["loss"])
+        assert frame.index.name == "step"
+        assert frame.loc[61, "loss"] == 1001.0
+        assert run.series("loss", attempts="all").to_pandas()["stream"].nunique() == 2
+        both = logclient.read(place)["mixed"].series(["f", "t"])
+        assert both["f"].dtype == object
+        assert both["f"][~both.has("f")].tolist() == [None] * int((~both.has("f")).sum())
+
+
+def test_what_makes_no_sense_says_so(places: list[Any], tmp_path: Path) -> None:
+    """A key that is not there, and the like."""
+    run = logclient.read(places[0])["plain"]
+    for wrong in (
+        lambda: run.series("nothing"),
+        lambda: run.series(["loss", "nothing"]),
+        lambda: run.series("loss", buckets=0),
+        lambda: run.series("loss", attempts="best"),  # type: ignore[call-overload]
+        lambda: run.series(["loss"], buckets=5),  # type: ignore[call-overload]
+        lambda: logclient.read(places[0], token="x"),
+        lambda: logclient.read("ftp://host"),
+        lambda: logclient.read("http://user:secret@host"),
+    ):
+        with pytest.raises((logclient.BadArgument, logclient.NoRun)) as caught:
+            wrong()
+        assert "secret" not in str(caught.value)
+    with pytest.raises(logclient.NoRun):
+        logclient.read(tmp_path / "nowhere")
+    with pytest.raises(logclient.LogclientError, match="token"):
+        logclient.read(places[1], token="wrong")
+
+
+def test_one_run_s_own_folder_can_be_read(places: list[Any]) -> None:
+    """A copied folder of one run is that run."""
+    runs = logclient.read(places[0] / "twice")
+    assert [run.id for run in runs] == ["twice"]
+    assert len(runs[0].series("loss")) == 120
+
+
+def test_buckets_lose_nothing_that_sticks_out() -> None:
+    """A spike, a NaN, a stray step, all NaN; widths are powers of two."""
+    step = np.arange(10_000, dtype=np.int64)
+    value = np.zeros(10_000)
+    value[7_001], value[3_002] = 1e9, math.nan
+    found = reduce(step, value, 100)
+    assert (found.max.max(), int(found.nans.sum()), int(found.count.sum())) == (1e9, 1, 10_000)
+    assert found.width == 128
+    assert (found.start % 128 == 0).all()
+    stray = reduce(np.append(step, 10_000_000), np.append(value, 5.0), 100)
+    assert len(stray.start) > 25  # the stray step does not squeeze all others into one bucket
+    assert stray.max[-1] == 5.0
+    odd = reduce(np.array([-5, -5, 3], np.int64), np.full(3, math.nan), 10)
+    assert np.isnan(odd.min).all()
+    assert odd.nans.tolist() == odd.count.tolist()
+    assert len(reduce(np.empty(0, np.int64), np.empty(0), 5).start) == 0
+
+
+def test_without_numpy_a_sentence_says_what_to_install(tmp_path: Path) -> None:
+    """numpy is not a dependency of the base install."""
+    script = "import sys; sys.modules['numpy'] = None\nimport logclient\nlogclient.read('.')"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, cwd=tmp_path
+    )
+    assert done.returncode == 1
+    assert "BadArgument: logclient.read needs numpy: pip install numpy" in done.stderr
