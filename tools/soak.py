@@ -31,7 +31,7 @@ RESULTS = ROOT / "tools" / "bench" / "results"
 PAGE = ROOT / "docs" / "soak.md"
 BENCHES = (
     *("log_call", "log_tail", "log_faults", "process_cost"),
-    *("agent_cpu", "agent_children", "bytes_per_point", "wal_cpu"),
+    *("agent_cpu", "agent_children", "bytes_per_point", "wal_cpu", "ship_cpu"),
 )
 CRASH = ROOT / "tools" / "faults" / "crash.py"
 CRASH_SEEDS, CRASH_SECONDS = 20, 60

@@ -158,6 +158,11 @@ def test_the_durable_log_is_a_part_of_that_cpu() -> None:
     check("wal_cpu", "blocks of 250")
 
 
+def test_shipping_is_another_part_of_that_cpu() -> None:
+    """What is staged or sealed goes to a collector; its own time is not in it."""
+    check("ship_cpu", "")
+
+
 def test_benches_read_no_settings_from_outside(tmp_path: Path) -> None:
     """A developer's LOGCLIENT_ variables change no figure: a bench clears them."""
     code = "import os; from tools.bench import harness; print(sorted(harness.clean_environment()))"

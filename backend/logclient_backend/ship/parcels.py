@@ -98,7 +98,10 @@ def points_of(columns: Columns) -> int:
 
 def bytes_of(columns: Columns) -> int:
     """About what it takes in memory."""
-    size = _RECORD_BYTES * len(columns)
-    for column in columns.cells:
-        size += 8 * len(column) if isinstance(column, array) else 56 * len(column) + sum(map(len, column))
+    count = len(columns.seq)
+    size = (_RECORD_BYTES + 8 * len(columns.cells)) * count
+    if not columns.shape.fixed:
+        for column in columns.cells:
+            if not isinstance(column, array):
+                size += 48 * count + sum(map(len, column))
     return size

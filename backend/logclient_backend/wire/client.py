@@ -52,7 +52,15 @@ class Patience:
 class Session:
     """One conversation. `open`, then `send` and `poll`, then `close`."""
 
-    def __init__(self, access: Access, hello: Hello, patience: Patience | None = None) -> None:
+    def __init__(
+        self,
+        access: Access,
+        hello: Hello,
+        patience: Patience | None = None,
+        *,
+        packs: bool | None = None,
+    ) -> None:
+        """`packs`: compress; None: where the collector is on another machine."""
         self._access = access
         self._hello = hello
         self._patience = patience or Patience()
@@ -67,7 +75,7 @@ class Session:
         self._heard_at = self._said_at = 0.0
         self._table_bytes = 0
         # on the machine itself bytes cost less than packing them
-        self._writer = BatchWriter(packs=not access.address.is_loopback)
+        self._writer = BatchWriter(packs=not access.address.is_loopback if packs is None else packs)
         self._channel: grpc.Channel | None = None
         self._call: grpc.Call | None = None
         self._receiver: threading.Thread | None = None
