@@ -36,9 +36,7 @@ def columns(name: str, seqs: range, value: Any, pace: int = 1) -> Columns:
     step = array("q", [FIRST + (number - 1) * pace for number in seqs])
     time = array("q", [NOW_NS + number for number in seqs])
     words = array("Q", array("d", [value(number) for number in step]).tobytes())
-    return Columns(
-        Shape(names, "d"), None, seq, array("Q", seqs), step, array("q", [NOW_NS + n for n in seqs]), [words]
-    )
+    return Columns(Shape((name,), "d"), None, seq, seq[:], step, time, [words])
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +73,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def by_api(url: str, key: str, limit: int, most_pages: int = 10**9) -> Pairs:
     found: Pairs = []
     after = ""
+    asked: dict[str, Any] = {"run": "long", "key": key, "limit": limit, "field": ["step", "value"]}
     with requests.Session() as session:
         session.headers["Authorization"] = "Bearer reads"
         for _ in range(most_pages):
