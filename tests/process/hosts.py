@@ -6,6 +6,7 @@ lies in the run folder: to the record, the value and the step, each once.
 
 from __future__ import annotations
 
+import functools
 import signal
 import subprocess
 import sys
@@ -80,12 +81,15 @@ class Hosts:
         self.collector = collector
         self._folder = folder
 
-    def trainer(self, env: dict[str, str] | None = None, *, by_name: bool = False, **plan: Any) -> Trainer:
+    def trainer(
+        self, env: dict[str, str] | None = None, *, by_name: bool = False, stderr: Any = None, **plan: Any
+    ) -> Trainer:
         """Started on the left host; its agent runs there too."""
         wanted = {**PATIENT, **self.collector.env, **(env or {})}
         if by_name:
             wanted["LOGCLIENT_SERVER"] = wanted["LOGCLIENT_SERVER"].replace(self.net.right.address, NAME)
-        return Trainer(self._folder, wanted, self.net.left.start, **plan)
+        start = functools.partial(self.net.left.start, stderr=stderr)
+        return Trainer(self._folder, wanted, start, **plan)
 
     def logclient(
         self, *words: str, env: dict[str, str] | None = None, timeout_s: float = 120

@@ -111,8 +111,8 @@ def proxy_of(address: Address) -> str:
         return ""
     variables = settings.environment()
     for name in ("grpc_proxy", "https_proxy", "http_proxy"):
-        value = variables.get(name, "")
-        if value:
+        value = variables.get(name)  # set to nothing it means: none, whatever the others say
+        if value is not None:
             break
     else:
         return ""
