@@ -79,13 +79,7 @@ def by_api(url: str, key: str, limit: int, most_pages: int = 10**9) -> Pairs:
         for _ in range(most_pages):
             page = session.get(
                 f"{url}/api/v1/run/series",
-                params={
-                    "run": "long",
-                    "key": key,
-                    "limit": limit,
-                    "after": after,
-                    "field": ["step", "value"],
-                },
+                params={**asked, "after": after},
                 timeout=60,
             ).json()
             found += zip(page["step"], page["value"], strict=True)
