@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from logclient import layout
+from logclient_backend.cli.status import describe
+from logclient_backend.runs import live
 from logclient_backend.wire.messages import NotTaken
 from tests.collectors import MemoryCollector
 from tools.faults import processes
@@ -186,6 +188,11 @@ def test_collector_that_comes_late_and_goes_again_gets_all(run_dir: Path, tmp_pa
     port = free_port()
     trainer = Trainer(tmp_path, address_of(port), rate=1_000, until_told=True)
     wait_until(lambda: trainer.ship_state == "waiting", PATIENCE_S, "it was tried")
+    place = live.look(trainer.meeting)
+    assert place is not None
+    found = describe(place)
+    assert found["server"]["state"] in ("waiting", "connecting") and found["server"]["lag_records"] > 0
+    assert any("cannot be reached" in problem for problem in found["problems"])
     with Outside(port) as outside:
         trainer.wait_shipped(100)
         outside.process.kill()
@@ -216,6 +223,8 @@ def test_agent_leaves_when_the_collector_takes_nothing(run_dir: Path, tmp_path: 
         checked(run_dir, 500)
         (node,) = documents(run_dir)
         assert node["ship"]["error"].endswith("no room here")
+        (to,) = scripts.the_run(run_dir).shipments()
+        assert (to.stored, to.acked, to.is_closed) == (500, 0, True)
         assert collector.records == 0
 
 

@@ -57,6 +57,8 @@ def test_rows_are_there_while_the_program_runs_and_its_end_as_well(run_dir: Path
         (node,) = documents(run_dir)
         assert node["ship"] == {"server": where, "state": "connected", "error": ""}
         assert [counts["acked"] for counts in node["streams"].values()] == [100]
+        (to,) = scripts.the_run(run_dir).shipments()
+        assert (to.server, to.stored, to.acked, to.is_closed) == (where, 100, 100, True)
         kept = collector.node()
         assert kept.steps() == list(range(100)) and kept.repeated == 0
         there = json.loads(kept.documents)

@@ -12,7 +12,7 @@ import click
 from ..runs import contents
 from ..runs.contents import Contents, Hole, Key
 from ..runs.curve import GAP_MARK, ODD_MARK, Drawing
-from ..runs.view import RunView
+from ..runs.view import RunView, Shipment
 from . import screen
 from .options import Source, with_json, with_source
 from .text import ago, clock, duration, iso, moment, number, plural, safe, safe_lines
@@ -120,6 +120,10 @@ def as_dict(run: RunView, found: Contents) -> dict[str, Any]:
         "config": run.config,
         "summary": run.summary,
         "counts": found.counts(run),
+        "servers": [
+            {"address": to.server, "stored": to.stored, "acked": to.acked, "errors": to.errors}
+            for to in run.shipments()
+        ],
         "streams": {
             stream.hex(): {
                 "process": found.spans[stream].process.hex(),
@@ -210,11 +214,24 @@ def _facts(run: RunView, found: Contents) -> list[tuple[str, Any]]:
     facts.append(("last point", f"{moment(end)}, {ago(end, now)}" if end else "-"))
     facts.append(("active", active))
     facts.append(("records", _counts(found.counts(run))))
+    facts += [("server", _shipment(to)) for to in run.shipments()]
     facts.append(("processes", _processes(run)))
     facts.append(("where", safe(run.found.path)))
     if run.notes:
         facts.append(("notes", safe(run.notes, 400)))
     return facts
+
+
+def _shipment(to: Shipment) -> Any:
+    """As far as the agents knew: a later `logclient sync` is not told to the run folder."""
+    missing = to.stored - to.acked
+    if not missing:
+        return screen.line(safe(to.server), (": all that was stored", "dim"))
+    when = " when its agent left" if to.is_closed else ""
+    why = f" ({safe(to.errors[-1])})" if to.errors else ""
+    return screen.line(
+        safe(to.server), (f": {missing:,} of {to.stored:,} not yet there{when}{why}", "yellow")
+    )
 
 
 def _processes(run: RunView) -> str:

@@ -87,6 +87,7 @@ def describe(place: LivePlace) -> dict[str, Any]:
         "confined": str(place.meeting.facts.get("confined") or ""),
         "memory_bytes": place.meeting.taken_bytes(),
         "agent": agent,
+        "server": place.server(),
         "lag_records": sum(entry["lag_records"] for entry in processes),
         "lag_s": max((entry["lag_s"] for entry in processes), default=0.0),
         "counts": total,
@@ -111,6 +112,9 @@ def _problems(place: dict[str, Any]) -> Iterator[str]:
         yield f"what was logged {duration(place['lag_s'])} ago is not on disk yet"
     if agent.get("disk_error"):
         yield f"writing to {place['dir']} fails: {agent['disk_error']}"
+    server = place["server"]
+    if server["error"] or server["state"] in ("refused", "stalled"):
+        yield f"shipping to {server['address'] or 'the server'}: {server['error'] or 'it ' + server['state']}"
     if place["bad_files"]:
         yield from place["bad_files"]
 
@@ -135,6 +139,8 @@ def _page(entry: dict[str, Any]) -> Iterator[Any]:
         ("memory", f"{size(entry['memory_bytes'])} in {safe(entry['meeting_place'])}"),
         ("goes to", _where(entry)),
     ]
+    if entry["server"]["state"] != "off":
+        facts.append(("server", _server(entry["server"])))
     if entry["confined"]:
         facts.append(("ends with", safe(entry["confined"])))
     for label, value in facts:
@@ -164,6 +170,15 @@ def _page(entry: dict[str, Any]) -> Iterator[Any]:
 def _where(entry: dict[str, Any]) -> str:
     network = f" ({safe(entry['network'])}: a network file system)" if entry["network"] else ""
     return safe(entry["dir"]) + network if entry["dir"] else "nowhere yet"
+
+
+def _server(server: dict[str, Any]) -> Any:
+    good = not server["error"] and server["state"] not in ("refused", "stalled")
+    missing = server["lag_records"]
+    left = f", {plural(missing, 'record')} not yet there" if missing else ", has all"
+    return screen.line(
+        safe(server["address"] or "unknown"), (f": {server['state']}", "" if good else "yellow"), left
+    )
 
 
 def _process(process: dict[str, Any]) -> list[Any]:

@@ -8,6 +8,7 @@ Does not: read the run folder, or start anything.
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import struct
@@ -20,7 +21,7 @@ from logclient.config import Config
 from logclient.owner import is_alive, is_locked
 from logclient.ring import RingReader, read_counts
 from logclient.spawn import map_status
-from logclient.stats import describe_agent, lane_counts
+from logclient.stats import describe_agent, describe_server, lane_counts, missing_there
 
 _SUFFIX = ".lanes"
 _MOST_BYTES = 1 << 30
@@ -181,10 +182,7 @@ class LivePlace:
 
     def agent(self) -> dict[str, Any]:
         """Health of the agent, as `Run.status()` has it; state `gone` where nobody holds its lock."""
-        settings = self.meeting.facts.get("settings")
-        stall_s = settings.get("stall_s") if isinstance(settings, dict) else None
-        limit_s = float(stall_s) if isinstance(stall_s, (int, float)) else 5.0
-        found = describe_agent(map_status(self.meeting), time.monotonic_ns(), limit_s)
+        found = describe_agent(map_status(self.meeting), time.monotonic_ns(), self._stall_s)
         is_new = time.time_ns() - _created(self) < _STARTING_S * 1e9
         if (
             not self.has_agent
@@ -193,6 +191,27 @@ class LivePlace:
         ):
             found["state"] = "gone"
         return found
+
+    def server(self) -> dict[str, Any]:
+        """Where it is shipped to and how that goes, as `Run.status()` has it, for all processes of this node."""
+        missing = sum(missing_there(process.counts()) for process in self.processes)
+        live = {process.id for process in self.processes}
+        try:
+            with open(self.meeting.file("ledger.json"), "rb") as file:
+                streams = json.load(file)["streams"].values()
+            for told in streams:
+                if told["process"] not in live:
+                    missing += max(0, told["stored"] - told.get("acked", 0))
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            pass  # no agent has written one
+        wanted, status = str(self.meeting.facts.get("server") or ""), map_status(self.meeting)
+        return describe_server(status, wanted, missing, time.monotonic_ns(), self._stall_s)
+
+    @property
+    def _stall_s(self) -> float:
+        settings = self.meeting.facts.get("settings")
+        stall_s = settings.get("stall_s") if isinstance(settings, dict) else None
+        return float(stall_s) if isinstance(stall_s, (int, float)) else 5.0
 
     def process(self, id: str) -> LiveLanes | None:
         return next((process for process in self.processes if process.id == id), None)

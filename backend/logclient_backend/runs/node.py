@@ -87,6 +87,7 @@ class Told:
     accepted: int
     stored: int
     damaged: int
+    acked: int = 0  # by a collector
 
 
 @dataclass(slots=True)
@@ -101,6 +102,9 @@ class Node:
     host: str = ""
     heard_ns: int = 0
     closed: bool = False
+    ship: dict[str, Any] = field(
+        default_factory=dict
+    )  # server, state and error of shipping; empty: it is not shipped
     processes: dict[str, Process] = field(default_factory=dict)
     streams: dict[str, Told] = field(default_factory=dict)
     # where they are not what this host's clock and the segments in `path` tell: in a collector, and read from one
@@ -138,6 +142,7 @@ def take(node: Node, raw: Any) -> None:
     node.host = text(raw.get("host"))
     node.heard_ns = whole(raw.get("heard_ns"))
     node.closed = raw.get("closed") is True
+    node.ship = table(raw.get("ship"))
     node.processes = {
         key: _process(key, node, value)
         for key, value in table(raw.get("processes")).items()
@@ -150,6 +155,7 @@ def take(node: Node, raw: Any) -> None:
             whole(value.get("accepted")),
             whole(value.get("stored")),
             whole(value.get("damaged")),
+            whole(value.get("acked")),
         )
         for key, value in table(raw.get("streams")).items()
         if is_id(key) and isinstance(value, dict)

@@ -39,6 +39,17 @@ class Attempt:
 
 
 @dataclass(slots=True)
+class Shipment:
+    """What went to a server, as the agents knew last: `logclient sync` may have brought more there since."""
+
+    server: str
+    stored: int = 0  # records here
+    acked: int = 0  # of them there
+    is_closed: bool = True  # the agents have left
+    errors: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class RunView:
     """What the documents of a run say, merged."""
 
@@ -104,6 +115,21 @@ class RunView:
                 if name in total:
                     total[name] += number
         return total
+
+    def shipments(self) -> list[Shipment]:
+        """Where the run was shipped to while it ran, and how much of it got there."""
+        found: dict[str, Shipment] = {}
+        for node in self.nodes:
+            server, error = text(node.ship.get("server")), text(node.ship.get("error"))
+            if not node.ship:
+                continue
+            to = found.setdefault(server, Shipment(server))
+            to.stored += sum(told.stored for told in node.streams.values())
+            to.acked += sum(min(told.acked, told.stored) for told in node.streams.values())
+            to.is_closed &= node.closed
+            if error and error not in to.errors:
+                to.errors.append(error)
+        return list(found.values())
 
     def troubles(self) -> Iterator[str]:
         """What somebody should do something about, in sentences."""
