@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from logclient import layout
+from logclient.config import token_variable
 from logclient.meeting import Meeting
 
 from . import election, leaving, resident, sweep
@@ -76,7 +77,7 @@ class Supervisor:
         if not self._be_supervisor(lock):
             resident.read_mapped_files()
         words = self.status.words
-        ours = str(self.place.meeting.facts.get("server") or "")
+        ours = str(self.place.meeting.facts.get("server") or "") if token_variable() else None
         sweep.start(self.place, lambda meeting: Supervisor(meeting, only_server=ours).run())
         worker = Watch(words[layout.AGENT_WORKER], words[layout.AGENT_WORKER_TICKS])
         if words[layout.AGENT_WORKER_TICKS] and not worker.has_stopped_working():
