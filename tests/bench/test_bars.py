@@ -160,7 +160,7 @@ def test_the_durable_log_is_a_part_of_that_cpu() -> None:
 
 def test_shipping_is_another_part_of_that_cpu() -> None:
     """What is staged or sealed goes to a collector; its own time is not in it."""
-    check("ship_cpu", "")
+    check("ship_cpu")
 
 
 def test_benches_read_no_settings_from_outside(tmp_path: Path) -> None:
@@ -169,3 +169,21 @@ def test_benches_read_no_settings_from_outside(tmp_path: Path) -> None:
     env = {**os.environ, "LOGCLIENT_LANES_BYTES": "1", "LOGCLIENT_MODE": "disabled"}
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, stdout=subprocess.PIPE, check=True)
     assert b"LOGCLIENT_" not in done.stdout
+
+
+@pytest.mark.parametrize("rate", ["at 5,000 records/s", "at 20,000 records/s"])
+def test_shipping_costs_little_cpu(rate: str) -> None:
+    """CPU seconds of all the agent's processes per million points, WAL and gRPC included."""
+    check("online", "agent CPU per million points shipped", rate)
+
+
+@pytest.mark.parametrize("kind", ["live", "dead", "stopped", "black hole"])
+def test_no_collector_reaches_the_calls(kind: str) -> None:
+    """`log`, `init` and `finish` beside a process without a server, whatever state the collector is in (R2-10)."""
+    if reason := report_of("online")["left_out"].get(kind):
+        pytest.skip(reason)
+    check("online", "p50 of log()", f"collector: {kind}")
+    check("online", "p99.9 of log()", f"collector: {kind}")
+    check("online", "longest call", f"collector: {kind}")
+    check("online", "init()", f"collector: {kind}")
+    check("online", "longest finish()", f"collector: {kind}")

@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tools.bench import harness
 from tools.bench.probe import Probe
+from tools.faults import processes
 
 VALUES = 10
 BAR_S = 0.3  # per million points
@@ -33,8 +34,13 @@ LEAVE_S = 120.0
 class Load:
     """One trainer and its agent, watched until both are gone."""
 
-    def __init__(self, python: str, records: int, rate: int | None) -> None:
+    def __init__(
+        self, python: str, records: int, rate: int | None, env: dict[str, str] | None = None
+    ) -> None:
+        """`env`: settings besides, of a server for example. Children that are there now are no agents."""
         self.python = python
+        self._env = env or {}
+        self._others = set(processes.children_of(os.getpid()))
         self.records = records
         self.rate = rate
         self.cpu_s = 0.0
@@ -55,7 +61,7 @@ class Load:
                 [self.python, "-m", "tests.process.trainer", json.dumps(plan)],
                 stdout=subprocess.PIPE,
                 cwd=harness.ROOT,
-                env=place.env,
+                env={**place.env, **self._env},
             )
             agents = self._watch(place, trainer, (layout.AGENT_SUPERVISOR, layout.AGENT_WORKER))
             self.wall_s = time.monotonic() - begin
@@ -77,6 +83,8 @@ class Load:
             try:
                 pid, status, used = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:  # all are gone, the orphans too
+                return agents
+            if pid == 0 and self._others.issuperset(processes.children_of(os.getpid())):
                 return agents
             if pid == trainer.pid:
                 trainer.returncode = os.waitstatus_to_exitcode(status)

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +153,17 @@ class Feed:
 
     def for_seconds(self, seconds: float) -> float:
         """Points per second that were acknowledged, until all that was sent is."""
+        end = time.monotonic() + seconds
+        parcels, took_s = self._send(lambda sent: time.monotonic() < end)
+        return parcels * A_PARCEL / took_s
+
+    def all_of(self, records: int) -> float:
+        """Seconds until so many records (rounded up to parcels) are acknowledged."""
+        parcels = -(-records // self._records)
+        return self._send(lambda sent: sent < parcels)[1]
+
+    def _send(self, has_more: Callable[[int], bool]) -> tuple[int, float]:
+        """(parcels, seconds from the hello to the last ack); `has_more` is asked with how many were sent."""
         from logclient_backend.wire import address
         from logclient_backend.wire.client import Session
         from logclient_backend.wire.credentials import Access
@@ -160,18 +171,18 @@ class Feed:
 
         access = Access(address.parse(self._to.address), self._to.token)
         session = Session(access, Hello(self._run, "bench"))
-        session.open()
         begin = time.monotonic()
+        session.open()
         sent = acked = 0
         try:
-            while acked < sent or time.monotonic() < begin + seconds:
-                while session.has_room and time.monotonic() < begin + seconds:
+            while acked < sent or has_more(sent):
+                while session.has_room and has_more(sent):
                     session.send(self._parcel())
                     sent += 1
                 for answer in session.poll(0.1):
                     if not isinstance(answer, Ack):
                         raise RuntimeError(f"The collector refused a parcel: {answer}")
                     acked = answer.upto
-            return acked * A_PARCEL / (time.monotonic() - begin)
+            return sent, time.monotonic() - begin
         finally:
             session.close(5.0)

@@ -101,8 +101,10 @@ class Server:
     def do_init(self, **settings: Any) -> dict[str, Any]:
         import logclient
 
+        begin = time.perf_counter()
         self._run = logclient.init("bench", **settings)
-        return {"meeting": self._run._place.path, "run_id": self._run.id}
+        took_ms = 1e3 * (time.perf_counter() - begin)
+        return {"meeting": self._run._place.path, "run_id": self._run.id, "init_ms": took_ms}
 
     def do_measure(self, call: str, count: int, pace_ns: int, spin: bool = False) -> dict[str, Any]:
         before = waited_ms()
@@ -122,8 +124,10 @@ class Server:
         return dict(self._run.status())
 
     def do_finish(self, timeout_s: float) -> dict[str, Any]:
+        begin = time.perf_counter()
         done = self._run.finish(timeout_s)
-        return {"done": done, **self._run.status()}
+        took_ms = 1e3 * (time.perf_counter() - begin)
+        return {"done": done, "finish_ms": took_ms, **self._run.status()}
 
 
 def serve() -> None:
@@ -137,20 +141,31 @@ def serve() -> None:
 class Probe:
     """The driver's side: `with Probe(place) as probe: probe.ask("measure", call="log", ...)`."""
 
-    def __init__(self, place: harness.Place, python: str = sys.executable, **settings: Any) -> None:
+    def __init__(
+        self,
+        place: harness.Place,
+        python: str = sys.executable,
+        *,
+        env: Mapping[str, str] | None = None,
+        start: Callable[..., subprocess.Popen[str]] = subprocess.Popen,
+        **settings: Any,
+    ) -> None:
+        """`env`: variables besides; `start`: a Popen of another host's; the rest goes to `init`."""
         self._settings = settings
-        self._process = subprocess.Popen(
+        self._process = start(
             [python, "-m", "tools.bench.probe"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             cwd=harness.ROOT,
-            env=place.env,
+            env={**place.env, **(env or {})},
         )
         self.meeting = Path()
+        self.init_ms = 0.0
 
     def __enter__(self) -> Self:
-        self.meeting = Path(self.ask("init", **self._settings)["meeting"])
+        found = self.ask("init", **self._settings)
+        self.meeting, self.init_ms = Path(found["meeting"]), found["init_ms"]
         return self
 
     def __exit__(
