@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -30,6 +32,7 @@ class Server:
     def __init__(self, data: Path, *options: str) -> None:
         self.data = data
         self.options = options
+        self.port = 0  # the HTTP API has the next one
         self.token = ""  # the administrator's, from the first start on
         self.facts: dict[str, Any] = {}
         self.log = data.with_name(f"{data.name}.log")
@@ -39,9 +42,8 @@ class Server:
         """What it says of itself, once it listens. Later starts take the ports of the first."""
         words = ["--data", str(self.data), "--json", *self.options, *options]
         if "--listen" not in words:
-            words += ["--listen", self.facts["grpc"].partition("://")[2] if self.facts else "127.0.0.1:0"]
-        if "--http" not in words:
-            words += ["--http", self.facts["http"].partition("://")[2] if self.facts else "127.0.0.1:0"]
+            self.port = self.port or free_port()
+            words += ["--listen", f"127.0.0.1:{self.port}"]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "logclient_backend", "server", *words],
@@ -120,6 +122,26 @@ class Server:
 
     def cmdline(self) -> bytes:
         return Path(f"/proc/{self.pid}/cmdline").read_bytes() + Path(f"/proc/{self.pid}/comm").read_bytes()
+
+
+def free_port() -> int:
+    """One that is free, and the next one too, and that the system gives nobody who connects somewhere.
+
+    Else the port could be taken while the collector is down, by its own client too: one that connects to a port of
+    this machine where nobody listens may be given that very port, and then speaks to itself.
+    """
+    low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    for _ in range(1000):
+        port = random.randrange(min(20_000, low // 2), low - 1)
+        try:
+            for each in (port, port + 1):
+                with socket.socket() as tried:
+                    tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    tried.bind(("127.0.0.1", each))
+        except OSError:
+            continue
+        return port
+    raise RuntimeError("no port is free")
 
 
 def _first_line(process: subprocess.Popen[bytes], timeout_s: float) -> bytes:

@@ -11,7 +11,6 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -295,20 +294,22 @@ def test_second_signal_ends_it_at_once(server: Server) -> None:
     client = server.client()
     client.send(records(1, 1))
     client.settle()
-    with sqlite3.connect(server.data / "store" / "store.db", isolation_level=None) as holder:
+    holder = sqlite3.connect(server.data / "store" / "store.db", isolation_level=None, timeout=60)
+    try:
         holder.execute("BEGIN IMMEDIATE")
         client.send(records(2, 1))
+        wait_until(
+            lambda: "logclient_under_way_bytes 0\n" not in server.get("/metrics").text, 60, "it has it"
+        )
         process = server.process
         assert process is not None
         process.send_signal(signal.SIGTERM)
         wait_until(lambda: _said(server, "stopping"), 60, "it stops")
         process.send_signal(signal.SIGTERM)
-        began = time.monotonic()
         assert server.wait() == 1
-        assert _said(server, "stopped at once")
-        assert time.monotonic() - began < 12, "no deadline was waited for"
-        holder.execute("ROLLBACK")
-    holder.close()
+        assert _said(server, "stopped at once"), "and waited for no deadline"
+    finally:
+        holder.close()
     server.start()
     assert server.client().welcome.held[b"s" * 16].stored.ranges() == [(1, 1)]
 

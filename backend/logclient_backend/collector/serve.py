@@ -24,6 +24,7 @@ from typing import Any
 from logclient.errors import BadArgument
 
 from ..wire.address import Address
+from ..wire.messages import NotTaken
 from ..wire.server import Limits as WireLimits
 from ..wire.server import Server, ServerTls
 from .backup import backup
@@ -142,17 +143,26 @@ class Collector:
 
     def delete(self, run: str) -> bool:
         """Into the bin; False where there is no such run."""
-        done = bool(self.committer.call(lambda: self._delete(run)))
+        done = self._change(lambda: self._delete(run))
         if done:
             self.log.event(f"run {run!r} was deleted; until it goes for good it can be brought back")
         return done
 
     def undelete(self, run: str) -> bool:
         """Out of it again; False where it is not deleted."""
-        done = bool(self.committer.call(lambda: self.store.writer.undelete(run)))
+        done = self._change(lambda: self.store.writer.undelete(run))
         if done:
             self.log.event(f"run {run!r} was brought back")
         return done
+
+    def _change(self, change: Callable[[], bool]) -> bool:
+        """In the committing thread."""
+        try:
+            return bool(self.committer.call(change))
+        except NotTaken as error:
+            raise StoreError(error.text) from None
+        except TimeoutError:
+            raise StoreError("the collector is too busy to do it now; it may still do it later") from None
 
     def _delete(self, run: str) -> bool:
         self.committer.forget(run)

@@ -1,7 +1,7 @@
 """Who may do what: tokens, their roles, and the file that keeps their digests.
 
-Runs in the collector (any thread), and in `logclient server token`, which edits the file while a collector runs: it
-looks at the file again before it answers, at most once in `LOOK_S`.
+Runs in the collector (any thread), and in `logclient server token`, which edits the file while a collector runs: that
+knows a new token at once, and that one was revoked after `LOOK_S`.
 
 ::
 
@@ -109,12 +109,14 @@ class Tokens:
         """What the bearer of this token may do; None: nothing, it is no token of ours."""
         if self._no_auth:
             return EVERYBODY
-        found: Grant | None = None
-        if token and len(token) <= MOST_TOKEN_CHARACTERS:
-            digest = _digest(token)
-            for each in self._current():
-                if hmac.compare_digest(each.digest, digest):
-                    found = each.grant
+        if not token or len(token) > MOST_TOKEN_CHARACTERS:
+            return None
+        digest = _digest(token)
+        found = _of(digest, self._current())
+        if found is None:
+            with self._lock:
+                self._look()  # it may have been made this very moment
+            found = _of(digest, self._tokens)
         return found
 
     def is_valid(self, grant: Grant) -> bool:
@@ -231,6 +233,15 @@ def _digest(token: str) -> bytes:
     return hashlib.blake2b(
         token.encode("utf-8", "surrogatepass"), digest_size=32, person=b"logclient-token"
     ).digest()
+
+
+def _of(digest: bytes, tokens: tuple[Token, ...]) -> Grant | None:
+    """All are compared, whichever it is."""
+    found = None
+    for each in tokens:
+        if hmac.compare_digest(each.digest, digest):
+            found = each.grant
+    return found
 
 
 def _check_owner(path: str, found: os.stat_result) -> None:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
+import click
 import pytest
 
+from logclient_backend.cli.server import command
+from logclient_backend.collector.limits import Limits
 from logclient_backend.collector.metrics import METRICS, Metrics
 
 LINE = re.compile(r'logclient_\w+(\{(\w+="[^"]*",?)+\})? -?[0-9.e+-]+(inf|nan)?')
@@ -58,3 +63,40 @@ def test_only_what_is_listed_can_be_counted() -> None:
     with pytest.raises(KeyError):
         Metrics().count("surprise_total")
     assert all(help and not help.endswith(".") for _, help in METRICS.values())
+
+
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+DOCS = (Path(__file__).parents[3] / "docs" / "server.md").read_text()
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_metric_is_documented(name: str) -> None:
+    """The operations page says what each means."""
+    assert f"`{name}" in DOCS
+
+
+@pytest.mark.parametrize("name", Limits.__slots__)
+def test_limit_is_documented_with_its_default(name: str) -> None:
+    """By the name that `--limit` takes."""
+    default = getattr(Limits(), name)
+    assert f"| `{name}` | {int(default)} |" in DOCS and int(default) == default
+
+
+def test_options_that_the_page_shows_are_there() -> None:
+    """In its commands and in its text."""
+    shown = {
+        word
+        for line in DOCS.splitlines()
+        if "logclient" in line or "`--" in line
+        for word in OPTION.findall(line)
+    }
+    known = {option for each in _commands(command) for parameter in each.params for option in parameter.opts}
+    assert shown - known <= {"--revive", "--upgrade", "--now", "--system", "--home-dir", "--shell"}
+    assert {"--data", "--tls-cert", "--keep-deleted", "--role"} <= shown
+
+
+def _commands(group: click.Command) -> Iterator[click.Command]:
+    yield group
+    if isinstance(group, click.Group):
+        for each in group.commands.values():
+            yield from _commands(each)

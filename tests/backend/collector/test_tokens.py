@@ -141,3 +141,11 @@ def test_without_auth_everybody_may(tmp_path: Path) -> None:
     made = Tokens(str(tmp_path), no_auth=True)
     grant = made.check(None)
     assert grant is not None and grant.may("admin") and made.is_open and made.is_valid(grant)
+
+
+def test_new_token_counts_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However seldom the file is looked at otherwise."""
+    monkeypatch.setattr(tokens, "LOOK_S", 3600.0)
+    collector = Tokens(str(tmp_path))
+    assert collector.check("lct_x") is None
+    assert collector.check(Tokens(str(tmp_path)).add("job", ["ingest"])) is not None

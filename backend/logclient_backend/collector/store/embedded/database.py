@@ -13,6 +13,7 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -86,25 +87,37 @@ class Database:
             raise
 
     def _prepare(self, is_new: bool, version: int, migrations: Mapping[int, schema.Migration]) -> None:
-        if is_new:
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
-            sync_folder(self.folder)
         with errors(self.folder):
+            if is_new:
+                self._create()
             connection = sqlite3.connect(self.path, isolation_level=None, timeout=_BUSY_S)
             try:
                 # what was killed inside a transaction is rolled back now: the header may have said more
                 (found,) = connection.execute("PRAGMA user_version").fetchone()
-                if found == 0:
-                    connection.execute(f"PRAGMA page_size={schema.PAGE_BYTES}")
-                    connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
-                    connection.execute("BEGIN IMMEDIATE")
-                    schema.create(connection, secrets.token_hex(16))
-                    connection.execute("COMMIT")
-                elif found < version:
+                if found < version:
                     schema.migrate(connection, found, version, migrations)
                 connection.execute("PRAGMA journal_mode=WAL")
             finally:
                 connection.close()
+
+    def _create(self) -> None:
+        """Whole or not at all: SQLite writes the first page of a new file before the transaction that fills it."""
+        made = self.path + ".new"
+        for left in (made, made + "-journal"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(left)
+        os.close(os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        connection = sqlite3.connect(made, isolation_level=None)
+        try:
+            connection.execute(f"PRAGMA page_size={schema.PAGE_BYTES}")
+            connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+            connection.execute("BEGIN IMMEDIATE")
+            schema.create(connection, secrets.token_hex(16))
+            connection.execute("COMMIT")
+        finally:
+            connection.close()
+        os.rename(made, self.path)
+        sync_folder(self.folder)
 
     def session(self) -> Session:
         """A connection for a writer; the caller closes it."""
@@ -113,7 +126,7 @@ class Database:
         )
         connection.execute(f"PRAGMA synchronous={self._synchronous}")
         connection.execute(f"PRAGMA wal_autocheckpoint={_WAL_PAGES}")
-        connection.execute("PRAGMA journal_size_limit=67108864")
+        connection.execute("PRAGMA journal_size_limit=16777216")
         connection.execute("PRAGMA cache_size=-16384")
         return Session(connection)
 
@@ -137,6 +150,16 @@ class Database:
                 self._idle.append(session)
             else:
                 session.connection.close()
+
+    @contextmanager
+    def looking(self, session: Session) -> Iterator[None]:
+        """One state of the store, for a session that also writes; not for long: the SQLite WAL grows meanwhile."""
+        with errors(self.folder):
+            session.connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                session.connection.execute("COMMIT")
 
     @contextmanager
     def changing(self, session: Session) -> Iterator[sqlite3.Connection]:
