@@ -13,7 +13,8 @@ import click
 from logclient.config import Config
 from logclient.errors import BadArgument
 
-from ..runs import folder, live
+from ..runs import contents, folder, live
+from ..runs.contents import Contents
 from ..runs.folder import Found
 from ..runs.follow import FolderFollower
 from ..runs.view import RunView, view
@@ -68,6 +69,21 @@ class Source:
 
         asked = self.open_server()
         return runs.load(asked, listing.resolve(asked, wanted)).view()
+
+    def contents(
+        self,
+        run: RunView,
+        *,
+        curves: int,
+        only: Callable[[str], bool] | None,
+        progress: Callable[[int], None],
+    ) -> Contents:
+        """What is stored of a run that `run` gave."""
+        if self.server is None:
+            return contents.read(run, curves=curves, only=only, progress=progress)
+        from ..remote import contents as remote_contents
+
+        return remote_contents.read(run, curves=curves, only=only, progress=progress)
 
     def follower(self, run: RunView) -> Follower:
         """What is new in a run that `run` gave."""

@@ -65,7 +65,7 @@ def command(
     shown = source.run(run)
     with screen.progress("reading", shown.counts()["stored"]) as advance:
         only = _matcher(keys) if keys and not as_json else None
-        found = contents.read(shown, curves=0 if as_json else curves, only=only, progress=advance)
+        found = source.contents(shown, curves=0 if as_json else curves, only=only, progress=advance)
     if keys:
         is_meant = _matcher(keys)
         found.keys = {name: key for name, key in found.keys.items() if is_meant(name)}

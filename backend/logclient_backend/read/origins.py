@@ -110,23 +110,14 @@ class ServerRun:
         return self._run.view()
 
     def keys(self) -> list[str]:
-        found: list[str] = []
-        after = ""
-        while True:
-            page = self._server.json("/run/keys", run=self._row["id"], after=after)
-            found += [row["key"] for row in page["keys"]]
-            after = page["next"]
-            if not after:
-                return found
+        return [row["key"] for row in self._run.key_rows()]
 
     def columns(self, keys: list[str]) -> Iterator[StreamColumns]:
         return self._run.columns(keys)
 
     def buckets(self, key: str, most: int, *, every: bool) -> Buckets | None:
         try:
-            told = self._server.json(
-                "/run/buckets", run=self._row["id"], key=key, most=most, all_attempts=str(every).lower()
-            )
+            told = self._run.buckets(key, most, every=every)
         except NoRun:
             return None
         start, count, nans = (np.array(told[name], np.int64) for name in ("start", "count", "nans"))

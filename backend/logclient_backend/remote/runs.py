@@ -67,6 +67,21 @@ class RemoteRun(Found):
                 yield from found
                 first = after if after > first else 0
 
+    def key_rows(self) -> Iterator[dict[str, Any]]:
+        """Its keys as the API has them, in the order in which they came first."""
+        after = ""
+        while True:
+            page = self._asked.json("/run/keys", run=self.name, after=after)
+            yield from page["keys"]
+            after = page["next"]
+            if not after:
+                return
+
+    def buckets(self, key: str, most: int, *, every: bool = False) -> dict[str, Any]:
+        """A key reduced, as the API has it; `NoRun` where there is none. `every`: of all attempts."""
+        flag = str(every).lower()
+        return self._asked.json("/run/buckets", run=self.name, key=key, most=most, all_attempts=flag)
+
     @property
     def _asked(self) -> Server:
         assert self.server is not None

@@ -152,19 +152,32 @@ def read(
 ) -> Contents:
     """One pass. Curves are kept of the first `curves` keys of numbers, or of those that `only` takes."""
     reader = run.found.records()
-    found = Contents()
+    found = begun(reader)
     if only is None:
         only = set(_first_keys(reader, curves)).__contains__
-    for span in reader.spans.values():
-        mine = found.spans.of(span.stream, span.process, span.lane)
-        mine.gaps = dict(span.gaps)
-        if span.last is not None:
-            found.accepted[span.stream] = span.last
     numbers = run.attempt_numbers()
     for item in reader.blocks():
         _count(found, numbers.get(item.process.hex(), 1), item, only)
         if progress is not None:
             progress(len(item.columns))
+    found.keys = {key.name: key for key in sorted(found.keys.values(), key=lambda key: key.first)}
+    settle(found, run, reader)
+    return found
+
+
+def begun(reader: Records) -> Contents:
+    """What is known before anything is read: gaps, and how far each stream reaches."""
+    found = Contents()
+    for span in reader.spans.values():
+        mine = found.spans.of(span.stream, span.process, span.lane)
+        mine.gaps = dict(span.gaps)
+        if span.last is not None:
+            found.accepted[span.stream] = span.last
+    return found
+
+
+def settle(found: Contents, run: RunView, reader: Records) -> None:
+    """The accounts, once all that is stored was counted: what each stream accepted, and where records are missing."""
     found.damage, found.unsupported = reader.damage, reader.unsupported
     for node in run.nodes:
         for id, told in node.streams.items():
@@ -175,9 +188,7 @@ def read(
     for stream, span in found.spans.items():
         known = max([seqs.last for seqs in (span.stored, *span.gaps.values()) if seqs], default=0)
         found.accepted[stream] = max(known, found.accepted.get(stream, 0))
-    found.keys = {key.name: key for key in sorted(found.keys.values(), key=lambda key: key.first)}
     found.gaps = list(_holes(found, reader))
-    return found
 
 
 def _first_keys(reader: Records, most: int) -> list[str]:

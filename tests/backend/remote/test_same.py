@@ -13,6 +13,8 @@ from click.testing import CliRunner
 
 from logclient_backend.cli import cli
 from logclient_backend.collector.store.interface import Store
+from logclient_backend.remote import contents
+from logclient_backend.remote.runs import RemoteRun
 from tests.served import backing, made_store, sample_runs, serving, take_in
 
 RUNS = ["plain", "mixed", "twice", "a/../b%2e?&=+#"]
@@ -96,6 +98,33 @@ def test_show_says_the_same(both: Both, run: str) -> None:
         answers.append(json.loads(said))
         answers[-1].pop("path")
     assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_show_of_a_large_run_asks_instead_of_reading(
+    both: Both, monkeypatch: pytest.MonkeyPatch, run: str
+) -> None:
+    """The same but for ranks that only records tell; no record is fetched but those beside gaps."""
+    monkeypatch.setattr(contents, "SMALL_RECORDS", 0)
+    fetched = []
+    fetch = RemoteRun.fetch
+
+    def noted(*asked: Any) -> Any:
+        fetched.append(asked)
+        return fetch(*asked)
+
+    monkeypatch.setattr(RemoteRun, "fetch", noted)
+    answers: list[dict[str, Any]] = []
+    for source in (here(both), there(both)):
+        code, said = say("show", run, "--json", *source)
+        assert code == 0, said
+        answers.append(json.loads(said))
+        for name in ("path", "ranks"):
+            answers[-1].pop(name)
+    assert answers[0] == answers[1]
+    assert bool(fetched) == bool(answers[0]["gaps"])
+    drawn = [say("show", run, *source)[1] for source in (here(both), there(both))]
+    assert [text.splitlines()[-8:] for text in drawn[:1]] == [text.splitlines()[-8:] for text in drawn[1:]]
 
 
 def test_curves_are_drawn_from_a_server(both: Both) -> None:

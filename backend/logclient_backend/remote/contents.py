@@ -1,0 +1,85 @@
+"""What is stored of a run of a server, for `logclient show`: asked for, rather than read and counted.
+
+A small run is read as a whole, by the code that reads folders. Of a large one the server tells keys, newest values and
+curves (as buckets); counts and gaps follow from its ranges of seqs as everywhere. Ranks of single threads, which only
+records tell, are left out then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..runs import contents
+from ..runs.contents import Contents, Key, Last, Progress
+from ..runs.curve import Cell, Curve
+from ..runs.strict import ODD_FLOATS
+from ..runs.view import RunView
+from .runs import RemoteRun
+
+SMALL_RECORDS = 100_000  # some seconds of reading
+_MOST_BUCKETS = 2_000
+_CODES = {"float": "d", "rounded": "r", "int": "q", "bool": "b", "text": "s"}
+
+
+def read(
+    run: RunView,
+    *,
+    curves: int = 0,
+    only: Callable[[str], bool] | None = None,
+    progress: Progress | None = None,
+) -> Contents:
+    """As `runs.contents.read`."""
+    found = run.found
+    assert isinstance(found, RemoteRun)
+    reader = found.records()
+    if reader.records <= SMALL_RECORDS:
+        return contents.read(run, curves=curves, only=only, progress=progress)
+    made = contents.begun(reader)
+    for span in reader.spans.values():
+        made.spans.of(span.stream, span.process, span.lane).merge(span)
+        if span.stored:
+            made.first_time = min(made.first_time or span.first_time, span.first_time)
+            made.last_time = max(made.last_time, span.last_time)
+    for row in found.key_rows():
+        made.keys[row["key"]] = _key(row)
+    numeric = [key.name for key in made.keys.values() if not key.is_text]
+    for name in filter(only, numeric) if only is not None else numeric[:curves]:
+        made.keys[name].curves[1] = _curve(found.buckets(name, _MOST_BUCKETS))
+    if progress is not None:
+        progress(reader.records)
+    contents.settle(made, run, reader)
+    return made
+
+
+def _key(row: dict[str, Any]) -> Key:
+    last = row["last"]
+    code = _CODES.get(last["type"], "d")
+    value = ODD_FLOATS.get(last["value"], last["value"]) if code in "dr" else last["value"]
+    return Key(
+        row["key"],
+        points=row["points"],
+        last=Last(value, code, last["step"], last["time_ns"], 0, last["rank"]),
+        is_text="text" in row["types"],
+    )
+
+
+def _curve(told: dict[str, Any]) -> Curve:
+    """Buckets as the cells of a curve; one that reaches to infinity is marked there."""
+    made = Curve()
+    made.shift = told["width"].bit_length() - 1
+    made.points = told["points"]
+    for start, low, high, count, nans in _columns(told):
+        cell = Cell(start, start + told["width"] - 1, points=count, odd=nans)
+        if math.isfinite(low) and math.isfinite(high):
+            cell.low, cell.high = low, high
+        elif nans < count:
+            cell.odd += 1
+        made.cells[start >> made.shift] = cell
+    return made
+
+
+def _columns(told: dict[str, Any]) -> Iterator[tuple[int, float, float, int, int]]:
+    low, high = ([ODD_FLOATS.get(value, value) for value in told[name]] for name in ("min", "max"))
+    return zip(told["start"], low, high, told["count"], told["nans"], strict=True)
