@@ -18,19 +18,12 @@ from tools.faults.proxy import Proxy
 
 from . import hosts as two_hosts
 from .agents import log_of
-from .disturbed import wait_until
 from .hosts import PATIENCE_S, Hosts, Trainer
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(300)]
 
 RATE = 400  # records a second
 STALL_MS = 2000.0  # a call that waited for a network would take as long as a fault at least, or its deadline
-
-
-def trained(trainer: Trainer, records: int) -> None:
-    """Until the trainer has logged so many more."""
-    wanted = trainer.logged + records
-    wait_until(lambda: trainer.logged >= wanted, PATIENCE_S, f"{records} records more are logged")
 
 
 def assert_peace(hosts: Hosts, trainer: Trainer, run_dir: Path) -> None:
@@ -60,7 +53,7 @@ def test_faults_cost_nothing_but_time(kind: str, hosts: Hosts, run_dir: Path, pa
     trainer.wait_shipped()
     for fault in FAULTS[kind]:
         with fault(hosts):
-            trained(trainer, int(RATE * pace.seconds(40)))
+            trainer.wait_logged(int(RATE * pace.seconds(40)))
         trainer.wait_caught_up()
     assert_peace(hosts, trainer, run_dir)
 
@@ -82,7 +75,7 @@ def test_proxy_in_between_misbehaves(hosts: Hosts, run_dir: Path, pace: Pace) ->
             proxy.be(what, **how)
             if what not in ("delayed", "cutting"):
                 proxy.cut()
-            trained(trainer, int(RATE * pace.seconds(15)))
+            trainer.wait_logged(int(RATE * pace.seconds(15)))
             proxy.be("passing")
             trainer.wait_caught_up()
         assert_peace(hosts, trainer, run_dir)
