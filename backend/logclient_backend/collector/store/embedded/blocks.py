@@ -167,6 +167,9 @@ def encode(packer: Packer, rows: Rows, codes: str) -> Encoded:
 def _shift(step: Ints) -> int:
     """The smallest that leaves at most one group per GROUP_RECORDS records, and one more."""
     most = len(step) // GROUP_RECORDS + 1
+    if most == 1:
+        first, last = int(step[0]), int(step[-1])
+        return 63 if first < 0 <= last else (first ^ last).bit_length()
     low, high = 0, 63  # with 63 there are at most two groups: below 0, and the rest
     while low < high:
         middle = (low + high) // 2

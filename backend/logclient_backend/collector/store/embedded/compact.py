@@ -2,7 +2,7 @@
 
 Runs in a thread of its own (`Store.compact`), with a connection of its own.
 
-- Tail rows of one run are read, packed outside of any transaction, and put in their blocks' place in one short one;
+- Tail rows are read, packed outside of any transaction, and their blocks put in their place in one short one;
 - of MERGED blocks of one class (of size: each is some eight times the one before) of the same stream, key table and
   rank one is made, until it is half full: wide and slow runs end in large blocks too, and each record is written anew
   only a few times;
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from . import names
 from .blocks import Encoded, encode, most_records, parts_of, read_rows
 from .database import errors
-from .remove import Remover, vacuum
+from .remove import Remover, checkpoint, vacuum
 from .rows import Rows, joined, read_tail
 from .writer import save_heard
 
@@ -37,12 +37,15 @@ DUE_POINTS = 500_000
 DUE_ROWS = 2_000
 DUE_S = 30.0
 ROUND_POINTS = 1 << 20
+ROUND_BLOCKS = 200  # about: the writer waits while they are put in place
 MERGED = 8
 FULL = -1
 KEPT_PAGES = 2048  # free ones, while data come in: they are used again soon
 
-_TailHead: TypeAlias = "tuple[int, int, int, int, int, int]"  # id, stream, table, rank, records, points
-_Made: TypeAlias = "tuple[int, int, int, Shape, Rows, Encoded]"  # stream, table, rank, ...
+_TailHead: TypeAlias = (
+    "tuple[int, int, int, int, int, int, int]"  # id, run, stream, table, rank, records, points
+)
+_Made: TypeAlias = "tuple[int, int, int, int, Shape, Rows, Encoded]"  # run, stream, table, rank, ...
 
 _BLOCK = (
     "INSERT INTO block(run, stream, tbl, rank, class, n, first_seq, last_seq, min_step, max_step, groups, shift, bytes)"
@@ -73,23 +76,23 @@ class Compactor:
         until = time.monotonic() + deadline_s
         did = False
         tail = self._shared.tail
+        while time.monotonic() < until and self._remover.step():
+            did = True
         if now or tail.points >= DUE_POINTS or tail.rows >= DUE_ROWS or tail.age_s() > DUE_S:
             started = time.monotonic()
-            for run in self._runs_with_tail():
-                while time.monotonic() < until and self._compact(run):
-                    did = True
-                if time.monotonic() >= until:
+            upto = self._newest()
+            while more := self._compact(upto):
+                did = True
+                if time.monotonic() > until:
                     break
-            else:
+            if not more:
                 self._count_tail(since=started)
             self._look_at_blocks |= did
         while self._look_at_blocks and time.monotonic() < until:
             merged = self._merge()
             did |= merged
             self._look_at_blocks = merged
-        while time.monotonic() < until and self._remover.step():
-            did = True
-        keep = 0 if tail.rows <= 0 else KEPT_PAGES
+        keep = KEPT_PAGES if did or tail.rows > 0 else 0
         while time.monotonic() < until and vacuum(self._database, self._session, keep_pages=keep):
             did = True
         heard = self._shared.take_heard(now=now)
@@ -97,83 +100,86 @@ class Compactor:
             with self._database.changing(self._session) as connection:
                 save_heard(connection, heard)
         if did:
-            self._checkpoint()
+            with errors(self._database.folder):
+                checkpoint(self._session)
         return did
-
-    def _checkpoint(self) -> None:
-        """What no reader needs any more leaves the WAL; the file shrinks here, too."""
-        with errors(self._database.folder):
-            self._session.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def close(self) -> None:
         self._session.connection.close()
 
     # ---- tail -> blocks ---------------------------------------------------------------------------------
 
-    def _runs_with_tail(self) -> list[int]:
-        with errors(self._database.folder):
-            rows = self._session.connection.execute("SELECT DISTINCT run FROM tail").fetchall()
-        return [run for (run,) in rows]
-
-    def _compact(self, run: int) -> bool:
-        """Some tail rows of a run; False where there are none."""
-        connection = self._session.connection
-        with errors(self._database.folder):
-            heads = connection.execute(
-                "SELECT id, stream, tbl, rank, n, points FROM tail WHERE run=? ORDER BY stream, tbl, rank, first_seq",
-                (run,),
-            )
-            chosen: list[_TailHead] = []
-            points = 0
-            for head in heads:
-                if chosen and points + head[5] > ROUND_POINTS:
-                    break
-                chosen.append(head)
-                points += head[5]
-            heads.close()
-            made: list[_Made] = []
-            for (stream, table, rank), group in groupby(chosen, key=lambda head: head[1:4]):
-                shape = self._shared.tables.shape(self._session, table)
-                rows = self._tail_rows([(head[0], head[4]) for head in group], shape.codes)
-                if rows is None:
-                    return True  # went meanwhile: look again
-                for part in _blocks(rows, len(shape.codes)):
-                    block = encode(self._session.packer, part, shape.codes)
-                    made.append((stream, table, rank, shape, part, block))
+    def _compact(self, upto: int) -> bool:
+        """Some tail rows with numbers up to that; False where there are none."""
+        with self._database.looking(self._session):
+            chosen = self._choose(upto)
+            found = list(self._read(chosen))
         if not chosen:
             return False
+        made: list[_Made] = []
+        for run, stream, table, rank, shape, rows in found:
+            for part in _blocks(rows, len(shape.codes)):
+                block = encode(self._session.packer, part, shape.codes)
+                made.append((run, stream, table, rank, shape, part, block))
         try:
-            self._replace_tail(run, chosen, made)
+            self._replace_tail(chosen, made)
         except _Gone:
-            return True
-        self._shared.tail.take(points, len(chosen))
+            return True  # look again
+        self._shared.tail.take(sum(head[6] for head in chosen), len(chosen))
         return True
 
-    def _replace_tail(self, run: int, chosen: list[_TailHead], made: list[_Made]) -> None:
-        connection = self._session.connection
-        with self._database.changing(self._session):
-            size = 0
-            for id, *_ in chosen:
-                found = connection.execute(
+    def _newest(self) -> int:
+        with errors(self._database.folder):
+            (newest,) = self._session.connection.execute("SELECT coalesce(max(id), 0) FROM tail").fetchone()
+            return int(newest)
+
+    def _choose(self, upto: int) -> list[_TailHead]:
+        """Run by run; as much as one round may hold."""
+        heads = self._session.connection.execute(
+            "SELECT id, run, stream, tbl, rank, n, points FROM tail INDEXED BY tail_run WHERE id<=?"
+            " ORDER BY run, stream, tbl, rank",
+            (upto,),
+        )
+        chosen: list[_TailHead] = []
+        points = groups = 0
+        for head in heads:
+            points += head[6]
+            groups += not chosen or head[1:5] != chosen[-1][1:5]
+            if chosen and (points > ROUND_POINTS or groups > ROUND_BLOCKS):
+                break
+            chosen.append(head)
+        heads.close()
+        return chosen
+
+    def _read(self, chosen: list[_TailHead]) -> Iterator[tuple[int, int, int, int, Shape, Rows]]:
+        for (run, stream, table, rank), group in groupby(chosen, key=lambda head: head[1:5]):
+            shape = self._shared.tables.shape(self._session, table)
+            found = []
+            for head in group:
+                (body,) = self._session.connection.execute(
+                    "SELECT body FROM tail WHERE id=?", (head[0],)
+                ).fetchone()
+                found.append(read_tail(self._session.packer, body, head[5], shape.codes))
+            yield run, stream, table, rank, shape, joined(found).in_order()
+
+    def _replace_tail(self, chosen: list[_TailHead], made: list[_Made]) -> None:
+        sizes: dict[int, int] = {}
+        with self._database.changing(self._session) as connection:
+            for id, run, *_ in chosen:
+                row = connection.execute(
                     "DELETE FROM tail WHERE id=? RETURNING length(body)", (id,)
                 ).fetchone()
-                if found is None:
+                if row is None:
                     raise _Gone
-                size += found[0]
-            for stream, table, rank, shape, part, block in made:
+                sizes[run] = sizes.get(run, 0) - row[0]
+            for run, stream, table, rank, shape, part, block in made:
                 self._insert(run, stream, table, rank, shape, block)
                 names.count(connection, run, stream, rank, shape, part)
-            size = sum(each[-1].bytes for each in made) - size
-            connection.execute("UPDATE runs SET bytes=max(0, bytes+?) WHERE run=?", (size, run))
-
-    def _tail_rows(self, heads: list[tuple[int, int]], codes: str) -> Rows | None:
-        found = []
-        for id, n in heads:
-            row = self._session.connection.execute("SELECT body FROM tail WHERE id=?", (id,)).fetchone()
-            if row is None:
-                return None
-            found.append(read_tail(self._session.packer, row[0], n, codes))
-        return joined(found).in_order()
+                sizes[run] += block.bytes
+            connection.executemany(
+                "UPDATE runs SET bytes=max(0, bytes+?) WHERE run=?",
+                [(size, run) for run, size in sizes.items()],
+            )
 
     def _insert(self, run: int, stream: int, table: int, rank: int, shape: Shape, block: Encoded) -> None:
         connection = self._session.connection
@@ -218,30 +224,37 @@ class Compactor:
         return did
 
     def _merge_some(self, class_: int, stream: int, table: int, rank: int) -> bool:
-        connection = self._session.connection
-        with errors(self._database.folder):
-            shape = self._shared.tables.shape(self._session, table)
-            most = most_records(len(shape.codes))
-            chosen = []
-            records = 0
-            for head in connection.execute(
-                "SELECT block, run, n, bytes FROM block WHERE class=? AND stream=? AND tbl=? AND rank=?"
-                " ORDER BY first_seq",
-                (class_, stream, table, rank),
-            ):
-                if records + head[2] > most:
-                    break
-                chosen.append(head)
-                records += head[2]
-            if len(chosen) < 2:
-                return False
+        with self._database.looking(self._session):
+            shape = self._shared.tables.find(self._session, table)
+            if shape is None:
+                return False  # its run was purged meanwhile
+            chosen = self._choose_blocks(class_, stream, table, rank, most_records(len(shape.codes)))
             found = [read_rows(self._session, head[0], head[2], shape.codes) for head in chosen]
-            block = encode(self._session.packer, joined(found).in_order(), shape.codes)
+        if len(chosen) < 2:
+            return False
+        block = encode(self._session.packer, joined(found).in_order(), shape.codes)
         try:
             self._replace_blocks(chosen, stream, table, rank, shape, block)
         except _Gone:
             pass
         return True
+
+    def _choose_blocks(
+        self, class_: int, stream: int, table: int, rank: int, most: int
+    ) -> list[tuple[int, int, int, int]]:
+        """Block, run, records and bytes of those that fit one block; none of a run that is being purged."""
+        chosen = []
+        records = 0
+        for head in self._session.connection.execute(
+            "SELECT block, run, n, bytes FROM block WHERE class=? AND stream=? AND tbl=? AND rank=?"
+            " AND run IN (SELECT run FROM runs WHERE id IS NOT NULL) ORDER BY first_seq",
+            (class_, stream, table, rank),
+        ):
+            records += head[2]
+            if records > most:
+                break
+            chosen.append(head)
+        return chosen
 
     def _replace_blocks(
         self,

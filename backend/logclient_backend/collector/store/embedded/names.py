@@ -112,25 +112,27 @@ def last_values(
     session: Session, shared: Shared, runs: Mapping[int, str], keys: Iterable[str]
 ) -> dict[tuple[str, str], Last]:
     """By (run, key); `runs` is number -> id."""
-    found: dict[int, dict[str, Known]] = {}
-    wanted = json.dumps(list(runs))
+    fetch = session.connection.execute
+    live = {run for (run,) in fetch("SELECT DISTINCT run FROM tail") if run in runs}
+    made: dict[tuple[str, str], Last] = {}
+    wanted = json.dumps([run for run in runs if run not in live])
     keys = list(keys)
     for name in keys:
-        for run, *row in session.connection.execute(
-            f"SELECT run, {_ROW} FROM json_each(?) AS wanted CROSS JOIN names WHERE run=wanted.value AND name=?",
+        for run, value, code, step, ns, rank in fetch(
+            "SELECT run, last_value, last_code, last_step, last_ns, last_rank"
+            " FROM json_each(?) AS wanted CROSS JOIN names WHERE run=wanted.value AND name=? AND points>0",
             (wanted, name),
         ):
-            found.setdefault(run, {})[name] = _known(row)
-    live = session.connection.execute("SELECT DISTINCT run FROM tail").fetchall()
-    for (run,) in live:
-        if run in found:
-            _add_tail(session, shared, run, found[run])
-    return {
-        (runs[run], name): known.last()
-        for run, known_by_name in found.items()
-        for name, known in known_by_name.items()
-        if known.points
-    }
+            made[runs[run], name] = Last(value_of(code, value), code, step, ns, None if rank < 0 else rank)
+    for run in live:
+        found = {}
+        for name in keys:
+            row = fetch(f"SELECT {_ROW} FROM names WHERE run=? AND name=?", (run, name)).fetchone()
+            if row is not None:
+                found[name] = _known(row)
+        _add_tail(session, shared, run, found)
+        made |= {(runs[run], name): known.last() for name, known in found.items() if known.points}
+    return made
 
 
 def _add_tail(session: Session, shared: Shared, run: int, found: dict[str, Known]) -> None:

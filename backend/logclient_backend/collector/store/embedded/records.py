@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .database import Session
     from .shared import Shared
 
+MOST_VALUES = 1 << 21  # of a page
+
 
 def records(
     session: Session,
@@ -38,12 +40,20 @@ def records(
     if row is None:
         return [], 0
     number, process, lane = row
-    first, last, following = _range(session, number, first_seq, max(1, most))
+    most = max(1, most)
+    first, last, following = _range(session, number, first_seq, most)
     if not last:
         return [], 0
+    sources = of_stream(session, run, number, first, last)
+    if keys is None:  # not more values than memory is to hold, however wide the records are
+        tables = {source.head.table for source in sources}
+        width = max((len(shared.tables.shape(session, table).codes) for table in tables), default=1)
+        if width * most > MOST_VALUES:
+            first, last, following = _range(session, number, first_seq, max(1, MOST_VALUES // width))
+            sources = [source for source in sources if source.head.first_seq <= last]
     parts: dict[tuple[int, int], list[Rows]] = {}
     chosen: dict[int, list[int]] = {}
-    for source in of_stream(session, run, number, first, last):
+    for source in sources:
         table = source.head.table
         shape = shared.tables.shape(session, table)
         if table not in chosen:

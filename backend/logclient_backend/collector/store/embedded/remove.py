@@ -58,12 +58,15 @@ class Remover:
                 (before_ns,),
             )
             count = connection.execute(
-                "UPDATE runs SET id=NULL WHERE id IS NOT NULL AND deleted_ns>0 AND deleted_ns<?", (before_ns,)
+                "UPDATE runs SET id=NULL, deleted_ns=-1 WHERE id IS NOT NULL AND deleted_ns>0 AND deleted_ns<?",
+                (before_ns,),
             ).rowcount
         while self.step():
             pass
         while vacuum(self._database, self._session):
             pass
+        with errors(self._database.folder):
+            checkpoint(self._session)
         return count
 
     def step(self) -> bool:
@@ -118,6 +121,11 @@ _SMALL = (
     ("tables", "tbl", "run=?"),
     ("names", "name_id", "run=?"),
 )
+
+
+def checkpoint(session: Session) -> None:
+    """What no reader needs any more goes from the SQLite WAL into the file; here the file shrinks, too."""
+    session.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
 
 def vacuum(database: Database, session: Session, *, keep_pages: int = 0) -> bool:

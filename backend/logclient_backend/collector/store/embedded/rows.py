@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
-from struct import pack, unpack_from
+from struct import Struct, pack, unpack_from
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from logclient.record import Value
+
+_FLOAT, _INT = Struct("<d"), Struct("<q")
 
 Cells: TypeAlias = "Words | list[bytes]"
 
@@ -157,7 +159,13 @@ def raw_value(cells: Cells, at: int) -> bytes:
 
 
 def value_of(code: str, raw: bytes) -> Value:
-    return values_of(code, [raw] if code in VARIABLE else np.frombuffer(raw, np.uint64))[0]
+    """One value; of very many runs, so without numpy."""
+    if code in "dr":
+        return float(_FLOAT.unpack(raw)[0])
+    if code in "qb":
+        number: int = _INT.unpack(raw)[0]
+        return bool(number) if code == "b" else number
+    return values_of(code, [raw])[0]
 
 
 def floats_of(code: str, cells: Cells) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

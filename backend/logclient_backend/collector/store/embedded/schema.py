@@ -44,7 +44,7 @@ CREATE TABLE runs(
   state TEXT NOT NULL DEFAULT 'running',
   created_ns INTEGER NOT NULL DEFAULT 0, last_seen_ns INTEGER NOT NULL DEFAULT 0,
   records INTEGER NOT NULL DEFAULT 0, points INTEGER NOT NULL DEFAULT 0, bytes INTEGER NOT NULL DEFAULT 0,
-  deleted_ns INTEGER NOT NULL DEFAULT 0,
+  deleted_ns INTEGER NOT NULL DEFAULT 0, -- -1: is being purged
   facts BLOB NOT NULL DEFAULT x'',      -- digest of config and summary
   attempts TEXT NOT NULL DEFAULT '{}',
   description BLOB                      -- JSON, see `catalog.py`; last, so that lists need not read it
@@ -55,7 +55,7 @@ CREATE TABLE tombstones(id TEXT PRIMARY KEY, deleted_ns INTEGER NOT NULL) WITHOU
 
 CREATE TABLE facts(run INTEGER NOT NULL, kind TEXT NOT NULL, key TEXT NOT NULL, type TEXT NOT NULL, value);
 CREATE INDEX facts_value ON facts(kind, key, type, value, run);
-CREATE INDEX facts_run ON facts(run);
+CREATE INDEX facts_run ON facts(run, kind, key);
 CREATE TABLE documents(
   run INTEGER NOT NULL, node TEXT NOT NULL, json BLOB NOT NULL, PRIMARY KEY(run, node)
 ) WITHOUT ROWID;

@@ -65,6 +65,11 @@ class Shared:
                 if seen_ns > self._heard.get(run, 0):
                     self._heard[run] = self._unsaved[run] = seen_ns
 
+    def put_back(self, heard: Mapping[str, int]) -> None:
+        """What was taken could not be stored."""
+        with self._lock:
+            self._unsaved = {**heard, **self._unsaved}
+
     def take_heard(self, *, now: bool = False) -> Mapping[str, int]:
         """What is to be stored, every few seconds."""
         if not self._unsaved or not (now or time.monotonic() - self._saved_at > SAVE_HEARD_S):

@@ -85,6 +85,13 @@ class ReaderTables:
         self._lock = threading.Lock()
 
     def shape(self, session: Session, number: int) -> Shape:
+        """`ValueError` where there is none."""
+        found = self.find(session, number)
+        if found is None:
+            raise ValueError(f"key table {number} is gone")
+        return found
+
+    def find(self, session: Session, number: int) -> Shape | None:
         with self._lock:
             found = self._shapes.get(number)
             if found is not None:
@@ -92,7 +99,7 @@ class ReaderTables:
                 return found
         row = session.connection.execute("SELECT definition FROM tables WHERE tbl=?", (number,)).fetchone()
         if row is None:
-            raise ValueError(f"key table {number} is gone")
+            return None
         found = Shape.from_definition(session.packer.read_plain(row[0]))
         with self._lock:
             if number not in self._shapes:

@@ -49,19 +49,21 @@ class EmbeddedWriter:
         """All of them in one transaction."""
         with self._database.lock:
             write = _Write(self, self._session.connection)
+            heard = self._shared.take_heard()
             try:
                 with self._database.changing(self._session):
                     for parcel in parcels:
                         write.parcel(parcel)
                     self._ledger.save(self._session.connection)
-                    write.finish(self._shared.take_heard())
+                    write.finish(heard)
             except BaseException:
                 self._ledger.failed()
                 self._tables.failed()
+                self._shared.put_back(heard)
                 raise
             self._ledger.committed()
             self._tables.committed()
-        self._shared.tail.add(write.points, write.tail_rows)
+            self._shared.tail.add(write.points, write.tail_rows)
         return Written(write.records, write.repeated, write.points)
 
     def seen(self, runs: Mapping[str, int]) -> None:
