@@ -14,7 +14,7 @@ from logclient.errors import BadArgument
 
 from ..wire import credentials
 from ..wire.messages import NotTaken
-from . import INTERRUPTED, NO, PARTIAL, screen, uploading, uploads
+from . import INTERRUPTED, MISSING, NO, OK, PARTIAL, screen, uploading, uploads
 from .options import run_folder, with_json
 from .text import duration, plural, safe, short_count, size
 from .uploading import Job, Plan, Pool
@@ -36,7 +36,8 @@ _COLOURS = {
 
 @click.command(
     "sync",
-    epilog="Exit codes: 0 all is there, 1 nothing could be sent, 4 a part, 130 interrupted (run it again to go on).",
+    epilog="Exit codes: 0 all is there, 1 nothing could be sent, 3 there is no such folder, 4 a part, "
+    "130 interrupted (run it again to go on).",
 )
 @click.argument("folders", nargs=-1, metavar="[FOLDER]...")
 @click.option(
@@ -264,7 +265,7 @@ def _dry_run(found: list[uploads.Upload], skipped: list[Skipped], plan: Plan, as
             screen.show(screen.line(safe(row["run"]), ("  " + safe(told), "red" if row["reason"] else "dim")))
         _tell_skipped(skipped)
     good = sum(not row["reason"] for row in rows)
-    return _code(good, len(rows) - good + len(skipped))
+    return _code(good, len(rows) - good, skipped)
 
 
 def _tell(jobs: list[Job], skipped: list[Skipped], seconds: float, server: str, as_json: bool) -> int:
@@ -276,13 +277,15 @@ def _tell(jobs: list[Job], skipped: list[Skipped], seconds: float, server: str, 
         _print(jobs, skipped, seconds, server)
     good = sum(job.is_good for job in jobs)
     part = sum(job.outcome == uploading.PARTIAL for job in jobs)
-    return PARTIAL if part else _code(good, len(jobs) - good + len(skipped))
+    return PARTIAL if part else _code(good, len(jobs) - good, skipped)
 
 
-def _code(good: int, bad: int) -> int:
-    if not bad:
-        return 0
-    return PARTIAL if good else NO
+def _code(good: int, bad: int, skipped: list[Skipped]) -> int:
+    if not (bad or skipped):
+        return OK
+    if good:
+        return PARTIAL
+    return MISSING if not bad and all(each.is_missing for each in skipped) else NO
 
 
 def _as_dict(job: Job) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class Skipped:
 
     path: str
     reason: str
+    is_missing: bool = False  # there is no such folder
 
 
 def find(folders: list[str]) -> tuple[list[Upload], list[Skipped]]:
@@ -67,7 +68,7 @@ def find(folders: list[str]) -> tuple[list[Upload], list[Skipped]]:
         try:
             found = _runs_at(path, places)
         except NoRun as error:
-            skipped[path] = Skipped(path, str(error))
+            skipped[path] = Skipped(path, str(error), is_missing=True)
             continue
         for run in found:
             if run.problem:

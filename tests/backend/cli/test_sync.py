@@ -197,7 +197,7 @@ def test_nothing_to_sync_is_fine(sync: Command, run_dir: Path) -> None:
     """An empty folder holds no runs; one that is not there is named."""
     run_dir.mkdir()
     assert "no runs" in sync("sync").output
-    assert "there is no folder" in sync("sync", run_dir / "none", code=1).output
+    assert "there is no folder" in sync("sync", run_dir / "none", code=3).output
 
 
 def test_what_is_refused_makes_it_partial(sync: Command, collector: MemoryCollector, run_dir: Path) -> None:
