@@ -1,15 +1,19 @@
 """Whatever bytes a client sends as messages: its call ends with a status, and the neighbours are served on.
 
-Over a real gRPC server on loopback. Messages are random bytes, good ones with bytes changed, cut or repeated, and
-well-formed ones that say nonsense.
+Over a real gRPC server on loopback: with a service that takes all that decodes, and with the whole collector and its
+store. Messages are random bytes, good ones with bytes changed, cut or repeated, and well-formed ones that say nonsense.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
 import queue
 import threading
 from array import array
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -19,6 +23,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from logclient.record import Columns, Shape
+from logclient_backend.collector import data as folders
+from logclient_backend.collector.eventlog import EventLog
+from logclient_backend.collector.serve import Collector, Settings
 from logclient_backend.wal.scan import StreamColumns
 from logclient_backend.wire import messages
 from logclient_backend.wire.address import Address
@@ -124,19 +131,45 @@ HELLO = pb.ShipRequest(hello=pb.Hello(protocol=1, run="run", node="n" * 32)).Ser
 BOMB = zstandard.ZstdCompressor().compress(bytes(50 << 20))
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[grpc.Channel]:
-    """A channel to it; faults in its threads come to light here."""
-    faults: list[Any] = []
-    hook, threading.excepthook = threading.excepthook, faults.append
+@contextlib.contextmanager
+def decoder() -> Iterator[str]:
+    """Nothing but the wire."""
     running = Server(Service(), Limits(most_parcel_bytes=MOST_BYTES, hello_s=DEADLINE_S))
     try:
         address = running.listen(Address("127.0.0.1", 0, False))
         running.start()
-        with grpc.insecure_channel(address.target, [("grpc.enable_http_proxy", 0)]) as channel:
-            yield channel
+        yield address.target
     finally:
         running.stop(5.0)
+
+
+@contextlib.contextmanager
+def whole_collector(folder: Path) -> Iterator[str]:
+    """All of `logclient server`, but its process."""
+    free = Address("127.0.0.1", 0)
+    settings = Settings(folders.make(str(folder)), free, free, "0", no_auth=True, durable=False)
+    running = Collector(settings, EventLog(io.StringIO()))
+    try:
+        yield running.address.target
+    finally:
+        assert running.stop(DEADLINE_S)
+
+
+@pytest.fixture(scope="module", params=["decoder", "collector"])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[grpc.Channel]:
+    """A channel to it; faults in its threads come to light here."""
+    faults: list[Any] = []
+    hook, threading.excepthook = threading.excepthook, faults.append
+    is_whole = request.param == "collector"
+    try:
+        with (
+            whole_collector(tmp_path_factory.mktemp("collector")) if is_whole else decoder() as target,
+            grpc.insecure_channel(target, [("grpc.enable_http_proxy", 0)]) as channel,
+        ):
+            yield channel
+    finally:
         threading.excepthook = hook
     assert not faults, faults
 
@@ -200,6 +233,30 @@ batches = st.builds(
     words=packed,
     texts=st.lists(st.builds(pb.Texts, sizes=st.lists(u32, max_size=4), data=packed), max_size=3),
 )
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+# the names that the agent uses, with anything at all behind them
+names = st.sampled_from(
+    (
+        "version",
+        "node",
+        "run",
+        "run_id",
+        "processes",
+        "streams",
+        "closed",
+        "heard_ns",
+        "documents",
+        "end",
+        "ship",
+    )
+)
+documents = st.dictionaries(names, json_values | st.dictionaries(names | texts, json_values, max_size=4)).map(
+    lambda content: json.dumps(content).encode()
+)
 holes = st.builds(
     pb.StreamHole,
     stream=ids,
@@ -212,7 +269,9 @@ parcels = st.builds(
     number=st.just(1) | u64,
     batches=st.lists(batches, max_size=3),
     holes=st.lists(holes, max_size=3),
-    documents=st.none() | st.builds(pb.Documents, json=packed),
+    documents=st.none()
+    | st.builds(pb.Documents, json=packed)
+    | documents.map(lambda data: pb.Documents(json=pb.Packed(size=len(data), data=data))),
 )
 hellos = st.builds(pb.Hello, protocol=u32, client=texts, run=texts, node=texts, revive=st.booleans())
 nonsense = st.builds(pb.ShipRequest, hello=hellos) | st.builds(pb.ShipRequest, parcel=parcels)
