@@ -43,6 +43,7 @@ from .tokens import ADMIN, Tokens
 from .upkeep import Upkeep
 
 GRACE_S = 15.0  # for a stop
+_SAME_S = 0.5  # two signals within that are one: `timeout` sends to the process and to its group
 _LEAVE_S = 10.0  # after that, for what cannot be given a deadline
 KEEP_DELETED_S = 7 * 86400.0
 
@@ -275,9 +276,9 @@ def run(settings: Settings, announce: Callable[[Collector], None]) -> int:
     done: list[bool] = []
     stopping = threading.Thread(target=lambda: done.append(collector.stop()), name="stop", daemon=True)
     stopping.start()
-    deadline = time.monotonic() + GRACE_S + _LEAVE_S
-    while stopping.is_alive() and time.monotonic() < deadline:
-        if signal.sigtimedwait(signals, 0.05) is not None:
+    began = time.monotonic()
+    while stopping.is_alive() and time.monotonic() < began + GRACE_S + _LEAVE_S:
+        if signal.sigtimedwait(signals, 0.05) is not None and time.monotonic() > began + _SAME_S:
             collector.log.event("stopped at once: clients send again what was not acknowledged")
             os._exit(1)
     if done != [True]:
