@@ -47,6 +47,10 @@ class Unreadable(Exception):
     """The documents can not be used; says why."""
 
 
+class Outdated(Exception):
+    """A copy of the node's folder was uploaded that is older than what is known of it: its documents change nothing."""
+
+
 @dataclass(slots=True)
 class _Known:
     """One run's nodes, parsed, and when each was heard."""
@@ -96,11 +100,13 @@ class Catalog:
     ) -> Description | None:
         """The run with these new documents of a node; None: not now, `overdue` names it in a moment.
 
-        `Unreadable` where they are none, or of a newer version.
+        `Unreadable` where they are none, or of a newer version; `Outdated`.
         """
         parsed = self._parse(run, node, documents)
         known = self._open(run)
         before = known.nodes.get(node)
+        if is_sync and before is not None and parsed.heard_ns < before.heard_ns:
+            raise Outdated
         self._keep(known, parsed, len(documents))
         if is_sync:
             known.heard.pop(node, None)

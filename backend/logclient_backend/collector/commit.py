@@ -28,7 +28,7 @@ from typing import Any, Protocol
 
 from ..wire.messages import DELETED, DISK, INVALID, STOPPING, UNKNOWN, NotTaken
 from ..wire.messages import Parcel as Sent
-from .catalog import Catalog, Unreadable
+from .catalog import Catalog, Outdated, Unreadable
 from .eventlog import EventLog
 from .metrics import Metrics
 from .store.interface import Parcel, RunDeleted, Store, StoreError, StoreFull
@@ -217,9 +217,12 @@ class Committer:
         started = time.monotonic()
         try:
             if sent.documents is not None:
-                made.description = self._catalog.take(
-                    source.run, source.node, sent.documents, item.received_ns, is_sync=source.is_sync
-                )
+                try:
+                    made.description = self._catalog.take(
+                        source.run, source.node, sent.documents, item.received_ns, is_sync=source.is_sync
+                    )
+                except Outdated:
+                    made.documents = None
             elif not source.is_sync:
                 self._catalog.heard(source.run, source.node, item.received_ns)
             if source.is_sync:

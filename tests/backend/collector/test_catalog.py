@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from logclient_backend.collector import catalog as catalogs
-from logclient_backend.collector.catalog import Catalog, Unreadable, state_now
+from logclient_backend.collector.catalog import Catalog, Outdated, Unreadable, state_now
 from logclient_backend.collector.store.interface import Description, Run
 from logclient_backend.runs import folder
 from logclient_backend.runs.view import view
@@ -187,6 +187,18 @@ def test_upload_of_an_old_run_does_not_look_alive(tmp_path: Path, catalog: Catal
     assert upload(NOW_NS + 600 * SECOND, OURS + HOUR + 600 * SECOND) == OURS + HOUR + 600 * SECOND
     assert upload(NOW_NS + 601 * SECOND, OURS + 9 * HOUR) == OURS + HOUR + 601 * SECOND
     assert upload(NOW_NS + 99 * HOUR, OURS + 10 * HOUR) == OURS + 10 * HOUR, "never later than now"
+
+
+def test_upload_of_an_older_copy_changes_nothing(tmp_path: Path, catalog: Catalog) -> None:
+    """A copy that was taken while the run went on, and is synced when it is over."""
+    made = running(tmp_path)
+    over = packed(made, heard_ns=NOW_NS + HOUR, closed=True)
+    early = packed(made, heard_ns=NOW_NS, closed=False)
+    assert catalog.take("mlp", made.node, over, OURS, is_sync=False) is not None
+    with pytest.raises(Outdated):
+        catalog.take("mlp", made.node, early, OURS, is_sync=True)
+    catalog.take("mlp", made.node, over, OURS, is_sync=True)
+    catalog.take("mlp", made.node, early, OURS, is_sync=False)  # its clock was set back: it must know
 
 
 @pytest.mark.parametrize(

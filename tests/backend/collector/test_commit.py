@@ -226,6 +226,20 @@ def test_documents_cost_at_most_their_own_parcel(bench: Bench, documents: bytes)
     assert len(answers.refused) == (0 if is_fine else 1)
 
 
+def test_documents_of_an_older_copy_are_not_stored(bench: Bench) -> None:
+    """The records that come with them are."""
+    source, answers = bench.source()
+    source.is_sync = True
+    newer, older = b'{"version": 1, "heard_ns": 9}', b'{"version": 1, "heard_ns": 8}'
+    bench.put(source, 1, documents=newer)
+    bench.put(source, 2, documents=older)
+    wait_until(lambda: answers.upto == 2, 30, "both are committed")
+    stored = [parcel for group in bench.store.groups for parcel in group]
+    assert [parcel.documents for parcel in stored] == [newer, None]
+    assert all(parcel.batches for parcel in stored)
+    assert not answers.refused
+
+
 def _loads(data: bytes) -> Any:
     try:
         return json.loads(data)

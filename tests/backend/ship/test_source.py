@@ -260,6 +260,17 @@ def test_documents_come_from_tmpfs_first(tmp_path: Path, make: Make) -> None:
     assert source.documents() == b"newer"
 
 
+def test_documents_of_copies_are_those_of_the_newest(tmp_path: Path, make: Make) -> None:
+    """By what they say of when they were made."""
+    newest, older = documents(5, heard_ns=20), documents(3, heard_ns=19)
+    for name, content in (("a", older), ("b", newest), ("c", b"nonsense")):
+        (tmp_path / name).mkdir()
+        DocumentFile(str(tmp_path / name)).save(content)
+    source = make(*(tmp_path / name for name in "abc"))
+    Taken(source).all()
+    assert source.documents() == newest
+
+
 def test_a_collector_that_has_nothing_gets_everything_again(tmp_path: Path, make: Make) -> None:
     """`start` once more, with what that one holds."""
     write(tmp_path, 1, item(20))
