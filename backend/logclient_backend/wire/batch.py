@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from array import array
 from itertools import accumulate, pairwise
+from operator import sub
 from typing import TYPE_CHECKING
 
 import zstandard
@@ -29,7 +30,7 @@ from ..wal.scan import Gap, StreamColumns
 from ..wal.seqs import SeqSet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 MOST_RECORDS = 1 << 16  # of a batch
 MOST_KEYS = 1 << 17
@@ -191,7 +192,10 @@ def numbers(column: array[int]) -> pb.Numbers:
     if is_even and column == _even(column.typecode, first, stride, count):
         made.stride = stride
         return made
-    made.deltas.extend([_signed(b - a) for a, b in pairwise(column)])
+    deltas = list(map(sub, column[1:], column))
+    if min(deltas) < -(1 << 63) or max(deltas) >= 1 << 63:  # a word each, whatever they wrap to
+        deltas = [_signed(delta) for delta in deltas]
+    made.deltas.extend(deltas)
     return made
 
 
@@ -203,11 +207,15 @@ def read_numbers(message: pb.Numbers, count: int, typecode: str) -> array[int]:
         low, high = (0, _MASK) if typecode == "Q" else (-(1 << 63), (1 << 63) - 1)
         if low <= first <= high and low <= last <= high:
             return _even(typecode, first, stride, count)
-        values: Iterable[int] = accumulate([stride] * (count - 1), initial=first)
+        deltas: Sequence[int] = [stride] * (count - 1)
     elif len(message.deltas) != count - 1:
         raise _wrong("numbers", f"{count - 1} differences", len(message.deltas))
     else:
-        values = accumulate(message.deltas, initial=first)
+        deltas = message.deltas
+    try:
+        return array(typecode, accumulate(deltas, initial=first))
+    except OverflowError:  # they wrap
+        values = accumulate(deltas, initial=first)
     if typecode == "Q":
         return array("Q", [value & _MASK for value in values])
     return array("q", [_signed(value) for value in values])
