@@ -154,7 +154,7 @@ class Ingest:
             found = RunLimits(
                 self.limits,
                 () if is_new else reader.contents(run),
-                () if is_new else [key.name for key in reader.keys(run)],
+                () if is_new else reader.key_names(run),
             )
         with self._lock:
             found = self._runs.setdefault(run, found)

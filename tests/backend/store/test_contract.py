@@ -176,6 +176,8 @@ def test_five_thousand_keys_of_a_record(store: Store, settle: Callable[[Store], 
     store.writer.write([parcel(ramp(1, 3, names=names))])
     store = settle(store)
     assert [key.name for key in store.reader.keys("run")] == names
+    assert sorted(store.reader.key_names("run")) == sorted(names)
+    assert list(store.reader.key_names("another run")) == []
     assert steps(store, "layer4999/grad") == [1, 2, 3]
 
 

@@ -248,6 +248,9 @@ class Reader(Protocol):
     def keys(self, run: str) -> Sequence[Key]:
         """In the order in which they came first."""
 
+    def key_names(self, run: str) -> Sequence[str]:
+        """Their names alone, in any order, and soon: it is asked for whenever somebody begins to ship the run."""
+
     def last_values(self, runs: Sequence[str], keys: Sequence[str]) -> Mapping[tuple[str, str], Last]:
         """By (run, key)."""
 

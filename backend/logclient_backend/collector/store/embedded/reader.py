@@ -84,6 +84,12 @@ class EmbeddedReader:
             number = catalog.number_of(session.connection, run)
             return [] if number is None else names.of_run(session, self._shared, number)
 
+    def key_names(self, run: str) -> Sequence[str]:
+        with self._database.reading() as session:
+            number = catalog.number_of(session.connection, run)
+            rows = session.connection.execute("SELECT name FROM names WHERE run=?", (number,))
+            return [name for (name,) in rows]
+
     def last_values(self, runs: Sequence[str], keys: Sequence[str]) -> Mapping[tuple[str, str], Last]:
         """By (run, key)."""
         with self._database.reading() as session:
