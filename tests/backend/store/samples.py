@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from array import array
 from collections.abc import Iterable, Sequence
@@ -70,6 +71,17 @@ def ramp(
     rows = [[float(seq)] * len(names) for seq in seqs]
     return StreamColumns(
         stream, process, 0, columns(shape, seqs, rows, steps=[seq + step for seq in seqs], rank=rank)
+    )
+
+
+def noise(first: int, count: int, names: Sequence[str]) -> StreamColumns:
+    """Records that do not compress, quickly made."""
+    seqs = array("Q", range(first, first + count))
+    times = array("q", [NOW_NS + 1_000_000 * seq for seq in seqs])
+    cells: list[array[int] | list[bytes]] = [array("Q", os.urandom(8 * count)) for _ in names]
+    shape = Shape(tuple(names), "q" * len(names))
+    return StreamColumns(
+        STREAM, PROCESS, 0, Columns(shape, 0, seqs, seqs, array("q", seqs.tobytes()), times, cells)
     )
 
 

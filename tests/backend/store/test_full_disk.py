@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,16 +14,17 @@ from logclient_backend.collector.store.embedded import EmbeddedStore, open_store
 from logclient_backend.collector.store.interface import StoreError, StoreFull
 from tools.faults import tmpfs
 
-from .samples import parcel, ramp
+from .samples import noise, parcel, ramp
 
+ROOT = Path(__file__).parents[3]
 WIDE = [f"key{number}" for number in range(50)]
 
 
 def write_until_full(store: EmbeddedStore, first: int) -> int:
     """Seqs that were acknowledged."""
-    for number in range(first, first + 1_000_000, 500):
+    for number in range(first, first + 1_000_000, 200):
         try:
-            store.writer.write([parcel(ramp(number, 500, names=WIDE))])
+            store.writer.write([parcel(noise(number, 200, WIDE))])
         except StoreFull as full:
             assert "full" in str(full) and "Make room" in str(full)
             return number - 1
@@ -53,7 +56,7 @@ def test_a_full_disk_refuses_writes_and_goes_on_later() -> None:
             disk.fill()
             for _ in range(3):
                 with pytest.raises(StoreFull):
-                    store.writer.write([parcel(ramp(last + 1, 5000, names=WIDE))])
+                    store.writer.write([parcel(noise(last + 1, 3000, WIDE))])
                 with pytest.raises(StoreError):
                     store.backup(os.path.join(disk.path, "backup"))
                 try:
@@ -62,22 +65,22 @@ def test_a_full_disk_refuses_writes_and_goes_on_later() -> None:
                     pass  # or there was room enough in the file itself
                 check(store, last)
             disk.free()
-            assert store.writer.write([parcel(ramp(last + 1, 500, names=WIDE))]).records == 500
+            assert store.writer.write([parcel(noise(last + 1, 200, WIDE))]).records == 200
             while store.compact(deadline_s=10, now=True):
                 pass
-            check(store, last + 500)
+            check(store, last + 200)
         finally:
             store.close()
         store = open_store(os.path.join(disk.path, "store"))
         try:
-            check(store, last + 500)
+            check(store, last + 200)
         finally:
             store.close()
 
 
 @pytest.mark.root
 @pytest.mark.timeout(120)
-def test_a_killed_upkeep_on_a_full_disk_costs_nothing(tmp_path: Path) -> None:
+def test_a_store_made_on_a_full_disk_is_made_later() -> None:
     """Opened on a full disk: a sentence, or a store that answers; never a broken file."""
     if reason := tmpfs.why_not():
         pytest.skip(reason)
@@ -93,3 +96,54 @@ def test_a_killed_upkeep_on_a_full_disk_costs_nothing(tmp_path: Path) -> None:
             assert store.reader.points("run", "loss").step.tolist() == list(range(1, 101))
         finally:
             store.close()
+
+
+FAILING = """
+import os, resource, sys
+from logclient_backend.collector.store.embedded import open_store
+from logclient_backend.collector.store.interface import StoreFull
+from tests.backend.store.samples import noise, parcel
+from tests.backend.store.test_full_disk import WIDE, check
+store = open_store(sys.argv[1])
+last = 500
+store.writer.write([parcel(noise(1, last, WIDE))])
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+for _ in range(3):
+    size = max(os.stat(os.path.join(sys.argv[1], name)).st_size for name in ("store.db", "store.db-wal"))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 8192, hard))  # a write beyond fails like one to a bad sector
+    failed = 0
+    for number in range(last + 1, last + 40_000, 500):
+        try:
+            store.writer.write([parcel(noise(number, 500, WIDE))])
+        except StoreFull as error:
+            assert "failing" in str(error), error
+            failed += 1
+            break
+        last += 500
+    assert failed
+    try:
+        store.compact(deadline_s=20, now=True)
+    except StoreFull:
+        failed += 1
+    check(store, last)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    store.writer.write([parcel(noise(last + 1, 500, WIDE))])
+    last += 500
+    check(store, last)
+while store.compact(deadline_s=20, now=True):
+    pass
+check(store, last)
+store.close()
+"""
+
+
+@pytest.mark.slow
+def test_a_failing_disk_refuses_writes_and_goes_on_later(tmp_path: Path) -> None:
+    """Also in the middle of a checkpoint and of the upkeep: what was there is there, and later all goes on."""
+    folder = str(tmp_path / "store")
+    done = subprocess.run(
+        [sys.executable, "-c", FAILING, folder], cwd=ROOT, capture_output=True, text=True, timeout=110
+    )
+    assert done.returncode == 0, done.stderr
+    store = open_store(folder)
+    store.close()

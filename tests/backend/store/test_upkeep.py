@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,13 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from logclient.record import Shape
 from logclient_backend.collector.store.embedded import EmbeddedStore, compact, open_store
 from logclient_backend.collector.store.embedded.database import FILE
 from logclient_backend.collector.store.embedded.remove import Remover
-from logclient_backend.wal.scan import StreamColumns
 
-from .samples import PROCESS, STREAM, columns, parcel, ramp
+from .samples import noise, parcel, ramp
 
 ROOT = Path(__file__).parents[3]
 
@@ -35,12 +32,8 @@ def upkeep(store: EmbeddedStore) -> None:
         pass
 
 
-def noise(first: int, count: int, keys: int) -> StreamColumns:
-    """What does not compress."""
-    choose = random.Random(first)
-    shape = Shape(tuple(f"key{number}" for number in range(keys)), "d" * keys)
-    rows = [[choose.random() for _ in range(keys)] for _ in range(count)]
-    return StreamColumns(STREAM, PROCESS, 0, columns(shape, range(first, first + count), rows))
+def keys(count: int) -> list[str]:
+    return [f"key{number}" for number in range(count)]
 
 
 def test_nothing_is_done_before_it_is_due(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +74,7 @@ def test_disk_space_comes_back(store: EmbeddedStore, tmp_path: Path) -> None:
     """A purged run's pages leave the file; other runs are as they were."""
     store.writer.write([parcel(ramp(1, 100), run="other")])
     for number in range(10):
-        store.writer.write([parcel(noise(1 + 500 * number, 500, 50))])
+        store.writer.write([parcel(noise(1 + 500 * number, 500, keys(50)))])
     upkeep(store)
     path = tmp_path / "store" / FILE
     before = path.stat().st_size
@@ -142,7 +135,7 @@ store.close()
 def test_a_purge_takes_no_memory_to_speak_of(store: EmbeddedStore, tmp_path: Path) -> None:
     """However large the run is: 1,000,000 points over 500 keys, and less than a tenth of them in memory."""
     for number in range(20):
-        store.writer.write([parcel(noise(1 + 100 * number, 100, 500))])
+        store.writer.write([parcel(noise(1 + 100 * number, 100, keys(500)))])
     upkeep(store)
     assert store.statistics()["points"] == 1_000_000
     store.close()

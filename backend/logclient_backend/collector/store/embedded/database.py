@@ -39,6 +39,7 @@ _FAILING = {
     sqlite3.SQLITE_CANTOPEN: "does not let its files be opened",
     sqlite3.SQLITE_READONLY: "cannot be written",
 }
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _held: set[tuple[int, int]] = (
     set()
 )  # folders that this process has open: record locks do not keep it from itself
@@ -269,6 +270,8 @@ def errors(folder: str) -> Iterator[None]:
         raise _told(folder, error) from error
     except BadArgument:  # a question that makes no sense, which says nothing of the file
         raise
+    except OSError as error:
+        raise _full(folder, "is full" if error.errno in _NO_ROOM else "is failing", error) from error
     except ValueError as error:
         raise Corrupt(os.path.join(folder, FILE), 0, "packed columns", error) from error
 
@@ -276,16 +279,20 @@ def errors(folder: str) -> Iterator[None]:
 def _told(folder: str, error: sqlite3.Error) -> StoreError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in _FAILING:
-        return StoreFull(
-            f"The disk that holds the store in {folder} {_FAILING[code]} ({error}). Nothing was changed, reading goes "
-            "on. Make room or mend the disk: it goes on by itself."
-        )
+        return _full(folder, _FAILING[code], error)
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StoreError(
             f"The store in {folder} is damaged ({error}). Stop the collector and restore a backup with "
             "`logclient server restore`; what agents still hold is sent again."
         )
     return StoreError(f"The store in {folder} cannot be used: {error}.")
+
+
+def _full(folder: str, how: str, error: Exception) -> StoreFull:
+    return StoreFull(
+        f"The disk that holds the store in {folder} {how} ({error}). Nothing was changed, reading goes on. Make room "
+        "or mend the disk: it goes on by itself."
+    )
 
 
 def sync_folder(folder: str) -> None:
