@@ -37,7 +37,7 @@ def test_name_is_lost_for_ten_minutes(hosts: Hosts, run_dir: Path, pace: Pace) -
     with hosts.net.no_name():
         with hosts.net.reset():  # what is open knows the address
             wait_until(lambda: trainer.ship_state == "waiting", PATIENCE_S, "the connection is lost")
-        trainer.wait_logged(int(RATE * pace.seconds(80)))
+        trainer.wait_logged(int(RATE * pace.seconds(40)))
         assert trainer.ship_state in ("waiting", "connecting")
     trainer.wait_caught_up()
     trainer.tell_to_end()

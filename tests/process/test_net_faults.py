@@ -53,7 +53,7 @@ def test_faults_cost_nothing_but_time(kind: str, hosts: Hosts, run_dir: Path, pa
     trainer.wait_shipped()
     for fault in FAULTS[kind]:
         with fault(hosts):
-            trainer.wait_logged(int(RATE * pace.seconds(40)))
+            trainer.wait_logged(int(RATE * pace.seconds(20)))
         trainer.wait_caught_up()
     assert_peace(hosts, trainer, run_dir)
 
@@ -75,7 +75,7 @@ def test_proxy_in_between_misbehaves(hosts: Hosts, run_dir: Path, pace: Pace) ->
             proxy.be(what, **how)
             if what not in ("delayed", "cutting"):
                 proxy.cut()
-            trainer.wait_logged(int(RATE * pace.seconds(15)))
+            trainer.wait_logged(int(RATE * pace.seconds(10)))
             proxy.be("passing")
             trainer.wait_caught_up()
         assert_peace(hosts, trainer, run_dir)

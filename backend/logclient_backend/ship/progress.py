@@ -88,6 +88,14 @@ class Progress:
                     self.already += len(each.stored)
             self.changes += 1
 
+    def is_beyond(self, held: Mapping[bytes, HeldStream]) -> bool:
+        """Was more acknowledged than is held now? Then that store was set back: a backup, a snapshot."""
+        nothing = HeldStream()
+        with self._lock:
+            return not all(
+                held.get(stream, nothing).stored.includes(seqs) for stream, seqs in self._stored.items()
+            )
+
     def found(self, item: StreamColumns, left: Columns | None) -> None:
         """Of records whose ack was lost with a conversation, all but these are committed."""
         known = len(item.columns) - (len(left) if left is not None else 0)

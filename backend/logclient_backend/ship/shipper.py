@@ -154,7 +154,8 @@ class Shipper:
 
     def _begin(self, welcome: Welcome) -> None:
         progress = self._progress
-        is_other = welcome.collector != self._collector
+        # a store that was set back is another one, whatever it is called
+        is_other = welcome.collector != self._collector or progress.is_beyond(welcome.held)
         self._collector = progress.collector = welcome.collector
         progress.connections += 1
         progress.held(welcome.held, is_other=is_other)
