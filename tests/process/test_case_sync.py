@@ -87,15 +87,20 @@ def wait_committed(run_dir: Path, records: int) -> None:
     wait_until(lambda: stored(run_dir).records >= records, PATIENCE_S, f"{records} records are committed")
 
 
-def syncs_of_a_live_run(collector: Collector, run_dir: Path, tmp_path: Path, pace: Pace) -> None:
-    """Each brings what was committed by then; the last one, of the ended run, the rest."""
+def syncs_of_a_live_run(collector: Collector, run_dir: Path, tmp_path: Path, rounds: int) -> None:
+    """Each brings what was committed by then, also from a copy made meanwhile; the last one the rest."""
     trainer = Trainer(tmp_path, OFFLINE, rate=200, until_told=True)
     try:
         sent = 0
-        for number in range(pace.count(40, least=2)):
+        for number in range(rounds):
             wanted = trainer.logged + 1
             wait_committed(run_dir, wanted)
-            told = sync(collector, run_dir)
+            folder = run_dir
+            if number % 2:
+                folder = tmp_path / f"copy {number}"
+                # not Python's own, which gives up when a file goes while it looks
+                subprocess.run(["cp", "-r", str(run_dir), str(folder)], check=False, timeout=PATIENCE_S)
+            told = sync(collector, folder)
             sent += total(told, "sent")
             assert sent >= wanted, "what was committed before it began"
             assert state_at(collector, trainer.run_id) == "running", number
@@ -118,8 +123,8 @@ def syncs_of_a_live_run(collector: Collector, run_dir: Path, tmp_path: Path, pac
 def test_live_offline_run_is_synced_again_and_again(
     collector: Collector, run_dir: Path, tmp_path: Path, pace: Pace
 ) -> None:
-    """C7-2: also twice at once. No row twice, and the run is running until it says that it ended."""
-    syncs_of_a_live_run(collector, run_dir, tmp_path, pace)
+    """C7-2, R2-52: also twice at once, and of copies. No row twice; the run is running until it says that it ended."""
+    syncs_of_a_live_run(collector, run_dir, tmp_path, pace.count(40, least=2))
 
 
 @pytest.mark.root
@@ -128,7 +133,7 @@ def test_live_offline_run_is_synced_over_a_network_mount(
 ) -> None:
     """C7-2, R2-52: the same where the run folder lies on a share."""
     monkeypatch.setenv("LOGCLIENT_NETWORK_SYNC_S", "0.3")
-    syncs_of_a_live_run(collector, mount.path / "runs", tmp_path, pace)
+    syncs_of_a_live_run(collector, mount.path / "runs", tmp_path, pace.count(20))
 
 
 # ---- C7-4 ------------------------------------------------------------------------------------------------------
