@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from logclient_backend.collector.metrics import METRICS
@@ -38,6 +39,9 @@ def test_first_start_shows_a_token_once_and_keeps_none(server: Server) -> None:
     """It opens everything, and is in no file, log or command line."""
     assert "admin_token" in server.start()
     token = server.token
+    listens = [each.laddr for each in psutil.Process(server.pid).net_connections() if each.status == "LISTEN"]
+    assert {where.port for where in listens} == {server.port, server.port + 1}
+    assert {where.ip.removeprefix("::ffff:") for where in listens} == {"127.0.0.1"}, "and nowhere else"
     assert server.get("/api/v1/info").json()["role"] == "admin"
     client = server.client()
     client.send(records(1, 10))

@@ -1,4 +1,4 @@
-"""`logclient server`: be a collector, and look after one: tokens, backup, restore, deleted runs."""
+"""`logclient server`: be a collector. What looks after one is in `caretaker.py`."""
 
 from __future__ import annotations
 
@@ -6,33 +6,25 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from logclient import config as settings
-from logclient.errors import BadArgument, NoRun
+from logclient.errors import BadArgument
 
 from ..agent.mounts import mount_of, network_of
+from . import caretaker
+from .caretaker import with_data
 from .options import with_json
-from .text import ago, moment, safe, size
+from .text import ago, safe, size
 
 if TYPE_CHECKING:
     from ..collector.data import DataFolder
     from ..collector.serve import Collector
-    from ..collector.tokens import Tokens
     from ..wire.address import Address
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-_BACKUP_S = 24 * 3600.0  # a large store on a slow disk
-_ORDER_S = 60.0
 _TOKEN_FILE = "admin-token"
-
-
-def with_data(function: F) -> F:
-    return click.option("--data", metavar="DIR", help="The collector's data folder.")(function)
 
 
 @click.group("server", invoke_without_command=True)
@@ -109,6 +101,10 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     """
     if ctx.invoked_subcommand is None:
         _serve(**given)
+
+
+for each in (caretaker.token, caretaker.backup, caretaker.restore, caretaker.delete, caretaker.undelete):
+    command.add_command(each)
 
 
 def _serve(
@@ -309,235 +305,3 @@ def _write_private(path: str, text: str) -> None:
     from ..collector.tokens import replace_file
 
     replace_file(path, text.encode())
-
-
-# ---- tokens ----------------------------------------------------------------------------------------------------
-
-
-def _data(ctx: click.Context, data: str | None) -> DataFolder:
-    """The folder that is meant: named here, or before the verb."""
-    from ..collector import data as folders
-
-    at: click.Context | None = ctx
-    while not data and at is not None:
-        data = at.params.get("data")
-        at = at.parent
-    if not data:
-        raise BadArgument("say which collector is meant: --data DIR")
-    return folders.use(data)
-
-
-@command.group("token")
-def token() -> None:
-    """Make, list and revoke tokens; a collector that runs notices within a second.
-
-    \b
-    logclient server token add alice --role ingest --role read --data DIR
-    logclient server token list --data DIR
-    logclient server token revoke alice --data DIR
-    """
-
-
-def _tokens(ctx: click.Context, data: str | None) -> Tokens:
-    from ..collector.tokens import Tokens
-
-    return Tokens(_data(ctx, data).path)
-
-
-@token.command("add", epilog="Exit codes: 0 made, 2 no such role, or the name is taken.")
-@click.argument("name")
-@click.option(
-    "--role",
-    "roles",
-    multiple=True,
-    required=True,
-    metavar="ROLE",
-    help="ingest (ship), read (ask), or admin (everything, deleting too); may be given again.",
-)
-@with_data
-@with_json
-@click.pass_context
-def add(ctx: click.Context, name: str, roles: tuple[str, ...], data: str | None, as_json: bool) -> None:
-    """Make a token and show it, this once: only a digest of it is kept.
-
-    \b
-    logclient server token add alice --role ingest --role read --data DIR
-    """
-    made = _tokens(ctx, data).add(name, roles)
-    if as_json:
-        _print({"name": name, "roles": sorted(set(roles)), "token": made})
-    else:
-        click.echo(made)
-
-
-@token.command("list", epilog="Exit codes: 0 listed.")
-@with_data
-@with_json
-@click.pass_context
-def list_(ctx: click.Context, data: str | None, as_json: bool) -> None:
-    """List the tokens: name, roles, since when; never the token itself.
-
-    \b
-    logclient server token list --data DIR
-    """
-    found = _tokens(ctx, data).list()
-    if as_json:
-        _print(
-            [
-                {"name": each.name, "roles": each.grant.role.split(","), "created_ns": each.created_ns}
-                for each in found
-            ]
-        )
-        return
-    for each in found:
-        click.echo(f"{each.name:<24} {each.grant.role:<20} {moment(each.created_ns)}")
-    if not found:
-        click.echo("there are no tokens: nobody can use this collector")
-
-
-@token.command("revoke", epilog="Exit codes: 0 revoked, 3 there is no token of that name.")
-@click.argument("name")
-@with_data
-@with_json
-@click.pass_context
-def revoke(ctx: click.Context, name: str, data: str | None, as_json: bool) -> None:
-    """Revoke a token; who ships with it is told so, and stores on its own disk meanwhile.
-
-    \b
-    logclient server token revoke alice --data DIR
-    """
-    if not _tokens(ctx, data).revoke(name):
-        raise NoRun(f"there is no token called {name!r}")
-    if as_json:
-        _print({"revoked": name})
-    else:
-        click.echo(f"{name} is revoked")
-
-
-# ---- the store ---------------------------------------------------------------------------------------------------
-
-
-@command.command("backup", epilog="Exit codes: 0 the backup is whole, 1 it is not.")
-@click.argument("folder", metavar="FOLDER")
-@with_data
-@with_json
-@click.pass_context
-def backup(ctx: click.Context, folder: str, data: str | None, as_json: bool) -> None:
-    """Copy store and tokens into a new folder, also while the collector works.
-
-    Where one runs it makes the copy itself, so FOLDER has to be one that its user may write.
-
-    \b
-    logclient server backup /backup/logclient-monday --data DIR
-    """
-    from ..collector import control
-    from ..collector.backup import backup as copy
-    from ..collector.store.open import open_store
-
-    found = _data(ctx, data)
-    folder = os.path.abspath(folder)
-    made: Any = control.ask(found, "backup", timeout_s=_BACKUP_S, folder=folder)
-    if made is None:
-        _check_store(found)
-        store = open_store(found.store)
-        try:
-            made = copy(store, found, folder)
-        finally:
-            store.close()
-    if as_json:
-        _print({name: made[name] for name in ("folder", "bytes", "seconds")})
-    else:
-        click.echo(f"{safe(folder)} holds all of it: {size(made['bytes'])}, in {made['seconds']:.1f} s")
-
-
-@command.command(
-    "restore", epilog="Exit codes: 0 restored, 1 FOLDER holds no whole backup, or DIR is in use."
-)
-@click.argument("folder", metavar="FOLDER")
-@with_data
-@with_json
-@click.pass_context
-def restore(ctx: click.Context, folder: str, data: str | None, as_json: bool) -> None:
-    """Make a backup the content of a data folder that is new or empty.
-
-    \b
-    logclient server restore /backup/logclient-monday --data DIR
-    """
-    from ..collector import data as folders
-    from ..collector.backup import restore as bring_back
-
-    data = data or (ctx.parent.params.get("data") if ctx.parent is not None else None)
-    if not data:
-        raise BadArgument("say where to: --data DIR")
-    made = bring_back(os.path.abspath(folder), folders.make(data))
-    if as_json:
-        _print(made)
-    else:
-        click.echo(f"{safe(data)} is as it was {ago(int(str(made['made_ns'])), time.time_ns())}")
-
-
-@command.command("delete", epilog="Exit codes: 0 deleted, 3 there is no such run.")
-@click.argument("run", metavar="RUN")
-@with_data
-@with_json
-@click.pass_context
-def delete(ctx: click.Context, run: str, data: str | None, as_json: bool) -> None:
-    """Delete a run (its whole id); it can be brought back until --keep-deleted days are over.
-
-    Until then, and after that too, nothing that is shipped late brings it back by itself.
-
-    \b
-    logclient server delete mlp-20260102-abcd --data DIR
-    """
-    _change(_data(ctx, data), "delete", run, as_json)
-
-
-@command.command("undelete", epilog="Exit codes: 0 brought back, 3 there is no such deleted run.")
-@click.argument("run", metavar="RUN")
-@with_data
-@with_json
-@click.pass_context
-def undelete(ctx: click.Context, run: str, data: str | None, as_json: bool) -> None:
-    """Undelete a run; one that is gone for good can be synced again afterwards.
-
-    \b
-    logclient server undelete mlp-20260102-abcd --data DIR
-    """
-    _change(_data(ctx, data), "undelete", run, as_json)
-
-
-def _change(found: DataFolder, what: str, run: str, as_json: bool) -> None:
-    from ..collector import control
-    from ..collector.store.open import open_store
-
-    answer = control.ask(found, what, timeout_s=_ORDER_S, run=run)
-    if answer is not None:
-        is_done = bool(answer["done"])
-    else:
-        _check_store(found)
-        store = open_store(found.store)
-        try:
-            is_done = (
-                store.writer.delete(run, time.time_ns()) if what == "delete" else store.writer.undelete(run)
-            )
-        finally:
-            store.close()
-    if not is_done:
-        raise NoRun(
-            f"there is no run {run!r} here" if what == "delete" else f"no run {run!r} is deleted here"
-        )
-    if as_json:
-        _print({f"{what}d": run})
-    else:
-        click.echo(f"{safe(run)} is {what}d")
-
-
-def _check_store(found: DataFolder) -> None:
-    if not found.has_store:
-        raise NoRun(f"{found.path} holds no store: was a collector ever started there?")
-
-
-def _print(value: Any) -> None:
-    from . import screen
-
-    screen.print_json(value)
