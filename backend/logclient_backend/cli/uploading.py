@@ -125,7 +125,7 @@ class Pool:
             ShipSettings(until_done=True, is_over=job.upload.is_over),
             say=None,
         )
-        patience = _Patience(progress, source, self._plan.timeout_s)
+        patience = Patience(progress, source, self._plan.timeout_s)
         is_taken = shipper.run(lambda: not self._is_stopped and patience.lasts())
         troubles = shipper.troubles
         job.reasons += [job.upload.problem] if job.upload.problem else []
@@ -150,7 +150,7 @@ class Pool:
             job.outcome = SENT if progress.bytes else THERE
 
 
-class _Patience:
+class Patience:
     """Is it worth going on? Asked again and again by the shipper."""
 
     def __init__(self, progress: Progress, source: FolderSource, timeout_s: float) -> None:

@@ -63,12 +63,12 @@ class Progress:
     # ---- for the shipper ---------------------------------------------------------------------------------
 
     def enter(self, state: str, trouble: NotTaken | None = None) -> None:
-        """The state; with `trouble` also why. What was wrong is over once it ships or idles."""
+        """The state; with `trouble` also why. That is over once something is acked, or nothing is left to send."""
         if state != self.state:
             self.since = time.monotonic()
         if trouble is not None:
             self.error, self.reason = trouble.text, trouble.reason
-        elif state in (SHIPPING, IDLE):
+        elif state == IDLE:
             self.error = self.reason = ""
         self.state = state
 
@@ -120,4 +120,5 @@ class Progress:
         self.points += parcel.points
         self.bytes += parcel.size_bytes
         self.documents_acked = digest or self.documents_acked
+        self.error = self.reason = ""
         self.acked_at = time.monotonic()

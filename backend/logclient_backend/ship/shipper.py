@@ -174,7 +174,6 @@ class Shipper:
             self._again = deque(
                 left for parcel in self._again if (left := self._unheld(parcel, welcome.held)) is not None
             )
-        progress.enter(IDLE)
 
     def _unheld(self, parcel: Parcel, held: Mapping[bytes, HeldStream]) -> Parcel | None:
         """What the collector has not of a parcel that was under way; documents are told anew."""

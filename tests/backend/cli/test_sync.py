@@ -11,11 +11,15 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from logclient.meeting import folder_name
+from logclient_backend.cli.uploading import Patience
+from logclient_backend.ship import progress as states
+from logclient_backend.ship.progress import Progress
 from logclient_backend.wal.documents import HEAD, DocumentFile
 from logclient_backend.wire.address import Address
 from logclient_backend.wire.messages import NotTaken, Parcel
@@ -212,6 +216,25 @@ def test_what_is_refused_makes_it_partial(sync: Command, collector: MemoryCollec
     (upload,) = sync.json("sync", code=4)["uploads"]
     assert (upload["outcome"], upload["refused"], upload["sent"]) == ("partial", 10, 0)
     assert "too odd for me" in upload["reasons"][0]
+
+
+def test_a_folder_that_does_not_answer_is_given_up() -> None:
+    """Reading may take as long as it likes; silence may not, on either side."""
+    progress = Progress()
+    source = SimpleNamespace(silent_s=0.0, folders=["/slow"])
+    patience = Patience(progress, source, 0.1)  # type: ignore[arg-type]
+    progress.enter(states.IDLE)
+    until = time.monotonic() + 0.3
+    while time.monotonic() < until:
+        assert patience.lasts()
+    source.silent_s = 7.0
+    wait_until(lambda: not patience.lasts(), WAIT_S, "it is given up")
+    assert patience.reason == "/slow has not answered for 7 s"
+    source.silent_s = 0.0
+    assert patience.lasts()
+    progress.enter(states.WAITING, NotTaken("nobody there"))
+    wait_until(lambda: not patience.lasts(), WAIT_S, "it is given up")
+    assert patience.reason == "nobody there"
 
 
 class Process:

@@ -245,6 +245,28 @@ def test_errors_at_many_parcels_lose_nothing(tmp_path: Path, collector: MemoryCo
     assert running.progress.error == ""
 
 
+def test_errors_at_every_parcel_are_waited_out(
+    tmp_path: Path, collector: MemoryCollector, ship: Ship
+) -> None:
+    """Nothing is taken for a while, then all; one line is said, and what is kept meanwhile is the same."""
+    fill(tmp_path, 1000)
+    is_well = threading.Event()
+
+    def refuse(parcel: Parcel) -> None:
+        if not is_well.is_set():
+            raise NotTaken("not now", "disk", retry_after_s=0.01)
+
+    collector.on_parcel = refuse
+    running = ship(tmp_path, collector)
+    wait_until(lambda: running.progress.connections > 10, WAIT_S, "it tries again and again")
+    assert (running.progress.error, running.progress.reason) == ("not now", "disk")
+    assert running.said == ["not now"]
+    assert collector.records == 0
+    is_well.set()
+    wait_until(lambda: collector.records == 1000, WAIT_S, "all arrives")
+    wait_until(lambda: running.progress.error == "", WAIT_S, "the error is over")
+
+
 def test_resets_in_mid_parcel_lose_nothing(tmp_path: Path, ship: Ship) -> None:
     """The connection is cut behind any number of bytes."""
     fill(tmp_path, 4000)
