@@ -17,6 +17,8 @@ from ..wal.spans import Spans, StreamSpan
 from .order import Records, Segment
 
 WINDOW_RECORDS = 1 << 13  # of one stream, decoded at a time
+_MOST_ASKED = 1 << 16
+_MOST_WINDOWS = 1 << 16  # about; of a run with more records they are wider
 
 # (stream, first seq, most records) -> records from there on, and the seq to ask for next; 0: that was all
 Fetch = Callable[[bytes, int, int], tuple[list[StreamColumns], int]]
@@ -29,8 +31,13 @@ class PagedReader(Records):
         """`nodes`: the place of the node that a stream is part of, where known."""
         self._fetch = fetch
         places = nodes or {}
+        wide = max(WINDOW_RECORDS, sum(span.records for span in spans.values()) // _MOST_WINDOWS)
         super().__init__(
-            (window for span in spans.values() for window in _windows(span, places.get(span.stream, ""))),
+            (
+                window
+                for span in spans.values()
+                for window in _windows(span, places.get(span.stream, ""), wide)
+            ),
             spans,
         )
 
@@ -39,7 +46,7 @@ class PagedReader(Records):
         for stream, span in segment.spans.items():
             first, last = span.first or 0, span.last or 0
             while 0 < first <= last:
-                page, after = self._fetch(stream, first, min(WINDOW_RECORDS, last - first + 1))
+                page, after = self._fetch(stream, first, min(_MOST_ASKED, last - first + 1))
                 for item in page:
                     seq = item.columns.seq
                     stop = bisect_left(seq, last + 1)
@@ -51,10 +58,10 @@ class PagedReader(Records):
         return found
 
 
-def _windows(span: StreamSpan, node: str) -> Iterator[Segment]:
-    """A stream cut into stretches of at most WINDOW_RECORDS stored records."""
+def _windows(span: StreamSpan, node: str, wide: int) -> Iterator[Segment]:
+    """A stream cut into stretches of at most `wide` stored records."""
     stretch: list[tuple[int, int]] = []
-    room = WINDOW_RECORDS
+    room = wide
     for first, last in span.stored.ranges():
         while first <= last:
             stop = min(last, first + room - 1)
@@ -63,7 +70,7 @@ def _windows(span: StreamSpan, node: str) -> Iterator[Segment]:
             first = stop + 1
             if not room:
                 yield _window(span, node, stretch)
-                stretch, room = [], WINDOW_RECORDS
+                stretch, room = [], wide
     if stretch:
         yield _window(span, node, stretch)
 

@@ -21,6 +21,8 @@ from . import batch
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+_MOST_SEQ = 1 << 62  # a million records a second for 100,000 years
+
 
 def pack_contents(spans: Spans) -> bytes:
     """What is stored of each stream, and what is known to be gone."""
@@ -57,6 +59,8 @@ def read_contents(data: bytes) -> Spans:
             (each.first_step, each.first_time_ns),
             (each.last_step, each.last_time_ns),
         )
+        if span.stored and span.stored.last >= _MOST_SEQ:
+            raise Corrupt("contents", 0, "seqs that can be counted", span.stored.last)
         for hole in each.holes:
             for first, last in batch.read_ranges([hole.range]).ranges():
                 span.add_gap(first, last, batch.cause_name(hole.cause))
