@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,7 @@ from logclient_backend.wire.address import Address
 from logclient_backend.wire.client import Patience, Session, describe
 from logclient_backend.wire.credentials import Access
 from logclient_backend.wire.messages import Hello, NotTaken, Parcel
+from logclient_backend.wire.server import ServerTls
 from tests import badpeers
 from tests.backend.ship.samples import item
 from tests.badpeers import Peer, Proxy
@@ -185,3 +188,37 @@ def test_which_proxy_leads_where(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "10.0.0.0/8")
     assert channel.proxy_of(Address("10.1.2.3", 1)) == ""
     assert channel.proxy_of(Address("11.1.2.3", 1)) == "proxy:3128"
+
+
+def test_tls_that_does_not_fit_is_told_apart(tmp_path: Path) -> None:
+    """A certificate that nobody knows, one for another name, TLS on one side only: each has its sentence."""
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl here to make a certificate")
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
+            *("-nodes", "-keyout", str(key), "-out", str(certificate), "-days", "2"),
+            *("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    collector = MemoryCollector()
+    tls = ServerTls(certificate.read_bytes(), key.read_bytes())
+    port = collector.server.listen(Address("127.0.0.1", 0, is_tls=True), tls).port
+    collector.start()
+    try:
+        ca = certificate.read_bytes()
+        session = Session(Access(Address("localhost", port, is_tls=True), ca=ca), HELLO)
+        session.open()
+        assert session.close(WAIT_S)
+        for access, word in (
+            (Access(Address("localhost", port, is_tls=True)), "signed its certificate"),
+            (Access(Address("127.0.0.1", port, is_tls=True), ca=ca), "for another name"),
+            (Access(Address("localhost", port)), "grpcs://"),
+            (Access(Address("127.0.0.1", collector.address.port, is_tls=True)), "does not speak TLS"),
+        ):
+            assert word in refusal(access).text
+    finally:
+        collector.stop()
