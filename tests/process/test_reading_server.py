@@ -143,3 +143,31 @@ def test_live_run_is_followed_to_its_end(
     series = logclient.read(http)["live"].series("loss")
     assert series.step.tolist() == list(range(300))
     assert logclient.read(http)["live"].state == "finished"
+
+
+def test_over_tls_with_a_certificate_of_the_config_file(
+    collector: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ca`, `server` and `token` of the file open both addresses; without them nothing is said, and why is told."""
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    words += ["-keyout", str(key), "-out", str(cert), "-days", "2", "-subj", "/CN=localhost"]
+    try:
+        subprocess.run(
+            [*words, "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True, timeout=60
+        )
+    except FileNotFoundError:
+        pytest.skip("no openssl here to make a certificate")
+    assert collector.stop() == 0
+    facts = collector.start("--tls-cert", str(cert), "--tls-key", str(key))
+    monkeypatch.delenv("LOGCLIENT_TOKEN")
+    with pytest.raises(logclient.LogclientError, match="TLS fails"):
+        logclient.read(facts["http"], token=collector.token)
+    config = tmp_path / "logclient" / "config.toml"
+    config.parent.mkdir()
+    config.touch(0o600)
+    config.write_text(f'server = "{facts["grpc"]}"\ntoken = "{collector.token}"\nca = "{cert}"\n')
+    assert facts["http"].startswith("https://")
+    for address in (facts["http"], facts["grpc"]):
+        assert len(logclient.read(address)) == 0
+    assert say("ls", "--server", "-") == f"no runs in {facts['http']}\n"

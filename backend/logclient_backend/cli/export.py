@@ -18,7 +18,8 @@ from .text import plural, safe, safe_lines
 
 
 @click.command(
-    "export", epilog="Exit codes: 0 all of it, 3 no such run or ambiguous, 4 without what is damaged."
+    "export",
+    epilog="Exit codes: 0 all of it, 1 no answer, 3 no such run or ambiguous, 4 without what is damaged.",
 )
 @click.argument("run", metavar="RUN")
 @click.option(

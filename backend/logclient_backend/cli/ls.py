@@ -17,7 +17,7 @@ from .text import ago, duration, iso, plural, safe, short_count
 _NEWEST = 50
 
 
-@click.command("ls", epilog="Exit codes: 0 listed, 3 there is no such folder.")
+@click.command("ls", epilog="Exit codes: 0 listed, 1 the server does not answer, 3 there is no such folder.")
 @click.argument("filter", required=False, metavar="[TEXT]")
 @click.option(
     "-n",

@@ -25,7 +25,10 @@ _HEIGHT = 8
 _TWO_COLUMNS = 110  # characters from which two curves stand side by side
 
 
-@click.command("show", epilog="Exit codes: 0 shown, 3 no such run or ambiguous, 4 part of it cannot be read.")
+@click.command(
+    "show",
+    epilog="Exit codes: 0 shown, 1 no answer, 3 no such run or ambiguous, 4 part of it cannot be read.",
+)
 @click.argument("run", required=False, metavar="[RUN]")
 @click.option(
     "-k", "--key", "keys", multiple=True, metavar="PATTERN", help="Only keys like this (* and ?); repeatable."

@@ -24,7 +24,9 @@ Record = tuple[
 ]  # time, process, order, step, rank, ...
 
 
-@click.command("tail", epilog="Exit codes: 0 printed (with -f: the run ended), 3 no such run, 130 Ctrl-C.")
+@click.command(
+    "tail", epilog="Exit codes: 0 printed (with -f: the run ended), 1 no answer, 3 no such run, 130 Ctrl-C."
+)
 @click.argument("run", required=False, metavar="[RUN]")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until the run ends.")
 @click.option(

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from logclient.errors import BadArgument, LogclientError
 
-from ..wire import client, credentials
+from ..wire import credentials
 from ..wire.address import is_loopback
 from ..wire.messages import NotTaken
 from ..wire.sentence import one_line
@@ -51,6 +51,8 @@ def find(server: str, *, token: str | None = None, token_file: str = "") -> WebA
         raise BadArgument("no server is set: give --server URL, or set LOGCLIENT_SERVER")
     if token is not None:
         access = credentials.Access(access.address, token, access.ca)
+    from ..wire import client  # grpc: a fifth of a second that web addresses need not pay
+
     try:
         told = client.describe(access)
     except NotTaken as error:

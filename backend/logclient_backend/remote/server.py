@@ -13,16 +13,16 @@ Invariants:
 
 from __future__ import annotations
 
-import os
 import random
-import tempfile
+import ssl
 import time
 from typing import Any
 
 import requests
+from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
 
-from logclient.errors import NoRun
+from logclient.errors import BadArgument, NoRun
 
 from ..runs import strict
 from ..wire.sentence import one_line
@@ -50,6 +50,27 @@ class _Bearer(AuthBase):
         return request
 
 
+class _Trusting(HTTPAdapter):
+    """Believes certificates that this one signed, and no others."""
+
+    def __init__(self, ca: bytes) -> None:
+        try:
+            self._context = ssl.create_default_context(cadata=ca.decode("ascii"))
+        except (ssl.SSLError, ValueError):
+            raise BadArgument("ca of the config file is no certificate in PEM form") from None
+        super().__init__()
+
+    def init_poolmanager(self, *args: Any, **more: Any) -> None:
+        super().init_poolmanager(*args, **more, ssl_context=self._context)
+
+    def proxy_manager_for(self, *args: Any, **more: Any) -> Any:
+        return super().proxy_manager_for(*args, **more, ssl_context=self._context)
+
+    def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
+        """Would add what the system trusts."""
+        conn.cert_reqs = "CERT_REQUIRED"
+
+
 class Server:
     """One collector."""
 
@@ -62,15 +83,7 @@ class Server:
         # on the machine itself bytes cost less than packing them
         self._session.headers["Accept-Encoding"] = "identity" if access.is_loopback else "gzip"
         if access.ca is not None and access.url.startswith("https"):
-            self._session.verify = self._keep(access.ca)
-
-    def _keep(self, ca: bytes) -> str:
-        """requests takes certificates by path."""
-        self._folder = tempfile.TemporaryDirectory(prefix="logclient-ca-")
-        path = os.path.join(self._folder.name, "ca.pem")
-        with open(path, "wb") as file:
-            file.write(ca)
-        return path
+            self._session.mount("https://", _Trusting(access.ca))
 
     def close(self) -> None:
         self._session.close()

@@ -4,6 +4,7 @@
 `messages.py` `sentence.py`    what is said, as plain Python; words from elsewhere made fit to be shown
 `address.py` `credentials.py`  where a collector is, and the token for it
 `batch.py` `convert.py`        records, and the small messages, <-> protobuf
+`pages.py`                     what a collector gives back of a run
 `decode.py`                    parcels from a client that is not to be believed
 `server.py` `replies.py`       the collector's side, in front of a service that is plain Python
 `channel.py` `client.py`       the shipper's side

@@ -112,9 +112,10 @@ def test_own_origin_is_answered(url: str) -> None:
 
 def test_other_sites_may_link_but_not_load(url: str) -> None:
     """A link to /docs opens; an image or script of another site does not."""
-    cross = {"Sec_Fetch_Site": "cross-site"}
-    assert ask(url, "/docs", Sec_Fetch_Mode="navigate", **cross)[0] == 200
-    assert ask(url, "/docs", Sec_Fetch_Mode="no-cors", **cross)[0] == 403
+    for site in ("cross-site", "same-site"):
+        assert ask(url, "/docs", Sec_Fetch_Mode="navigate", Sec_Fetch_Site=site)[0] == 200
+        assert ask(url, "/docs", Sec_Fetch_Mode="no-cors", Sec_Fetch_Site=site)[0] == 403
+    assert ask(url, "/docs", Sec_Fetch_Mode="cors", Sec_Fetch_Site="same-origin")[0] == 200
 
 
 def test_websocket_is_refused(url: str) -> None:

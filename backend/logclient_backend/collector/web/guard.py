@@ -5,7 +5,7 @@ this host (DNS rebinding). So:
 
 - `Host` must be an IP address (nobody can make that point elsewhere), `localhost`, or a name that was configured;
 - `Origin`, where a browser sends one, must be the host that is asked; nothing is shared across origins;
-- a browser that says `Sec-Fetch-Site: cross-site` is let through for a page that somebody opens, not for data;
+- where a browser says (`Sec-Fetch-Site`) that another site asks, a page that somebody opens is given, and no data;
 - WebSockets are refused, there are none;
 - a query string that is no UTF-8 is refused: two ids could not be told apart.
 
@@ -36,6 +36,7 @@ _ALWAYS = {
     b"cache-control": b"no-store",
 }
 
+_ELSEWHERE = {"cross-site", "same-site"}  # the latter: another port or sub-domain
 _HOST = re.compile(
     r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:]+))(?::[0-9]*)?"
 )  # [address], or address or name; then a port
@@ -90,7 +91,9 @@ class Guard:
         for origin in found.get(b"origin", ()):
             if origin.partition("://")[2].lower() != host[0].lower():
                 return 403, "foreign_origin", "pages of another origin may not ask this collector"
-        if "cross-site" in found.get(b"sec-fetch-site", ()) and found.get(b"sec-fetch-mode") != ["navigate"]:
+        if _ELSEWHERE.intersection(found.get(b"sec-fetch-site", ())) and found.get(b"sec-fetch-mode") != [
+            "navigate"
+        ]:
             return 403, "foreign_origin", "pages of another site may not ask this collector"
         try:
             unquote_to_bytes(scope.get("query_string", b"").replace(b"+", b" ")).decode("utf-8")
