@@ -53,14 +53,14 @@ def test_first_start_shows_a_token_once_and_keeps_none(server: Server) -> None:
     facts = server.start()
     assert "admin_token" not in facts, "shown once"
     assert server.get("/api/v1/runs").json()["total"] == 1
-    server.stop()
+    server.kill()
     assert token not in server.log.read_text()
     for folder, _, files in os.walk(server.data):
         assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700, folder
         for name in files:
             path = Path(folder, name)
             assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
-            assert token.encode() not in path.read_bytes(), path
+            assert path.is_socket() or token.encode() not in path.read_bytes(), path
 
 
 def test_words_for_people_say_where_everything_is(server: Server) -> None:
@@ -173,7 +173,7 @@ def test_deleted_run_is_gone_for_readers_and_comes_back_when_asked(server: Serve
     server.command("delete", "a/../b")
     assert server.get("/api/v1/runs").json()["total"] == 0
     server.command("delete", "no such", code=3)
-    server.stop()
+    server.kill()
     server.command("undelete", "a/../b")
     server.command("undelete", "a/../b", code=3)
     server.start()
@@ -195,7 +195,7 @@ def test_backup_of_a_working_collector_can_be_restored(server: Server, tmp_path:
     server.command("backup", str(copy), code=1)  # it is not empty
     server.command("backup", str(server.data / "inside"), code=1)
     assert server.get("/api/v1/info").json()["last_backup_ns"] > 0
-    server.stop()
+    server.kill()
     restored = Server(tmp_path / "restored")
     restored.command("restore", str(copy))
     restored.command("restore", str(copy), code=1)  # there is a store now
@@ -269,7 +269,7 @@ def test_login_is_saved_for_this_user_alone(
     access = credentials.find()
     assert access is not None and access.address == server.address
     assert server.get("/api/v1/info", access.token).json()["role"] == "ingest,read"
-    server.stop()
+    server.kill()
     said = server.command("--listen", "127.0.0.1:0", "--save-login", code=2).stderr
     assert "there already" in said
 

@@ -23,10 +23,12 @@ from logclient.record import Shape
 
 from ..wire.messages import (
     DELETED,
+    DISK,
     INVALID,
     PROTOCOL,
     STOPPING,
     UNAUTHORIZED,
+    UNKNOWN,
     Description,
     HeldStream,
     Hello,
@@ -37,11 +39,11 @@ from ..wire.messages import (
 )
 from ..wire.replies import Replies
 from ..wire.server import Caller
-from .commit import Committer, Source, deleted_run
+from .commit import DISK_RETRY_S, Committer, Source, deleted_run
 from .eventlog import EventLog
 from .limits import Limits, Pace, RunLimits, busy, check_ids
 from .metrics import Metrics
-from .store.interface import Store
+from .store.interface import Store, StoreError, StoreFull
 from .tokens import INGEST, Grant, Tokens
 
 _COLUMN_BYTES = 64  # of each column, besides its words
@@ -79,7 +81,7 @@ class Ingest:
     def open(self, hello: Hello, caller: Caller, replies: Replies) -> Shipment:
         """A conversation begins; `NotTaken` where it shall not be."""
         try:
-            return self._open(hello, caller, replies)
+            return self._open_or_fail(hello, caller, replies)
         except NotTaken as refused:
             self.metrics.count("refused_total", reason=refused.reason)
             if refused.reason not in (DELETED, STOPPING):
@@ -98,6 +100,16 @@ class Ingest:
             grant.role if grant is not None else "",
             PROTOCOL,
         )
+
+    def _open_or_fail(self, hello: Hello, caller: Caller, replies: Replies) -> Shipment:
+        """The same; what the store cannot do now is a refusal too."""
+        try:
+            return self._open(hello, caller, replies)
+        except StoreError as error:
+            reason = DISK if isinstance(error, StoreFull) else UNKNOWN
+            raise NotTaken(str(error), reason, retry_after_s=DISK_RETRY_S) from error
+        except TimeoutError as error:
+            raise busy("the collector has more to commit than it can", self.limits.retry_after_s) from error
 
     def _open(self, hello: Hello, caller: Caller, replies: Replies) -> Shipment:
         grant = self._grant(caller)

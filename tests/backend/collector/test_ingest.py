@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from logclient_backend.collector import tokens
+from logclient_backend.collector.store.interface import StoreFull
 from logclient_backend.wire import client as wire
 from logclient_backend.wire.credentials import Access
 from logclient_backend.wire.messages import Ack, NotTaken, digest
@@ -251,3 +252,19 @@ def test_parcels_that_unpack_to_much_wait_for_each_other(start: Start) -> None:
     for client in clients:
         assert not [each for each in client.settle() if isinstance(each, NotTaken)]
     assert inside.value("records_total") == 8 * 60_000
+
+
+def test_store_that_cannot_be_read_is_told_with_a_time(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client comes again, and the collector goes on."""
+    inside = start()
+
+    def fails(run: str, node: str) -> None:
+        raise StoreFull("the disk is failing")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(inside.store.reader), "held", lambda self, run, node: fails(run, node))
+        refused = inside.refused()
+    assert (refused.reason, refused.is_final, refused.retry_after_s) == ("disk", False, 10.0)
+    client = inside.client()
+    client.send(records(1, 1))
+    client.settle()
