@@ -183,7 +183,10 @@ def of_run(run: Run) -> str:
     rows = [("project", _text(run.project)), ("run", _text(run.id)), ("folder", _where(run))]
     command = f"logclient show {quote_word(run.id)} --dir {quote_word(run.dir)}"
     rows.append(("show it", f"<code>{_text(command, 1000)}</code>"))
-    rows.append(("records", _counts(run.status())))
+    status = run.status()
+    rows.append(("records", _counts(status)))
+    if status["server"]["state"] != "off":
+        rows.append(("server", _server(status["server"])))
     values = run._known_values()
     return _box(run.name, mood, state, rows) + _values(values) + "</div>"
 
@@ -234,6 +237,12 @@ def _ended(run: Run) -> tuple[str, str]:
     behind = "" if run._is_durable else ", not all of it on disk when that was last looked at"
     mood = "plain" if run._is_durable and run._state in ("", "finished") else "bad"
     return mood, f"{run._state or f'closed: {run._closed}'}{behind}"
+
+
+def _server(server: dict[str, Any]) -> str:
+    missing = f", {server['lag_records']:,} not yet there" if server["lag_records"] else ", has all"
+    why = f": {server['error']}" if server["error"] else ""
+    return _text(f"{server['address'] or 'unknown'} {server['state']}{missing}{why}", 500)
 
 
 def _where(run: Run) -> str:

@@ -145,7 +145,7 @@ def about_server(run: Run, status: dict[str, Any]) -> str:
         return ""
     where, missing = server["address"] or "the server", server["lag_records"]
     if not missing:
-        return f", and at {where}"
+        return f"; all of it is at {where}"
     said = server["error"].removeprefix(where).strip()
     why = f" ({said})" if said else ""
     goes_on = "" if server["state"] == "refused" else "the agent goes on with it, and "

@@ -396,7 +396,8 @@ class Run(Member):
             left = max(0.0, left - self._has_teller * min(0.3, 0.3 * left))
             waited_until = time.monotonic() + left
             self._is_durable = done = self.flush(left)
-            if done and self._lanes is not None and self._status is not None:
+            is_home = done or self._folder.get("state") == "none"  # then there is no disk to wait for
+            if is_home and self._lanes is not None and self._status is not None:
                 wait_for_server(self._server, self._status, self._lanes.words, waited_until)
             if self._is_owner and not self._settings.quiet and (self._rank in (None, 0) or not done):
                 say_goodbye(self, done, timeout_s, deadline)

@@ -15,7 +15,7 @@ from logclient_backend.wire.messages import digest
 from tests.collectors import MemoryCollector
 
 from . import scripts
-from .agents import WORKER, checked, nothing_left
+from .agents import SUPERVISOR, WORKER, checked, is_gone, nothing_left
 from .disturbed import documents, wait_until
 from .shipped import PATIENCE_S, SHIPPER, Trainer, address_of, at
 
@@ -52,7 +52,7 @@ def test_rows_are_there_while_the_program_runs_and_its_end_as_well(run_dir: Path
         assert done is True
         first, last = ended.said
         assert first.endswith(f" -> {where}")
-        assert last.endswith(f", and at {where}")
+        assert last.endswith(f"; all of it is at {where}")
         nothing_left(PATIENCE_S)
         (node,) = documents(run_dir)
         assert node["ship"] == {"server": where, "state": "connected", "error": ""}
@@ -183,3 +183,20 @@ def test_what_the_collector_has_is_trimmed_from_the_run_folder(run_dir: Path, tm
         assert found.damaged == 0 and found.forgotten > 0, "trimmed counts as forgotten here"
         at(collector, status["accepted"])
     assert os.listdir(os.environ["LOGCLIENT_SHM_DIR"]) == []
+
+
+def test_run_without_a_folder_is_at_the_collector(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the run folder nor the home can be used: the agent stays until the collector has what memory holds."""
+    monkeypatch.setenv("HOME", "/dev/null/home")
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    (tmp_path / "taken").write_text("a file")
+    with MemoryCollector() as collector:
+        settings = {"LOGCLIENT_DIR": str(tmp_path / "taken")} | address_of(collector.address.port)
+        trainer = Trainer(tmp_path, settings, records=2_000, finish_timeout_s=1)
+        supervisor = trainer.agent_pid(SUPERVISOR)
+        trainer.end()
+        wait_until(lambda: is_gone(supervisor), PATIENCE_S, "the agent leaves")
+        at(collector, 2_000)
+    assert list(Path(trainer.meeting).glob("*.wal")), "and it is kept for `logclient recover`"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from logclient import layout
@@ -137,13 +137,20 @@ class Shipped:
 
     def is_done(self, documents: bytes) -> bool:
         """Nothing is left to ship, these newest documents included, or it is no use to wait any longer."""
-        state, now = self._state, time.monotonic()
         self._is_last = True  # what the documents say now is what stays
+        is_there = not self.is_behind and self._documents == digest(documents)
+        return is_there or self._is_useless()
+
+    def has_taken(self, staged: Mapping[bytes, int]) -> bool:
+        """The same for a run without a folder, of whose streams so many records are in shared memory."""
+        missing = sum(max(0, number - self.count(stream)) for stream, number in staged.items())
+        return missing <= self._refused or self._is_useless()
+
+    def _is_useless(self) -> bool:
+        state, now = self._state, time.monotonic()
         if state in _OFF:
             return state == "off" or now - self._started > _LOOKING_S
         if state == _REFUSED:
-            return True
-        if not self.is_behind and self._documents == digest(documents):
             return True
         moved_s = (time.monotonic_ns() - self._status[layout.AGENT_SHIP_MOVED_NS]) / 1e9
         return min(moved_s, now - self._needed_at) > self._leave_s

@@ -47,6 +47,7 @@ _SHARE = 20  # telling what is acked takes at most 1/20 of the time
 _TELL_EVERY_S = 0.1
 _RETRY_S = 60.0  # after something that only its user can put right
 _NAP_S = 0.1
+_POLL_S = 1.0  # of the run folder, which has what was on tmpfs before we came
 _CLOSE_S = 0.5  # within what the supervisor waits for us
 _FOLDERS_EVERY_S = 0.5
 _ANSWER_S = 10.0  # for the run folder's, until it is taken as wished
@@ -96,7 +97,9 @@ def _run(place: Place, settings: Settings, teller: Teller) -> int:
     from ..wire.client import Session
 
     progress = Progress()
-    source = FolderSource([], place=place.path, status=teller.words)
+    is_far = bool(place.meeting.folder_answer().get("network"))  # a file system that is better asked rarely
+    poll_s = max(_POLL_S, settings.network_sync_s if is_far else 0.0)
+    source = FolderSource([], place=place.path, status=teller.words, poll_s=poll_s)
     folders = Folders(place, source.add_folder)
 
     def is_wanted() -> bool:

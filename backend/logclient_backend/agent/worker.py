@@ -222,10 +222,20 @@ class Worker:
                 self.copier.document = document
                 self.copier.wake(at_once=at_once)
 
+    def _is_kept(self) -> bool:
+        """All that there is lies in shared memory to stay: a collector has it, too, or takes nothing."""
+        producers = self.roster.producers.values()
+        if not self.ledger.is_written or any(not producer.is_gone for producer in producers):
+            self.shipped.stay()
+        if not self.ledger.is_written or len(self.roster.gone()) < len(producers):
+            return False
+        lanes = [lane for producer in producers for lane in producer.lanes]
+        return self.shipped.has_taken({lane.stream: lane.staged_stored for lane in lanes})
+
     def _is_over(self) -> bool:
         """No producer is left, and nothing to copy, seal or write either?"""
         if self.destination.is_nowhere:
-            return self.ledger.is_written and len(self.roster.gone()) == len(self.roster.producers)
+            return self._is_kept()
         if self.roster.producers:
             self.shipped.stay()
             return False
