@@ -24,7 +24,7 @@ from . import names
 from .blocks import Encoded, encode, most_records, parts_of, read_rows
 from .database import errors
 from .remove import Remover, checkpoint, vacuum
-from .rows import Rows, joined, read_tail
+from .rows import Rows, joined, read_tails
 from .writer import save_heard
 
 if TYPE_CHECKING:
@@ -154,13 +154,14 @@ class Compactor:
     def _read(self, chosen: list[_TailHead]) -> Iterator[tuple[int, int, int, int, Shape, Rows]]:
         for (run, stream, table, rank), group in groupby(chosen, key=lambda head: head[1:5]):
             shape = self._shared.tables.shape(self._session, table)
-            found = []
+            bodies = []
             for head in group:
                 (body,) = self._session.connection.execute(
                     "SELECT body FROM tail WHERE id=?", (head[0],)
                 ).fetchone()
-                found.append(read_tail(self._session.packer, body, head[5], shape.codes))
-            yield run, stream, table, rank, shape, joined(found).in_order()
+                bodies.append((body, head[5]))
+            rows = read_tails(self._session.packer, bodies, shape.codes).in_order()
+            yield run, stream, table, rank, shape, rows
 
     def _replace_tail(self, chosen: list[_TailHead], made: list[_Made]) -> None:
         sizes: dict[int, int] = {}

@@ -26,7 +26,7 @@ from .pack import Ints, Packer, Words
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from logclient.record import Value
+    from logclient.record import Column, Value
 
 _FLOAT, _INT = Struct("<d"), Struct("<q")
 
@@ -110,17 +110,14 @@ def joined(parts: Sequence[Rows]) -> Rows:
     )
 
 
-def from_columns(columns: Columns) -> Rows:
-    """Without a copy."""
-    cells: dict[int, Cells] = {}
-    for place, column in enumerate(columns.cells):
-        cells[place] = column if isinstance(column, list) else np.frombuffer(column, np.uint64)
+def heads_of(columns: Columns) -> Rows:
+    """Without a copy, and without the cells."""
     return Rows(
         np.frombuffer(columns.seq, np.uint64),
         np.frombuffer(columns.order, np.uint64),
         np.frombuffer(columns.step, np.int64),
         np.frombuffer(columns.time, np.int64),
-        cells,
+        {},
     )
 
 
@@ -188,12 +185,15 @@ def _float(number: int) -> float:
 # ---- bodies of tail rows ------------------------------------------------------------------------------------
 
 
-def pack_tail(packer: Packer, rows: Rows) -> bytes:
+def pack_tail(packer: Packer, rows: Rows, columns: Columns) -> bytes:
+    """`rows` are the heads of the columns, whose cells are taken as they came: a record may have thousands."""
     pieces = [packer.numbers(column) for column in (rows.seq, rows.order, rows.step, rows.time)]
-    fixed = [column for column in rows.cells.values() if not isinstance(column, list)]
+    cells: Sequence[Column] = columns.cells
+    texts = [] if columns.shape.fixed else [column for column in cells if isinstance(column, list)]
+    fixed = cells if not texts else [column for column in cells if not isinstance(column, list)]
     if fixed:
-        pieces.append(packer.words(np.concatenate(fixed)))
-    pieces += [packer.texts(column) for column in rows.cells.values() if isinstance(column, list)]
+        pieces.append(packer.words(np.frombuffer(b"".join(fixed), np.uint64)))  # type: ignore[arg-type]
+    pieces += map(packer.texts, texts)
     return pack(f"<H{len(pieces)}I", len(pieces), *map(len, pieces)) + b"".join(pieces)
 
 
@@ -201,18 +201,8 @@ def read_tail(
     packer: Packer, body: bytes, count: int, codes: str, places: Sequence[int] | None = None
 ) -> Rows:
     """The records; with `places`, only those columns of them. `ValueError` where the bytes are none."""
-    view = memoryview(body)
-    (number,) = unpack_from("<H", view)
-    sizes = unpack_from(f"<{number}I", view, 2)
-    at = 2 + 4 * number
-    pieces = []
-    for size in sizes:
-        pieces.append(view[at : at + size])
-        at += size
-    fixed = [place for place, code in enumerate(codes) if code not in VARIABLE]
-    variable = [place for place, code in enumerate(codes) if code in VARIABLE]
-    if at != len(body) or number != 4 + bool(fixed) + len(variable):
-        raise ValueError(f"{len(codes)} columns in {len(body)} bytes expected, found {number} pieces")
+    pieces = _pieces(body, codes)
+    fixed, variable = _places(codes)
     wanted = set(range(len(codes)) if places is None else places)
     cells: dict[int, Cells] = {}
     if not wanted.isdisjoint(fixed):
@@ -225,3 +215,45 @@ def read_tail(
             cells[place] = packer.read_texts(piece, count)
     seq, order, step, time = (packer.read_numbers(piece, count) for piece in pieces[:4])
     return Rows(seq.view(np.uint64), order.view(np.uint64), step, time, cells)
+
+
+def read_tails(packer: Packer, bodies: Sequence[tuple[bytes, int]], codes: str) -> Rows:
+    """The records of several (body, count), one behind the other; no loop over rows for each key of a fixed code."""
+    fixed, variable = _places(codes)
+    heads: list[list[Ints]] = [[], [], [], []]
+    words: list[np.ndarray[tuple[int, int], np.dtype[np.uint64]]] = []
+    texts: list[list[bytes]] = [[] for _ in variable]
+    for body, count in bodies:
+        pieces = _pieces(body, codes)
+        for column, piece in zip(heads, pieces, strict=False):
+            column.append(packer.read_numbers(piece, count))
+        if fixed:
+            words.append(packer.read_words(pieces[4], count * len(fixed)).reshape(len(fixed), count))
+        for found, piece in zip(texts, pieces[4 + bool(fixed) :], strict=True):
+            found += packer.read_texts(piece, count)
+    cells: dict[int, Cells] = dict(zip(variable, texts, strict=True))
+    if fixed:
+        cells.update(zip(fixed, np.concatenate(words, axis=1), strict=True))
+    seq, order, step, time = map(np.concatenate, heads)
+    return Rows(seq.view(np.uint64), order.view(np.uint64), step, time, cells)
+
+
+def _places(codes: str) -> tuple[list[int], list[int]]:
+    """Of keys with a fixed code, and of the others."""
+    fixed = [place for place, code in enumerate(codes) if code not in VARIABLE]
+    return fixed, [place for place, code in enumerate(codes) if code in VARIABLE]
+
+
+def _pieces(body: bytes, codes: str) -> list[memoryview]:
+    view = memoryview(body)
+    (number,) = unpack_from("<H", view)
+    sizes = unpack_from(f"<{number}I", view, 2)
+    at = 2 + 4 * number
+    pieces = []
+    for size in sizes:
+        pieces.append(view[at : at + size])
+        at += size
+    variable = sum(map(codes.count, VARIABLE))
+    if at != len(body) or number != 4 + (variable < len(codes)) + variable:
+        raise ValueError(f"{len(codes)} columns in {len(body)} bytes expected, found {number} pieces")
+    return pieces

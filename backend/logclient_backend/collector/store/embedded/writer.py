@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from logclient.record import Shape
+from logclient.record import Columns
 
 from ....wal.scan import Gap, StreamColumns
 from ....wal.seal import unseen_part
@@ -21,7 +21,7 @@ from ..interface import Parcel, RunDeleted, StoreError, Written
 from . import catalog
 from .ledger import MOST_SEQ, Ledger
 from .remove import Remover
-from .rows import Rows, from_columns, pack_tail
+from .rows import heads_of, pack_tail
 from .tables import WriterTables
 
 if TYPE_CHECKING:
@@ -149,20 +149,20 @@ class _Write:
         self.repeated += len(columns) - len(fresh)
         stream.span.add(fresh)
         stream.fresh.add_seqs(fresh.seq)
-        self._tail(run, stream.number, fresh.shape, fresh.rank, from_columns(fresh))
+        self._tail(run, stream.number, fresh)
 
-    def _tail(self, run: _RunWrite, stream: int, shape: Shape, rank: int | None, rows: Rows) -> None:
-        session = self._writer._session
+    def _tail(self, run: _RunWrite, stream: int, columns: Columns) -> None:
+        session, shape, rows = self._writer._session, columns.shape, heads_of(columns)
         count, points = len(rows), len(rows) * len(shape.codes)
         oldest, newest = rows.oldest(), rows.newest()
-        body = pack_tail(session.packer, rows)
+        body = pack_tail(session.packer, rows, columns)
         self._connection.execute(
             _TAIL,
             (
                 run.number,
                 stream,
                 self._writer._tables.number(session, run.number, shape),
-                -1 if rank is None else rank,
+                -1 if columns.rank is None else columns.rank,
                 count,
                 points,
                 int(rows.seq[0]),
