@@ -187,3 +187,14 @@ def test_no_collector_reaches_the_calls(kind: str) -> None:
     check("online", "longest call", f"collector: {kind}")
     check("online", "init()", f"collector: {kind}")
     check("online", "longest finish()", f"collector: {kind}")
+
+
+@pytest.mark.parametrize("how", ["from the same machine", "packed"])
+def test_a_collector_takes_points_in_cheaply(how: str) -> None:
+    """From gRPC to committed rows, compaction included."""
+    check("ingest", "compaction included", how)
+
+
+def test_a_collector_listens_soon() -> None:
+    """In under two seconds."""
+    check("ingest", "until it listens")
