@@ -83,9 +83,9 @@ def _follow(follower: Follower) -> Iterator[tuple[list[str], list[Record]]]:
     while True:
         was_over = follower.is_over  # asked before looking: then nothing can come after the look
         found = list(_new(follower))
-        said = [entry for entry in found if isinstance(entry, str)]
+        said = [*follower.notices(), *(entry for entry in found if isinstance(entry, str))]
         new = sorted(entry for entry in found if not isinstance(entry, str))
-        if was_over and not found:
+        if was_over and follower.is_over and not found:
             state = follower.run.state
             cause = f": {state.cause}" if state.cause else ""
             yield [f"-- {state.name}{cause}"], []

@@ -72,6 +72,10 @@ class ServerError(LogclientError):
     """The server does not answer, or not what it should; says which one and what helps."""
 
 
+class Unreachable(ServerError):
+    """No connection, or one that broke: it may be another minute."""
+
+
 def _checked(text: str) -> tuple[str, str]:
     """(address, host); `BadArgument` where it is none."""
     try:

@@ -8,6 +8,7 @@ from ..runs.view import RunView
 from ..wal.scan import Gap, Item, StreamColumns
 from ..wal.seqs import SeqSet
 from ..wal.spans import StreamSpan
+from .access import Unreachable
 from .runs import RemoteRun, load
 
 _PAGE_RECORDS = 1 << 14
@@ -25,6 +26,8 @@ class ServerFollower:
         self._found = found
         self._seen: dict[bytes, SeqSet] = {}
         self._told: dict[tuple[bytes, str], SeqSet] = {}
+        self._away = ""  # why the server is not reached
+        self._notices: list[str] = []
 
     def last(self, count: int) -> Iterator[StreamColumns]:
         """At least the last `count` records over all streams, and from now on those that come."""
@@ -40,17 +43,36 @@ class ServerFollower:
                 left -= last - first + 1
 
     def poll(self) -> Iterator[Item]:
-        """All that is new: records and gaps."""
+        """All that is new: records and gaps. Nothing while the server is away; what is missing comes later."""
+        try:
+            yield from self._new()
+            self._note("")
+        except Unreachable as error:
+            self._note(str(error))
+
+    def _new(self) -> Iterator[Item]:
         for span in self._found.contents().values():
             seen = self._seen.setdefault(span.stream, SeqSet())
             for first, last in span.stored.minus(seen).ranges():
-                yield from self._records(span, first, last)
-                seen.add(first, last)
+                for item in self._records(span, first, last):
+                    seen.add_seqs(item.columns.seq)  # now: the next page may fail
+                    yield item
             for cause, seqs in span.gaps.items():
                 told = self._told.setdefault((span.stream, cause), SeqSet())
                 for first, last in seqs.minus(span.stored).minus(told).ranges():
                     told.add(first, last)
                     yield Gap(span.stream, span.process, span.lane, first, last, cause)
+
+    def _note(self, trouble: str) -> None:
+        """Said once when it goes, and once when it is back."""
+        if bool(trouble) != bool(self._away):
+            self._notices.append(f"-- {trouble}; trying again" if trouble else "-- the server answers again")
+        self._away = trouble
+
+    def notices(self) -> list[str]:
+        """What is to be said since the last look."""
+        said, self._notices = self._notices, []
+        return said
 
     def _records(self, span: StreamSpan, first: int, last: int) -> Iterator[StreamColumns]:
         while 0 < first <= last:
@@ -66,10 +88,14 @@ class ServerFollower:
         """The run as it is now."""
         server = self._found.server
         assert server is not None
-        self._found = load(server, self._found.name)
+        try:
+            self._found = load(server, self._found.name)
+        except Unreachable as error:
+            self._note(str(error))
+            return
         self.run = self._found.view()
 
     @property
     def is_over(self) -> bool:
         """Has it ended, or is it given up? One that is late may be behind a bad network."""
-        return self.run.state.is_over and self.run.state.name != "late"
+        return not self._away and self.run.state.is_over and self.run.state.name != "late"

@@ -26,7 +26,7 @@ from logclient.errors import BadArgument, NoRun
 
 from ..runs import strict
 from ..wire.sentence import one_line
-from .access import ServerError, WebAccess
+from .access import ServerError, Unreachable, WebAccess
 
 CONNECT_S, READ_S = 5.0, 60.0  # until a connection is there; between two pieces of an answer
 WHOLE_S = 600.0  # of one answer
@@ -143,16 +143,16 @@ class Server:
             except requests.exceptions.SSLError as error:
                 raise ServerError(f"{self.url}: TLS fails: {_cause(error)}") from None
             except requests.exceptions.ProxyError as error:
-                raise ServerError(
+                raise Unreachable(
                     f"{self.url} is not reached through the proxy of the environment: {_cause(error)}"
                 ) from None
             except requests.exceptions.ReadTimeout:
-                raise ServerError(
+                raise Unreachable(
                     f"{self.url} took the question and gave no answer in {READ_S:.0f} s"
                 ) from None
             except requests.exceptions.ConnectionError as error:
                 if time.monotonic() + pause_s > deadline:
-                    raise ServerError(f"{self.url} is not reached: {_cause(error)}") from None
+                    raise Unreachable(f"{self.url} is not reached: {_cause(error)}") from None
                 time.sleep(pause_s * random.uniform(0.5, 1.0))
                 pause_s *= 2
             except requests.exceptions.RequestException as error:
@@ -171,9 +171,9 @@ class Server:
                         break
                     raise ServerError(f"{self.url} answers with more than {most >> 20} MiB")
                 if time.monotonic() > deadline:
-                    raise ServerError(f"{self.url} has not finished its answer in {WHOLE_S:.0f} s")
+                    raise Unreachable(f"{self.url} has not finished its answer in {WHOLE_S:.0f} s")
         except (requests.exceptions.RequestException, OSError) as error:
-            raise ServerError(f"{self.url} broke its answer off: {_cause(error)}") from None
+            raise Unreachable(f"{self.url} broke its answer off: {_cause(error)}") from None
         return b"".join(parts)
 
 

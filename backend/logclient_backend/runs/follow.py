@@ -48,6 +48,10 @@ class FolderFollower:
                 follower = self._followers[node.path] = Follower(node.path)
             yield from follower.poll()
 
+    def notices(self) -> list[str]:
+        """A folder is always there."""
+        return []
+
     @property
     def is_over(self) -> bool:
         """Has it ended, and is known how? A process that is gone is lost until its agent has said more."""

@@ -13,8 +13,10 @@ from click.testing import CliRunner
 
 from logclient_backend.cli import cli
 from logclient_backend.collector.store.interface import Store
-from logclient_backend.remote import contents
+from logclient_backend.remote import contents, follow
+from logclient_backend.remote.access import Unreachable
 from logclient_backend.remote.runs import RemoteRun
+from logclient_backend.remote.server import Server
 from tests.served import backing, made_store, sample_runs, serving, take_in
 
 RUNS = ["plain", "mixed", "twice", "a/../b%2e?&=+#"]
@@ -188,3 +190,29 @@ def test_follow_gives_what_comes(both: Both, tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert [json.loads(line)["step"] for line in done.stdout.splitlines()] == [1990, 2000]
     assert "-- finished" in done.stderr
+
+
+def test_follow_outlives_a_server_that_goes_away(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was asked while it was away comes later, each record once; that it is away, and back, is said once."""
+    asked: list[str] = []
+    data = Server.data
+
+    def failing(self: Server, path: str, **parameters: Any) -> bytes:
+        asked.append(path)
+        if 8 <= len(asked) <= 10:  # in the middle of the pages
+            raise Unreachable("the server is not reached: cable out")
+        return data(self, path, **parameters)
+
+    monkeypatch.setattr(Server, "data", failing)
+    monkeypatch.setattr(follow.ServerFollower, "poll_s", 0.01)
+    monkeypatch.setattr(follow, "_PAGE_RECORDS", 50)
+    done = CliRunner().invoke(cli, ["tail", "plain", "-f", "-n", "0", "--json", *there(both)])
+    assert done.exit_code == 0, done.output
+    assert done.stdout == ""  # -n 0: what was there before is not printed
+    monkeypatch.setattr(follow.ServerFollower, "last", lambda *_: iter(()))
+    asked.clear()
+    done = CliRunner().invoke(cli, ["tail", "plain", "-f", "--json", *there(both)])
+    assert done.exit_code == 0, done.output
+    assert [json.loads(line)["step"] for line in done.stdout.splitlines()] == list(range(10, 2010, 10))
+    assert done.stderr.count("cable out; trying again") == done.stderr.count("answers again") == 1
+    assert done.stderr.rstrip().endswith("-- finished")
