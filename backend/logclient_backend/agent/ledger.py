@@ -218,13 +218,18 @@ class Ledger:
         if changed:
             self._want(_COUNTS_S)
 
-    def tell_ship(self, server: str, state: str, error: str) -> None:
-        """Where it is shipped to, and how that goes."""
-        before, now = self._ship or {}, {"server": server, "state": state, "error": error}
-        if now != before:
-            self._ship = now
+    @property
+    def ship(self) -> dict[str, str] | None:
+        """Where it is shipped to, and how that goes: server, state, error."""
+        return self._ship
+
+    @ship.setter
+    def ship(self, ship: dict[str, str]) -> None:
+        if ship != self._ship:
+            self._ship = ship
             self._want(_LEAST_S)
 
+    @property
     def missing_there(self) -> int:
         """Records that are stored and that no collector is known to have."""
         acked = self._acked

@@ -118,7 +118,7 @@ class Shipped:
                 self._note_at = dict.fromkeys(("waiting", "connected"), now + _FLAPPING_S)
                 self._note_at[known] = now + _SAY_EVERY_S  # another sentence for the same
             self._noted = (known, error)
-            self._ledger.tell_ship(address, known, error)
+            self._ledger.ship = {"server": address, "state": known, "error": error}
         if error != self._said and (now >= self._say_at or state == _REFUSED):
             self._say(f"shipping: {error}" if error else f"shipping to {address} works again")
             self._said, self._say_at = error, now + _SAY_EVERY_S
@@ -133,7 +133,7 @@ class Shipped:
     @property
     def is_behind(self) -> bool:
         """Are records stored that the collector neither has nor refused, and that it may still get?"""
-        return self._state not in (*_OFF, _REFUSED) and self._ledger.missing_there() > self._refused
+        return self._state not in (*_OFF, _REFUSED) and self._ledger.missing_there > self._refused
 
     def is_done(self, documents: bytes) -> bool:
         """Nothing is left to ship, these newest documents included, or it is no use to wait any longer."""

@@ -190,11 +190,11 @@ def test_what_a_collector_has_is_told_per_stream_also_of_processes_that_are_gone
     ledger.end(gone, Cause(0, None), alive=False)
     version = ledger.version_of(gone)
     ledger.let_go(gone)
-    assert ledger.missing_there() == 12
+    assert ledger.missing_there == 12
     first, second = (each.lanes[0].stream.hex() for each in (gone, here))
     ledger.tell_acked({first: 5, second: 3, "ab" * 16: 9})
-    ledger.tell_ship("grpc://h:1", "waiting", "nobody listens")
-    assert ledger.missing_there() == 4
+    ledger.ship = {"server": "grpc://h:1", "state": "waiting", "error": "nobody listens"}
+    assert ledger.missing_there == 4
     assert ledger.version_of(gone) == version, "its files need not wait for that"
     here.lanes[0].durable = here.lanes[0].stored = 8
     ledger.note(here)
@@ -203,13 +203,13 @@ def test_what_a_collector_has_is_told_per_stream_also_of_processes_that_are_gone
     assert told["ship"] == {"server": "grpc://h:1", "state": "waiting", "error": "nobody listens"}
     successor = Ledger(meeting)
     successor.load()
-    assert successor.missing_there() == 5
+    assert successor.missing_there == 5
     ledger.content()
     assert ledger.is_written
     ledger.tell_acked({first: 5, second: 3})
     assert ledger.is_written, "nothing new"
     ledger.tell_acked({second: 8})
     assert not ledger.is_written
-    assert ledger.missing_there() == 5
+    assert ledger.missing_there == 5
     told = parsed(ledger)["streams"]
     assert "acked" not in told[first] and told[second]["acked"] == 8

@@ -61,13 +61,13 @@ def test_what_is_acked_is_taken_over_once_and_as_a_whole(node: Node) -> None:
     node.tell((1, 3), (5, 6))
     assert node.shipped.look() and not node.shipped.look()
     assert node.shipped.count(bytes.fromhex(STREAM)) == 5
-    assert node.ledger.missing_there() == 5
+    assert node.ledger.missing_there == 5
     before = node.shipped.acked
     Path(node.place.file(TOLD)).write_text("{")
     node.words[layout.AGENT_SHIP_TOLD] += 1
     assert not node.shipped.look() and node.shipped.acked is before
     node.tell((1, 2))
-    assert node.shipped.look() and node.ledger.missing_there() == 8, "another collector has less"
+    assert node.shipped.look() and node.ledger.missing_there == 8, "another collector has less"
 
 
 def test_worker_stays_until_all_is_there_or_can_never_be(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
