@@ -1,4 +1,4 @@
-"""The agent: what is spawned on the training host. Supervisor and worker; see ARCHITECTURE.md for who does what.
+"""The agent: what is spawned on the training host. Supervisor, worker and what ships; see ARCHITECTURE.md.
 
 ========================  =========================================================================
 `launcher.py`             first process: leaves the trainer's family, asks about the run folder
@@ -19,6 +19,10 @@
 `spooler.py` `spool.py`   what a network folder does not take goes to a local disk, and home later
 `mounts.py`               which kind of file system a path is on, without asking it
 `copier.py`               the only thread that touches the run folder
+`budget.py`               which sealed segments go, and when
+`shipkeeper.py`           in the supervisor: keeps the process that ships running
+`shipping.py`             that process: what is stored goes to a collector
+`shipped.py`              in the worker: what it has told, and whether that holds the worker up
 `agentlog.py`             what went wrong, for people
 `ledger.py`               the node's documents: what is known of processes, streams and their ends
 `status.py`               the status page that trainers and the command line read

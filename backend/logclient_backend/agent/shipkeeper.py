@@ -88,7 +88,11 @@ class ShipKeeper:
         words = self._status.words
         words[layout.AGENT_SHIP_STOP] = 0
         self._status.beat(layout.AGENT_SHIP_BEAT)
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:  # no process left for this user: the worker goes on, and so do we
+            self._not_before = time.monotonic() + _MOST_BACKOFF_S
+            return
         if pid == 0:
             code = 1
             try:
@@ -104,7 +108,7 @@ class ShipKeeper:
     def _is_stuck(self) -> bool:
         state = self._status.words[layout.AGENT_SHIP_STATE]
         limit_s = _STARTING_S if state <= layout.SHIP_STARTING else _STALLS * max(1.0, self._settings.stall_s)
-        # one that was stopped together with us beats first
+        # one that was taken over, from a supervisor that was stopped together with it, beats first
         silent_s = min(self._status.age_s(layout.AGENT_SHIP_BEAT), time.monotonic() - self._started)
         return silent_s > limit_s
 
