@@ -145,28 +145,35 @@ class StoreMachine(RuleBasedStateMachine):
         while self.store.compact(deadline_s=60, now=True):
             pass
         assert self.store.statistics()["uncompacted_points"] == 0
+        for run in RUNS:
+            self._check_run(run)
 
     @rule()
     def reopen(self) -> None:
         self.store.close()
         self.store = EmbeddedStore(self.folder, synchronous="NORMAL")
 
-    @rule(run=st.sampled_from(RUNS))
-    def delete(self, run: str) -> None:
+    @rule(
+        run=st.sampled_from(RUNS),
+        then=st.sampled_from(["leave it", "undelete", "undelete", "purge", "take it back"]),
+    )
+    def delete(self, run: str, then: str) -> None:
         assert self.store.writer.delete(run, NOW_NS) == (run in self.model.runs)
         if run in self.model.runs:
             self.model.runs[run].deleted = True
+        if then in ("purge", "take it back"):
+            self._purge()
+        if then in ("undelete", "take it back"):
+            self._undelete(run)
 
-    @rule(run=st.sampled_from(RUNS))
-    def undelete(self, run: str) -> None:
+    def _undelete(self, run: str) -> None:
         was = run in self.model.purged or (run in self.model.runs and self.model.runs[run].deleted)
         assert self.store.writer.undelete(run) == was
         self.model.purged.discard(run)
         if run in self.model.runs:
             self.model.runs[run].deleted = False
 
-    @rule()
-    def purge(self) -> None:
+    def _purge(self) -> None:
         gone = {id for id, run in self.model.runs.items() if run.deleted}
         assert self.store.writer.purge(NOW_NS + 1) == len(gone)
         for id in gone:
