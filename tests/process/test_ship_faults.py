@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -208,7 +209,7 @@ def test_collector_that_comes_late_and_goes_again_gets_all(run_dir: Path, tmp_pa
 
 
 def test_agent_leaves_when_the_collector_takes_nothing(run_dir: Path, tmp_path: Path) -> None:
-    """Every parcel is answered with an error: after `ship_leave_s` the agent goes; all is in the run folder."""
+    """Every parcel is answered with an error: after `ship_leave_s` the agent goes, and sync finishes the job."""
 
     def refuse(parcel: object) -> None:
         raise NotTaken("no room here", "disk", retry_after_s=0.2)
@@ -226,6 +227,13 @@ def test_agent_leaves_when_the_collector_takes_nothing(run_dir: Path, tmp_path: 
         (to,) = scripts.the_run(run_dir).shipments()
         assert (to.stored, to.acked, to.is_closed) == (500, 0, True)
         assert collector.records == 0
+        collector.on_parcel = None
+        words = [sys.executable, "-m", "logclient_backend", "sync", str(run_dir / trainer.run_id)]
+        ended = scripts.run_words(
+            tmp_path, [*words, "--server", str(collector.address)], timeout_s=PATIENCE_S
+        )
+        assert ended.code == 0, ended
+        at(collector, 500)
 
 
 def test_deleted_run_is_said_and_not_waited_for(
