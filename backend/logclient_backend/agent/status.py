@@ -34,10 +34,10 @@ class StatusPage:
         """Seconds since that beat."""
         return (time.monotonic_ns() - self.words[which]) / 1e9
 
-    def progress(self) -> tuple[int, int, int]:
-        """Grows whenever a duty got something done."""
+    def progress(self) -> tuple[int, int]:
+        """Grows whenever a duty of the worker's got something done; shipping is none of them."""
         words = self.words
-        return words[layout.AGENT_DRAINED], words[layout.AGENT_WRITTEN], words[layout.AGENT_SHIPPED]
+        return words[layout.AGENT_DRAINED], words[layout.AGENT_WRITTEN]
 
     def tell_server(self, address: str, error: str) -> None:
         """Texts about shipping, for `logclient.stats.ship_texts`; one writer at a time."""
