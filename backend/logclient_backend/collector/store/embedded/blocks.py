@@ -42,7 +42,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 MOST_RECORDS = 1 << 16
 MOST_WORDS = 1 << 21
-GROUP_RECORDS = 128
+GROUP_RECORDS = 256
 PLACE_BITS = 20
 FIRST_CELL = 8
 _GROUPS = 4
