@@ -10,6 +10,7 @@ import functools
 import signal
 import subprocess
 import sys
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,16 @@ PATIENT = {  # waits of the product that are not the fault's
 
 class Trainer(agents.Trainer):
     """One that ships."""
+
+    def __init__(self, *args: Any, **plan: Any) -> None:
+        self.begun_at = time.monotonic()
+        super().__init__(*args, **plan)
+
+    def assert_few_words(self, said: str, about: str) -> None:
+        """At most one line a minute says that something is wrong with what is `about`, and one that it is over."""
+        lines = [line for line in said.splitlines() if about in line]
+        minutes = (time.monotonic() - self.begun_at) / 60
+        assert len(lines) <= 3 + 2 * minutes, lines  # connected; what is wrong; over
 
     @property
     def shipped(self) -> int:

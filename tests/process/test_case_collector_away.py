@@ -44,8 +44,7 @@ def test_name_is_lost_for_ten_minutes(hosts: Hosts, run_dir: Path, pace: Pace) -
     trainer.wait_gone(PATIENCE_S)
     assert hosts.collector.stop() == 0
     two_hosts.assert_same(hosts.collector.data, run_dir, {trainer.run_id: trainer.logged})
-    lines = [line for line in log_of(run_dir).splitlines() if "collector.test" in line]
-    assert len(lines) <= 3, lines
+    trainer.assert_few_words(log_of(run_dir), "collector.test")
 
 
 def test_collector_dies_in_mid_batch(hosts: Hosts, run_dir: Path, pace: Pace) -> None:

@@ -75,7 +75,7 @@ def test_dead_proxy_means_offline_and_keeps_the_password(hosts: Hosts, run_dir: 
     said += err.read_text() + log_of(run_dir) + json.dumps(documents(run_dir))
     assert status["durable"] == status["accepted"] == trainer.logged
     assert "proxy 10.77.0.2:9" in status["server"]["error"]
-    assert log_of(run_dir).count("10.77.0.2:9") == 1
+    trainer.assert_few_words(log_of(run_dir), "10.77.0.2:9")
     for secret in (PASSWORD, "p%40ss", "cEBzcy93OnJkJQ", hosts.collector.token):
         assert secret not in said + json.dumps(status)
 

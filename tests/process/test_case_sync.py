@@ -61,7 +61,7 @@ def sync(collector: Collector, *more: object, code: int = OK, server: str = "") 
         120,
         env=environment(collector),
     )
-    assert ended.code == code, ended
+    assert ended.code == code, f"{ended.code}: {ended.out}{ended.err}"
     told: dict[str, Any] = json.loads(ended.out)
     return told
 
