@@ -195,6 +195,8 @@ class Buckets:
 
     A bucket covers the steps from `start` to `start + width - 1`; widths are powers of two and starts are multiples of
     them, so the same data give the same picture, whatever was compacted and whatever came since elsewhere.
+    The width is the smallest that divides the range of steps into at most `most` buckets; where many of these are empty
+    (a stray step) it is halved as long as the others surely stay within `most`. Texts are no points here.
     Of attempts that overlap, the newest counts, unless all are asked for.
     """
 
@@ -281,6 +283,9 @@ class Reader(Protocol):
     ) -> tuple[list[StreamColumns], int]:
         """Records of one stream by seq from there on, whole or only these keys of them; and the seq to ask for next,
         0 where that was all. `most` is a wish.
+
+        All columns of a page cover the same range of seqs, up to that seq: per key table and rank there is one, so
+        where a stream logged two shapes in turn their seqs lie between each other's.
         """
 
 
