@@ -136,6 +136,8 @@ class Feed:
         self._records = A_PARCEL // values
         self._stream = os.urandom(16)
         self._seq = 1
+        # nobody logs at an even pace
+        self._times = [at * 1_000_000 + at * at % 9973 for at in range(self._records)]
         self._cells: list[Any] = [array("Q", os.urandom(8 * self._records)) for _ in range(values)]
 
     def _parcel(self) -> Any:
@@ -147,7 +149,7 @@ class Feed:
         self._seq += self._records
         seq, step = array("Q", seqs), array("q", seqs)
         now = time.time_ns()
-        times = array("q", [now + at * 1000 for at in range(self._records)])
+        times = array("q", [now + at for at in self._times])
         columns = Columns(self._shape, None, seq, seq, step, times, self._cells)
         return Parcel(0, [StreamColumns(self._stream, self._stream, 0, columns)])
 

@@ -59,7 +59,7 @@ def make_run(folder: Path, points: int) -> int:
     for number, first in enumerate(range(1, records + 1, SEGMENT_RECORDS)):
         seqs = range(first, min(first + SEGMENT_RECORDS, records + 1))
         cells: list[Any] = [column[: len(seqs)] for column in noise]
-        times = array("q", [NOW_NS + seq * 1_000_000 + seq % 977 for seq in seqs])
+        times = array("q", [NOW_NS + seq * 1_000_000 + seq * seq % 9973 for seq in seqs])
         columns = Columns(shape, None, array("Q", seqs), array("Q", seqs), array("q", seqs), times, cells)
         stream, process, lane = raw((1, 1, 0))
         item = StreamColumns(stream, process, lane, columns)
