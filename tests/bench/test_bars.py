@@ -198,3 +198,11 @@ def test_a_collector_takes_points_in_cheaply(how: str) -> None:
 def test_a_collector_listens_soon() -> None:
     """In under two seconds."""
     check("ingest", "until it listens")
+
+
+@pytest.mark.parametrize(
+    "what", ["writing and compaction", "store, compacted", "buckets of 10,000,000 points", "10,000 runs"]
+)
+def test_the_store_is_quick_and_small(what: str) -> None:
+    """CPU per point, bytes per point, a chart of a long series, lists of many runs."""
+    check("store", what)
