@@ -8,7 +8,9 @@ out. Pure.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +57,21 @@ def reduce(step: Whole, value: Real, most: int) -> Buckets:
         np.fmax.reduceat(value, starts),
         value[ends],
     )
+
+
+def reals(value: npt.NDArray[Any]) -> Real:
+    """Numbers as a chart shows them: ints beyond 2**53 are rounded, those beyond a float are infinite."""
+    try:
+        return value.astype(np.float64)
+    except OverflowError:
+        return np.array([_real(number) for number in value], np.float64)
+
+
+def _real(number: float) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
 
 def _starts(step: Whole, shift: int) -> npt.NDArray[np.intp]:

@@ -17,7 +17,7 @@ from ..runs import folder, live
 from ..runs.view import RunView
 from .gather import gather
 from .origins import Facts, FolderRun, Origin, of_server
-from .reduce import reduce
+from .reduce import reals, reduce
 from .series import Reduced, Series, Table
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ class Run:
             if value.dtype == object:
                 is_number = np.array([not isinstance(each, str) for each in value], bool)
                 step, value = step[is_number], value[is_number]
-            found = reduce(step, value.astype(np.float64), most)
+            found = reduce(step, reals(value), most)
         return Reduced(
             key,
             found.width,

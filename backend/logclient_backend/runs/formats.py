@@ -244,7 +244,7 @@ def _parquet_value(code: str, value: Value) -> tuple[float | None, str | None]:
         try:
             return float(value), str(value)
         except OverflowError:
-            return math.copysign(math.inf, value), str(value)
+            return math.copysign(math.inf, 1 if value > 0 else -1), str(value)
     return float(value), None
 
 

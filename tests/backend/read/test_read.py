@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import logclient
-from logclient_backend.read.reduce import reduce
+from logclient_backend.collector.store.embedded.rows import floats_of
+from logclient_backend.read.reduce import reals, reduce
 from tests.served import backing, made_store, sample_runs, serving, take_in
 
 RUNS = ["plain", "mixed", "twice", "a/../b%2e?&=+#"]
@@ -178,6 +179,14 @@ def test_buckets_lose_nothing_that_sticks_out() -> None:
     assert np.isnan(odd.min).all()
     assert odd.nans.tolist() == odd.count.tolist()
     assert len(reduce(np.empty(0, np.int64), np.empty(0), 5).start) == 0
+
+
+def test_ints_beyond_a_float_are_infinite_as_the_store_has_them() -> None:
+    """An int of any size can be logged; a chart of it is the same from both."""
+    numbers = [10**400, -(10**400), 2**70, 5]
+    cells = [number.to_bytes(180, "little", signed=True) for number in numbers]
+    found = reals(np.array(numbers, object))
+    assert found.tolist() == floats_of("i", cells).tolist() == [math.inf, -math.inf, float(2**70), 5.0]
 
 
 def test_without_numpy_a_sentence_says_what_to_install(tmp_path: Path) -> None:

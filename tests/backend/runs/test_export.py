@@ -98,6 +98,7 @@ def odd_run(tmp_path: Path) -> Path:
         ("q", "q", -(2**63)),
         ("q2", "q", 2**53 + 1),
         ("i", "i", -(2**70)),
+        ("i2", "i", 10**400),
         ("b", "b", 1),
         ("b0", "b", 0),
     )
@@ -200,6 +201,7 @@ def test_parquet_is_what_others_make_of_it(odd_run: Path, tmp_path: Path) -> Non
     assert rows["i"] | {"stream": ""} == {
         "step": 2**63 - 1, "key": "i", "value": -float(2**70), "stream": "", "rank": 7, "text": str(-(2**70)),
     }  # fmt: skip
+    assert (rows["i2"]["value"], rows["i2"]["text"]) == (math.inf, str(10**400))
     assert (rows["t0"]["value"], rows["t0"]["text"]) == (None, "nan")
     assert (rows["q2"]["text"], rows["b"]["value"], rows["b"]["text"]) == (str(2**53 + 1), 1.0, None)
     assert str(table.schema.field("time").type) == "timestamp[ns, tz=UTC]"
