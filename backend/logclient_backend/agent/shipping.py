@@ -180,8 +180,8 @@ class Teller:
     def look(self, progress: Progress, *, is_last: bool = False) -> None:
         """With each turn of the shipper: what is new."""
         words = self.words
-        if progress.error != self._error:
-            self._say(self._address, progress.error)
+        if progress.trouble != self._error:
+            self._say(self._address, progress.trouble)
         if not is_last or progress.state in layout.SHIP_STATES:
             words[layout.AGENT_SHIP_STATE] = layout.SHIP_STATES.index(progress.state)
         words[layout.AGENT_SHIPPED] += progress.records - self._records

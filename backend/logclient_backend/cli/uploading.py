@@ -142,10 +142,10 @@ class Pool:
             job.outcome = STOPPED if self._is_stopped else FAILED
             if not self._is_stopped:
                 job.reasons.append(patience.reason)
-        elif troubles or lost or job.upload.problem or progress.refused_records:
+        elif troubles or lost or job.upload.problem or progress.trouble:
             job.outcome = PARTIAL
-            if progress.refused_records:
-                job.reasons.append(f"{progress.refused_records:,} records were refused: {progress.refusal}")
+            if progress.trouble:
+                job.reasons.append(progress.trouble)
         else:
             job.outcome = SENT if progress.bytes else THERE
 

@@ -38,6 +38,9 @@ class Progress:
         self.already = 0  # records that the collector had when it was asked first
         self.refused_records = 0  # that it will never take, as `refusal` says of the last
         self.refusal = ""
+        self.documents_refusal = (
+            ""  # why the newest documents are not taken; empty: nothing is said against them
+        )
         self.documents_acked = b""  # digest of the node's documents there
         self.acked_at = 0.0  # monotonic; 0: nothing yet
         self.changes = 0  # grows with `acked`
@@ -59,6 +62,15 @@ class Progress:
     def state_s(self) -> float:
         """Seconds in this state."""
         return time.monotonic() - self.since
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong now, else what will never be there; empty: all is well."""
+        if self.error:
+            return self.error
+        if self.refused_records:
+            return f"{self.refused_records:,} records are refused: {self.refusal}"
+        return f"what the run is, is refused: {self.documents_refusal}" if self.documents_refusal else ""
 
     # ---- for the shipper ---------------------------------------------------------------------------------
 
@@ -104,6 +116,9 @@ class Progress:
 
     def refused(self, parcel: Parcel, trouble: NotTaken) -> None:
         """It will never be taken."""
+        if not (parcel.batches or parcel.holes):
+            self.documents_refusal = trouble.text
+            return
         self.refused_records += parcel.records
         self.refusal = trouble.text
 
@@ -119,6 +134,8 @@ class Progress:
         self.records += parcel.records
         self.points += parcel.points
         self.bytes += parcel.size_bytes
-        self.documents_acked = digest or self.documents_acked
+        if digest:
+            self.documents_acked = digest
+            self.documents_refusal = ""
         self.error = self.reason = ""
         self.acked_at = time.monotonic()

@@ -88,6 +88,7 @@ class Shipper:
         self._collector = ""
         self._documents_known = b""  # digest of what the collector has, or will never take
         self._documents_at = 0.0
+        self._is_apart = False  # documents go in parcels of their own
         self._digest: tuple[bytes | None, bytes] = (None, b"")  # documents, and theirs
         self._asked: tuple[bytes, float] | None = (
             None  # documents by which to look what is missing, and since when
@@ -221,8 +222,11 @@ class Shipper:
     def _send(self, session: Session) -> None:
         settings = self._settings
         while session.has_room and self._sent_bytes < settings.most_bytes:
-            parcel = self._again.popleft() if self._again else self._packed()
-            documents = self._due_documents()
+            documents = None if self._again else self._due_documents()
+            if self._again:
+                parcel: Parcel | None = self._again.popleft()
+            else:
+                parcel = None if documents is not None and self._is_apart else self._packed()
             if parcel is None:
                 if documents is None:
                     return
@@ -339,6 +343,10 @@ class Shipper:
             if sent.parcel.number == trouble.parcel:
                 self._sent.remove(sent)
                 self._sent_bytes -= sent.size
+                if sent.documents and (sent.parcel.batches or sent.parcel.holes):
+                    self._is_apart = True  # which of the two is not taken shows when each comes alone
+                    self._again.append(sent.parcel)
+                    continue
                 self._documents_known = sent.documents or self._documents_known
                 self._progress.refused(sent.parcel, trouble)
                 self._tell(trouble.text)

@@ -388,6 +388,31 @@ def test_a_parcel_that_is_refused_for_good_is_counted(
     assert 500 not in progress.acked_copy()[stream()]
 
 
+@pytest.mark.parametrize("odd", ["record", "documents"])
+def test_documents_and_records_are_refused_each_for_itself(
+    tmp_path: Path, collector: MemoryCollector, ship: Ship, odd: str
+) -> None:
+    """What travelled with the one that is not taken arrives all the same; what did not is told."""
+    fill(tmp_path, 400)
+
+    def refuse(parcel: Parcel) -> None:
+        is_odd = parcel.documents is not None if odd == "documents" else bool(parcel.batches)
+        if is_odd:
+            raise NotTaken("that is too odd", "invalid", is_final=True)
+
+    collector.on_parcel = refuse
+    running = ship(tmp_path, collector, replace(QUICK, until_done=True))
+    assert running.end() is True
+    progress = running.progress
+    if odd == "record":
+        assert (collector.records, progress.refused_records) == (0, 400)
+        assert collector.node().documents
+        assert progress.trouble == "400 records are refused: that is too odd"
+    else:
+        assert (collector.records, progress.refused_records) == (400, 0)
+        assert progress.trouble == "what the run is, is refused: that is too odd"
+
+
 def test_documents_that_are_too_large_keep_no_record_back(tmp_path: Path, ship: Ship) -> None:
     """They are left out, and that is said."""
     fill(tmp_path, 500)
