@@ -13,7 +13,7 @@ import click
 from logclient.errors import BadArgument
 
 from ..wire import credentials
-from ..wire.messages import NotTaken
+from ..wire.messages import DELETED, NotTaken
 from . import INTERRUPTED, MISSING, NO, OK, PARTIAL, screen, uploading, uploads
 from .options import run_folder, with_json
 from .text import duration, plural, safe, short_count, size
@@ -79,7 +79,7 @@ _COLOURS = {
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="Give a run up when nothing moved for so long.",
+    help="Give up when nothing moved for so long: a run, or all where no collector answers.",
 )
 @with_json
 def command(
@@ -97,7 +97,7 @@ def command(
     """Send runs to a collector: what it has not yet, each record once, however often this is called.
 
     A FOLDER holds runs, is the folder of one, or a copy of it; default LOGCLIENT_DIR, else ./logclient-runs. It may be
-    written to meanwhile, and by several syncs at once be sent. What is interrupted goes on with the next call.
+    written to meanwhile, and sent by several syncs at once. What is interrupted goes on with the next call.
 
     \b
     logclient sync --server grpc://collector:7788
@@ -256,12 +256,19 @@ def _dry_run(found: list[uploads.Upload], skipped: list[Skipped], plan: Plan, as
             row["reason"] = ""
         except NotTaken as trouble:
             row["reason"] = str(trouble)
+            if (
+                plan.revive and trouble.reason == DELETED
+            ):  # how much of it is there still is not told of a deleted one
+                row["records"] = row["missing"] = uploading.count(upload)
+                row["reason"], row["would_revive"] = "", True
         rows.append(row)
     if as_json:
         screen.print_json({"server": str(plan.access.address), "uploads": rows, "skipped": _dicts(skipped)})
     else:
         for row in rows:
             told = row["reason"] or f"{row['missing']:,} of {plural(row['records'], 'record')} would be sent"
+            if row.get("would_revive"):
+                told = f"was deleted there and would be brought back, {plural(row['records'], 'record')} at most sent"
             screen.show(screen.line(safe(row["run"]), ("  " + safe(told), "red" if row["reason"] else "dim")))
         _tell_skipped(skipped)
     good = sum(not row["reason"] for row in rows)
@@ -327,9 +334,7 @@ def _print(jobs: list[Job], skipped: list[Skipped], seconds: float, server: str)
                 screen.line((job.outcome, _COLOURS[job.outcome])),
             )
         screen.show(table)
-        for job in shown[:_MOST_ROWS]:
-            for reason in job.reasons:
-                screen.show(screen.line("  ! ", f"{safe(job.upload.run)}: {safe(reason)}"))
+        _tell_reasons(shown[:_MOST_ROWS])
     _tell_skipped(skipped)
     sent, bytes = sum(job.progress.records for job in jobs), sum(job.progress.bytes for job in jobs)
     good = sum(job.is_good for job in jobs)
@@ -344,6 +349,17 @@ def _print(jobs: list[Job], skipped: list[Skipped], seconds: float, server: str)
             f"{plural(sent, 'record')} sent ({size(bytes)}) in {took}"
         )
     )
+
+
+def _tell_reasons(jobs: list[Job]) -> None:
+    """Each once: where a collector does not answer, all have the same."""
+    whose: dict[str, list[str]] = {}
+    for job in jobs:
+        for reason in job.reasons:
+            whose.setdefault(reason, []).append(job.upload.run)
+    for reason, runs in whose.items():
+        who = safe(runs[0]) if len(runs) == 1 else f"{len(runs)} nodes"
+        screen.show(screen.line("  ! ", f"{who}: {safe(reason)}"))
 
 
 def _tell_skipped(skipped: list[Skipped]) -> None:

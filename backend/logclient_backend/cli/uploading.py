@@ -6,6 +6,8 @@ and what is acknowledged by then is not sent again by the next sync.
 Invariants:
 
 - a job ends: with all that was there acknowledged, refused for good, or after `timeout_s` in which nothing moved;
+- a collector that is not there is waited for once, not once for each job: when one has waited in vain, and until
+  something moves again, the others give up with their first trouble;
 - memory is bounded by the number of jobs at once.
 """
 
@@ -27,7 +29,7 @@ from ..wal.reader import WalReader
 from ..wal.spans import Spans
 from ..wire.client import Session
 from ..wire.credentials import Access
-from ..wire.messages import Hello
+from ..wire.messages import UNREACHABLE, Hello
 from .uploads import Upload
 
 _POLL_S = 0.25  # between looks at a folder that somebody writes into meanwhile
@@ -74,6 +76,7 @@ class Pool:
         self.jobs = jobs
         self._plan = plan
         self._is_stopped = False
+        self._pulse = Pulse()
         self._waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
         for job in jobs:
             self._waiting.put(job)
@@ -125,7 +128,7 @@ class Pool:
             ShipSettings(until_done=True, is_over=job.upload.is_over),
             say=None,
         )
-        patience = Patience(progress, source, self._plan.timeout_s)
+        patience = Patience(progress, source, self._plan.timeout_s, self._pulse)
         is_taken = shipper.run(lambda: not self._is_stopped and patience.lasts())
         troubles = shipper.troubles
         job.reasons += [job.upload.problem] if job.upload.problem else []
@@ -150,13 +153,21 @@ class Pool:
             job.outcome = SENT if progress.bytes else THERE
 
 
+class Pulse:
+    """Is the collector there at all? What the jobs know of each other."""
+
+    def __init__(self) -> None:
+        self.is_gone = False  # a job waited for it in vain, and nothing moved in any since
+
+
 class Patience:
     """Is it worth going on? Asked again and again by the shipper."""
 
-    def __init__(self, progress: Progress, source: FolderSource, timeout_s: float) -> None:
+    def __init__(self, progress: Progress, source: FolderSource, timeout_s: float, pulse: Pulse) -> None:
         self._progress = progress
         self._source = source
         self._timeout_s = timeout_s
+        self._pulse = pulse
         self._mark: tuple[object, ...] = ()
         self._moved_at = time.monotonic()
         self.reason = ""
@@ -167,14 +178,19 @@ class Patience:
         mark = progress.records, progress.already, progress.documents_acked
         is_reading = progress.state == IDLE and silent_s < self._timeout_s
         if mark != self._mark or is_reading:
+            if self._mark or is_reading:  # the first look tells nothing
+                self._pulse.is_gone = False
             self._mark = mark
             self._moved_at = time.monotonic()
-        if time.monotonic() - self._moved_at < self._timeout_s:
+        is_unreachable = progress.reason == UNREACHABLE
+        is_patient = time.monotonic() - self._moved_at < self._timeout_s
+        if is_patient and not (is_unreachable and self._pulse.is_gone):
             return True
         if silent_s >= self._timeout_s:
             self.reason = f"{self._source.folders[0]} has not answered for {silent_s:.0f} s"
         else:
             self.reason = progress.error or f"nothing was acknowledged for {self._timeout_s:g} s"
+            self._pulse.is_gone = is_unreachable
         return False
 
 

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 
 from logclient.meeting import folder_name
-from logclient_backend.cli.uploading import Patience
+from logclient_backend.cli.uploading import Patience, Pulse
 from logclient_backend.ship import progress as states
 from logclient_backend.ship.progress import Progress
 from logclient_backend.wal.documents import HEAD, DocumentFile
 from logclient_backend.wire.address import Address
-from logclient_backend.wire.messages import NotTaken, Parcel
+from logclient_backend.wire.messages import UNREACHABLE, NotTaken, Parcel
 from tests.backend.runs.build import NodeMaker, rec, simple_run
 from tests.backend.ship import samples
 from tests.collectors import MemoryCollector
@@ -167,6 +167,8 @@ def test_a_deleted_run_is_not_tried_again(sync: Command, collector: MemoryCollec
     assert outcomes(told) == {"run-1": "failed", "run-2": "sent"}
     assert "was deleted" in told["uploads"][0]["reasons"][0]
     assert [hello.run for hello in collector.hellos].count("run-1") == 1
+    would = sync("sync", "--revive", "--dry-run").output
+    assert "would be brought back, 10 records" in would and "run-1" in collector.deleted
     assert outcomes(sync.json("sync", "--revive")) == {"run-1": "sent", "run-2": "already there"}
 
 
@@ -222,7 +224,7 @@ def test_a_folder_that_does_not_answer_is_given_up() -> None:
     """Reading may take as long as it likes; silence may not, on either side."""
     progress = Progress()
     source = SimpleNamespace(silent_s=0.0, folders=["/slow"])
-    patience = Patience(progress, source, 0.1)  # type: ignore[arg-type]
+    patience = Patience(progress, source, 0.1, Pulse())  # type: ignore[arg-type]
     progress.enter(states.IDLE)
     until = time.monotonic() + 0.3
     while time.monotonic() < until:
@@ -235,6 +237,35 @@ def test_a_folder_that_does_not_answer_is_given_up() -> None:
     progress.enter(states.WAITING, NotTaken("nobody there"))
     wait_until(lambda: not patience.lasts(), WAIT_S, "it is given up")
     assert patience.reason == "nobody there"
+
+
+def test_a_collector_that_is_gone_is_waited_for_once() -> None:
+    """The next job gives up with its first trouble, until something moves again."""
+    pulse, source = Pulse(), SimpleNamespace(silent_s=0.0, folders=["/there"])
+    first, second = Progress(), Progress()
+    waiting = Patience(first, source, 0.1, pulse)  # type: ignore[arg-type]
+    first.enter(states.WAITING, NotTaken("nobody there", UNREACHABLE))
+    wait_until(lambda: not waiting.lasts(), WAIT_S, "the first is given up")
+    patient = Patience(second, source, 3600.0, pulse)  # type: ignore[arg-type]
+    assert patient.lasts()  # it has not tried yet
+    second.enter(states.WAITING, NotTaken("nobody there", UNREACHABLE))
+    assert not patient.lasts() and patient.reason == "nobody there"
+    second.enter(states.WAITING, NotTaken("later", "busy"))
+    assert patient.lasts()  # somebody is there
+    second.records = 1
+    assert patient.lasts()
+    second.enter(states.WAITING, NotTaken("nobody there", UNREACHABLE))
+    assert patient.lasts()
+
+
+def test_what_went_wrong_is_said_once(logclient: Command, collector: MemoryCollector, run_dir: Path) -> None:
+    """However many runs it kept from being sent."""
+    for number in range(6):
+        simple_run(run_dir, f"run-{number}", 10)
+    address = str(collector.address)
+    collector.stop()
+    output = logclient("sync", "--server", address, "--timeout", "0.5", code=1).output
+    assert output.count("cannot be reached") == 1 and "6 nodes: " in output
 
 
 class Process:
