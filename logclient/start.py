@@ -105,6 +105,8 @@ def start(
         run._notices.once(
             "dir", f"run {run_id} is open on this host and goes to {place.dir}, not to {facts['dir']}"
         )
+    if not is_new and (chosen.server or chosen.mode == "offline"):
+        _compare_server(run, place, str(facts["server"]))
     _start_agent(run, place, chosen)
     _keep(run)
     settings.hand_on(parents.handle(place.path))
@@ -239,6 +241,16 @@ def _start_agent(run: Run, place: meeting.Meeting, chosen: Config) -> None:
         run._write_notices()
     elif not chosen.quiet and run._rank in (None, 0):  # once is enough, also with hundreds of ranks
         tell(line)  # where that is a file, whose disk may be frozen, the launcher does
+
+
+def _compare_server(run: Run, place: meeting.Meeting, wanted: str) -> None:
+    """An agent keeps to the server that it was started with: that of an earlier attempt may be another one."""
+    there = str(place.facts.get("server") or "")
+    if there == wanted:
+        return
+    keeps = f"ships to {there}" if there else "was started without a server"
+    then = f"`logclient sync --server {wanted}` takes it there" if wanted else "it is not offline"
+    run._notices.once("server", f"run {place.run_id} is open on this host with an agent that {keeps}: {then}")
 
 
 def _call_agent(run: Run, place: meeting.Meeting, chosen: Config, *, check_folder: bool) -> None:

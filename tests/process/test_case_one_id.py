@@ -237,6 +237,21 @@ def test_settings_of_the_first_count_and_the_second_is_told(tmp_path: Path, run_
     assert not other.exists()
 
 
+@pytest.mark.parametrize("first", ["", "grpc://127.0.0.1:1"])
+def test_server_of_the_first_counts_and_the_second_is_told(tmp_path: Path, run_dir: Path, first: str) -> None:
+    """The agent that is there ships to another server, or to none: a line says so, and what takes the run there."""
+    a = scripts.start(
+        tmp_path, PROGRAM, "a", "allow", "b.finished", env={**os.environ, "LOGCLIENT_SERVER": first}
+    )
+    wait_for(tmp_path / "a.began")
+    wanted = "grpc://127.0.0.1:2"
+    ended = scripts.run(tmp_path, PROGRAM, "b", "allow", env={**os.environ, "LOGCLIENT_SERVER": wanted})
+    assert ended.code == 0, ended
+    told = [line for line in ended.said if f"logclient sync --server {wanted}" in line]
+    assert len(told) == 1 and (first or "without a server") in told[0], ended.err
+    assert scripts.end(a).code == 0
+
+
 def test_many_processes_start_at_once(tmp_path: Path, run_dir: Path) -> None:
     """Twenty processes call init with one id in the same moment: one agent, all rows (C8-4)."""
     code = """
