@@ -161,7 +161,7 @@ def test_over_tls_with_a_certificate_of_the_config_file(
     assert collector.stop() == 0
     facts = collector.start("--tls-cert", str(cert), "--tls-key", str(key))
     monkeypatch.delenv("LOGCLIENT_TOKEN")
-    with pytest.raises(logclient.LogclientError, match="TLS fails"):
+    with pytest.raises(logclient.LogclientError, match=r"TLS fails.*set ca in the config file"):
         logclient.read(facts["http"], token=collector.token)
     config = tmp_path / "logclient" / "config.toml"
     config.parent.mkdir()

@@ -47,7 +47,7 @@ def _data(ctx: click.Context, data: str | None) -> DataFolder:
     return folders.use(data)
 
 
-@click.group("token")
+@click.group("token", short_help="Make, list and revoke tokens.")
 def token() -> None:
     """Make, list and revoke tokens; a collector that runs notices within a second.
 
@@ -115,7 +115,9 @@ def list_(ctx: click.Context, data: str | None, as_json: bool) -> None:
         click.echo("there are no tokens: nobody can use this collector")
 
 
-@token.command("revoke", epilog="Exit codes: 0 revoked, 3 there is no token of that name.")
+@token.command(
+    "revoke", short_help="Revoke a token.", epilog="Exit codes: 0 revoked, 3 there is no token of that name."
+)
 @click.argument("name")
 @with_data
 @with_json
@@ -137,7 +139,11 @@ def revoke(ctx: click.Context, name: str, data: str | None, as_json: bool) -> No
 # ---- the store ---------------------------------------------------------------------------------------------------
 
 
-@click.command("backup", epilog="Exit codes: 0 the backup is whole, 1 it is not.")
+@click.command(
+    "backup",
+    short_help="Copy store and tokens to a new folder.",
+    epilog="Exit codes: 0 the backup is whole, 1 it is not.",
+)
 @click.argument("folder", metavar="FOLDER")
 @with_data
 @with_json
@@ -170,7 +176,11 @@ def backup(ctx: click.Context, folder: str, data: str | None, as_json: bool) -> 
         click.echo(f"{safe(folder)} holds all of it: {size(made['bytes'])}, in {made['seconds']:.1f} s")
 
 
-@click.command("restore", epilog="Exit codes: 0 restored, 1 FOLDER holds no whole backup, or DIR is in use.")
+@click.command(
+    "restore",
+    short_help="Make a data folder of a backup.",
+    epilog="Exit codes: 0 restored, 1 FOLDER holds no whole backup, or DIR is in use.",
+)
 @click.argument("folder", metavar="FOLDER")
 @with_data
 @with_json
@@ -191,10 +201,17 @@ def restore(ctx: click.Context, folder: str, data: str | None, as_json: bool) ->
     if as_json:
         _print(made)
     else:
-        click.echo(f"{safe(data)} is as it was {ago(int(str(made['made_ns'])), time.time_ns())}")
+        when = ago(int(str(made["made_ns"])), time.time_ns())
+        click.echo(
+            f"{safe(data)} holds what was backed up {when}; start `logclient server --data {safe(data)}`"
+        )
 
 
-@click.command("delete", epilog="Exit codes: 0 deleted, 3 there is no such run.")
+@click.command(
+    "delete",
+    short_help="Delete a run; it can be brought back.",
+    epilog="Exit codes: 0 deleted, 3 there is no such run.",
+)
 @click.argument("run", metavar="RUN")
 @with_data
 @with_json
@@ -205,12 +222,16 @@ def delete(ctx: click.Context, run: str, data: str | None, as_json: bool) -> Non
     Until then, and after that too, nothing that is shipped late brings it back by itself.
 
     \b
-    logclient server delete mlp-20260102-abcd --data DIR
+    logclient server delete 20260102-101500-abcd1234 --data DIR
     """
     _change(_data(ctx, data), "delete", run, as_json)
 
 
-@click.command("undelete", epilog="Exit codes: 0 brought back, 3 there is no such deleted run.")
+@click.command(
+    "undelete",
+    short_help="Bring a deleted run back.",
+    epilog="Exit codes: 0 brought back, 3 there is no such deleted run.",
+)
 @click.argument("run", metavar="RUN")
 @with_data
 @with_json
@@ -219,7 +240,7 @@ def undelete(ctx: click.Context, run: str, data: str | None, as_json: bool) -> N
     """Undelete a run; one that is gone for good can be synced again afterwards.
 
     \b
-    logclient server undelete mlp-20260102-abcd --data DIR
+    logclient server undelete 20260102-101500-abcd1234 --data DIR
     """
     _change(_data(ctx, data), "undelete", run, as_json)
 
@@ -241,9 +262,8 @@ def _change(found: DataFolder, what: str, run: str, as_json: bool) -> None:
         finally:
             store.close()
     if not is_done:
-        raise NoRun(
-            f"there is no run {run!r} here" if what == "delete" else f"no run {run!r} is deleted here"
-        )
+        none = f"there is no run {run!r} here" if what == "delete" else f"no run {run!r} is deleted here"
+        raise NoRun(f"{none}: give the whole id, as `logclient ls` shows it")
     if as_json:
         _print({f"{what}d": run})
     else:

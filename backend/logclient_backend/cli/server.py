@@ -188,7 +188,7 @@ def _limits(given: tuple[str, ...]) -> Any:
     for each in given:
         name, _, value = each.partition("=")
         if name not in Limits.__slots__:
-            raise BadArgument(f"--limit {each}: there is {', '.join(Limits.__slots__)}")
+            raise BadArgument(f"--limit {each}: there are {', '.join(Limits.__slots__)}")
         try:
             number = type(getattr(found, name))(value)
         except ValueError:

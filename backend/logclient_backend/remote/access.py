@@ -48,7 +48,10 @@ def find(server: str, *, token: str | None = None, token_file: str = "") -> WebA
         return WebAccess(url, opens.token if token is None else token, opens.ca)
     access = credentials.find("" if server == CONFIGURED else server, token_file)
     if access is None:
-        raise BadArgument("no server is set: give --server URL, or set LOGCLIENT_SERVER")
+        raise BadArgument(
+            "no server is set: give --server URL, set LOGCLIENT_SERVER, or write it into "
+            "~/.config/logclient/config.toml"
+        )
     if token is not None:
         access = credentials.Access(access.address, token, access.ca)
     from ..wire import client  # grpc: a fifth of a second that web addresses need not pay

@@ -141,7 +141,7 @@ class Server:
                     stream=True,
                 )
             except requests.exceptions.SSLError as error:
-                raise ServerError(f"{self.url}: TLS fails: {_cause(error)}") from None
+                raise ServerError(f"{self.url}: TLS fails: {with_hint(_cause(error))}") from None
             except requests.exceptions.ProxyError as error:
                 raise Unreachable(
                     f"{self.url} is not reached through the proxy of the environment: {_cause(error)}"
@@ -152,7 +152,7 @@ class Server:
                 ) from None
             except requests.exceptions.ConnectionError as error:
                 if time.monotonic() + pause_s > deadline:
-                    raise Unreachable(f"{self.url} is not reached: {_cause(error)}") from None
+                    raise Unreachable(f"{self.url} is not reached: {with_hint(_cause(error))}") from None
                 time.sleep(pause_s * random.uniform(0.5, 1.0))
                 pause_s *= 2
             except requests.exceptions.RequestException as error:
@@ -175,6 +175,21 @@ class Server:
         except (requests.exceptions.RequestException, OSError) as error:
             raise Unreachable(f"{self.url} broke its answer off: {_cause(error)}") from None
         return b"".join(parts)
+
+
+_HINTS = {
+    "self-signed certificate": "set ca in the config file to the certificate that signed it",
+    "unable to get local issuer": "set ca in the config file to the certificate that signed it",
+    "WRONG_VERSION_NUMBER": "if it does not speak TLS, write http:// rather than https://",
+    "Remote end closed": "if it wants TLS, write https:// rather than http://",
+    "Connection refused": "nothing listens there",
+}
+
+
+def with_hint(cause: str) -> str:
+    """And what helps, where that is known."""
+    found = [hint for words, hint in _HINTS.items() if words in cause]
+    return f"{cause}; {found[0]}" if found else cause
 
 
 def _cause(error: Exception) -> str:

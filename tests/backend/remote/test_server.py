@@ -15,7 +15,7 @@ import pytest
 from logclient.errors import BadArgument, NoRun
 from logclient_backend.remote import access, server
 from logclient_backend.remote.access import ServerError, WebAccess
-from logclient_backend.remote.server import Server
+from logclient_backend.remote.server import Server, with_hint
 
 TOKEN = "lct_very_secret"
 Answer = Callable[[BaseHTTPRequestHandler], None]
@@ -147,6 +147,21 @@ def test_a_proxy_of_the_environment_is_used_beyond_loopback_and_named_without_it
     with pytest.raises(ServerError, match="proxy") as caught:
         Server(WebAccess("http://collector.invalid:7789", TOKEN)).json("/runs")
     assert "word" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("cause", "hint"),
+    [
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate", "set ca"),
+        ("[SSL: WRONG_VERSION_NUMBER] wrong version number", "write http://"),
+        ("Remote end closed connection without response", "write https://"),
+        ("Connection refused", "nothing listens"),
+    ],
+)
+def test_what_helps_is_said_where_it_is_known(cause: str, hint: str) -> None:
+    """And the cause as it was."""
+    assert with_hint(cause).startswith(cause) and hint in with_hint(cause)
+    assert with_hint("cable out") == "cable out"
 
 
 def test_nobody_there_is_told_after_some_tries() -> None:

@@ -44,7 +44,11 @@ def refusal(error: Refused) -> Response:
 
 
 def no_run(run: str) -> Refused:
-    return Refused(404, "no_run", f"there is no run {run[:100]!r} here")
+    return Refused(
+        404,
+        "no_run",
+        f"there is no run {run[:100]!r} here: `run` is an id, and /api/v1/runs?name=NAME tells that of a name",
+    )
 
 
 def as_json(request: Request, content: Any) -> Response:
