@@ -69,10 +69,11 @@ def test_nothing_acknowledged_is_lost_or_twice(tmp_path: Path, pace: Pace, synch
     orphans = connection.execute(
         "SELECT (SELECT count(*) FROM block WHERE run NOT IN (SELECT run FROM runs)),"
         " (SELECT count(*) FROM tail WHERE run NOT IN (SELECT run FROM runs)),"
-        " (SELECT count(*) FROM part WHERE id >> 20 NOT IN (SELECT block FROM block))"
+        " (SELECT count(*) FROM part WHERE id >> 20 NOT IN (SELECT block FROM block)),"
+        " (SELECT count(*) FROM coarse WHERE block NOT IN (SELECT block FROM block))"
     ).fetchone()
     connection.close()
-    assert runs == (1,) and orphans == (0, 0, 0)
+    assert runs == (1,) and orphans == (0, 0, 0, 0)
 
 
 def life(folder: str, first: int, synchronous: str, choose: random.Random) -> int:

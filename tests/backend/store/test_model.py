@@ -101,6 +101,7 @@ class StoreMachine(RuleBasedStateMachine):
         for module, name, value in (
             (blocks, "MOST_RECORDS", 32),
             (blocks, "GROUP_RECORDS", 4),
+            (blocks, "COARSER", 1),
             (compact, "MERGED", 2),
             (compact, "ROUND_POINTS", 60),
         ):

@@ -1,6 +1,6 @@
 """Blocks: many records of one stream, key table and rank, each column packed for itself, with summaries for charts.
 
-A block is a row of `block` (its head) and rows of `part`, numbered ``block << 20 | place``:
+A block is a row of `block` (its head), rows of `coarse` and rows of `part`, numbered ``block << 20 | place``:
 
 =========  ==============================================================================================
 0 to 3     seq, order, step, time, as numbers (`pack.py`)
@@ -16,7 +16,13 @@ record of a group is that with the highest (step, time, seq). Values are summed 
 
     u8 1 where there are NaN, else 0; u32 size of the words; words lowest, highest, last; numbers: NaN per group
 
-Invariants: records in a block rise by seq; at most MOST_RECORDS records and MOST_WORDS values; a block never changes.
+A large block has its summaries once more, of groups of ``shift + COARSER``: in one row of `coarse` per key, next to the
+key's rows of other blocks, so that a chart of a whole long series reads few pages::
+
+    words: the six columns of groups and NaN per group, each as differences; lowest, highest, last
+
+Invariants: records in a block rise by seq; at most MOST_RECORDS records and MOST_WORDS values; a block never changes;
+one that has coarse groups is never merged.
 """
 
 from __future__ import annotations
@@ -43,10 +49,12 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 MOST_RECORDS = 1 << 16
 MOST_WORDS = 1 << 21
 GROUP_RECORDS = 256
+COARSER = 3  # bits
 PLACE_BITS = 20
 FIRST_CELL = 8
 _GROUPS = 4
 _GROUP_COLUMNS = 6
+_COARSE_INTS, _COARSE_COLUMNS = 7, 10
 _SUMMARY = Struct("<BI")
 
 
@@ -65,6 +73,11 @@ class Head:
     max_step: int
     groups: int
     shift: int
+
+    @property
+    def coarse_shift(self) -> int | None:
+        """Of its coarse groups; None where it has none."""
+        return self.shift + COARSER if has_coarse(self.n) else None
 
 
 @dataclass(slots=True)
@@ -101,10 +114,12 @@ class Encoded:
     min_step: int
     max_step: int
     parts: list[tuple[int, bytes | None, bytes]]  # place, summary, data
+    coarse: list[tuple[int, int, bytes]]  # place of the key, groups, words
 
     @property
     def bytes(self) -> int:
-        return sum(len(data) + len(summary or b"") for _, summary, data in self.parts)
+        parts = sum(len(data) + len(summary or b"") for _, summary, data in self.parts)
+        return parts + sum(len(words) for _, _, words in self.coarse)
 
 
 def parts_of(block: int) -> tuple[int, int]:
@@ -115,6 +130,11 @@ def parts_of(block: int) -> tuple[int, int]:
 def most_records(keys: int) -> int:
     """That fit a block of so many keys."""
     return max(1, min(MOST_RECORDS, MOST_WORDS // max(1, keys)))
+
+
+def has_coarse(records: int) -> bool:
+    """Whether a block of so many has coarse groups: only those that are full, however many keys they have."""
+    return 2 * records >= MOST_RECORDS
 
 
 def encode(packer: Packer, rows: Rows, codes: str) -> Encoded:
@@ -139,6 +159,7 @@ def encode(packer: Packer, rows: Rows, codes: str) -> Encoded:
             rows.seq[last].view(np.int64),
         )
     )
+    coarse: list[tuple[int, int, bytes]] = []
     parts: list[tuple[int, bytes | None, bytes]] = [
         (place, None, packer.numbers(column))
         for place, column in enumerate((rows.seq, rows.order, rows.step, rows.time))
@@ -149,7 +170,10 @@ def encode(packer: Packer, rows: Rows, codes: str) -> Encoded:
         cells = rows.cells[place]
         summary = None
         if code != "s":
-            summary = _summarise(packer, floats_of(code, cells), by_step, starts, ends)
+            fine = _summarise(floats_of(code, cells), by_step, starts, ends)
+            summary = _pack_summary(packer, fine)
+            if has_coarse(len(rows)):
+                coarse.append((place, *_pack_coarse(packer, *_coarser(Groups(*groups), fine))))
         data = packer.texts(cells) if isinstance(cells, list) else packer.words(cells)
         parts.append((FIRST_CELL + place, summary, data))
     return Encoded(
@@ -161,6 +185,7 @@ def encode(packer: Packer, rows: Rows, codes: str) -> Encoded:
         int(step[0]),
         int(step[-1]),
         parts,
+        coarse,
     )
 
 
@@ -184,19 +209,61 @@ def _starts(places: Ints) -> Ints:
     return np.concatenate(([0], np.flatnonzero(np.diff(places)) + 1))
 
 
-def _summarise(packer: Packer, values: Floats, by_step: Ints | None, starts: Ints, ends: Ints) -> bytes:
+def _summarise(values: Floats, by_step: Ints | None, starts: Ints, ends: Ints) -> Summary:
     if by_step is not None:
         values = values[by_step]
     odd = np.isnan(values)
     if odd.any():
         quiet = np.where(odd, np.nan, values)  # a signalling NaN would win over numbers
         low, high = np.fmin.reduceat(quiet, starts), np.fmax.reduceat(quiet, starts)
-        nans = packer.numbers(np.add.reduceat(odd, starts, dtype=np.int64))
+        nans = np.add.reduceat(odd, starts, dtype=np.int64)
     else:
         low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
-        nans = b""
-    words = packer.words(np.concatenate((low, high, values[ends])))
+        nans = np.zeros(len(starts), np.int64)
+    return Summary(low, high, values[ends], nans)
+
+
+def _pack_summary(packer: Packer, summary: Summary) -> bytes:
+    nans = packer.numbers(summary.nans) if summary.nans.any() else b""
+    words = packer.words(np.concatenate((summary.low, summary.high, summary.last)))
     return b"".join((_SUMMARY.pack(bool(nans), len(words)), words, nans))
+
+
+def _coarser(groups: Groups, summary: Summary) -> tuple[Groups, Summary]:
+    place = groups.place >> COARSER
+    starts = _starts(place)
+    ends = np.append(starts[1:], len(place)) - 1
+    return Groups(
+        place[starts],
+        np.add.reduceat(groups.count, starts),
+        groups.first_step[starts],
+        groups.last_step[ends],
+        groups.last_time[ends],
+        groups.last_seq[ends],
+    ), Summary(
+        np.fmin.reduceat(summary.low, starts),
+        np.fmax.reduceat(summary.high, starts),
+        summary.last[ends],
+        np.add.reduceat(summary.nans, starts),
+    )
+
+
+def _pack_coarse(packer: Packer, groups: Groups, summary: Summary) -> tuple[int, bytes]:
+    """How many groups, and their words."""
+    ints = np.stack(
+        (
+            groups.place,
+            groups.count,
+            groups.first_step,
+            groups.last_step,
+            groups.last_time,
+            groups.last_seq,
+            summary.nans,
+        )
+    )
+    floats = np.concatenate((summary.low, summary.high, summary.last))
+    differences = np.diff(ints, axis=1, prepend=0).reshape(-1)
+    return len(groups.place), packer.words(np.concatenate((differences, floats.view(np.int64))))
 
 
 # ---- reading ------------------------------------------------------------------------------------------------
@@ -248,3 +315,17 @@ def read_summary(session: Session, head: Head, place: int) -> Summary:
     words = session.packer.read_words(view[:size], 3 * n).view(np.float64)
     nans = session.packer.read_numbers(view[size:], n) if has_nans else np.zeros(n, np.int64)
     return Summary(words[:n], words[n : 2 * n], words[2 * n :], nans)
+
+
+def read_coarse(session: Session, head: Head, place: int) -> tuple[Groups, Summary]:
+    """Of a block that has them."""
+    n, data = session.connection.execute(
+        "SELECT groups, words FROM coarse WHERE tbl=? AND place=? AND block=?",
+        (head.table, place, head.block),
+    ).fetchone() or (0, None)
+    if data is None:
+        raise ValueError(f"block {head.block}: the coarse groups of key {place} are missing")
+    words = session.packer.read_words(data, _COARSE_COLUMNS * n).view(np.int64).reshape(_COARSE_COLUMNS, n)
+    *groups, nans = np.cumsum(words[:_COARSE_INTS], axis=1)
+    low, high, last = words[_COARSE_INTS:].view(np.float64)
+    return Groups(*groups), Summary(low, high, last, nans)

@@ -16,12 +16,12 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from ..interface import Buckets
-from .blocks import Floats, Groups, Summary, read_groups, read_summary
+from .blocks import Floats, Groups, Summary, read_coarse, read_groups, read_summary
 from .ledger import MOST_SEQ
 from .pack import Ints
 from .rows import floats_of
@@ -37,6 +37,7 @@ _PENDING = 1 << 20  # bits that wait to be reduced
 _LOWEST, _HIGHEST = -(1 << 63), MOST_SEQ
 
 Range = tuple[int, int]
+_Kept: TypeAlias = "Groups | Summary | tuple[Groups, Summary]"
 
 
 @dataclass(slots=True)
@@ -104,16 +105,27 @@ def buckets(
     most = max(1, most)
     low = min(max(source.head.min_step, spans[0][0]) for source, spans in wanted)
     high = max(min(source.head.max_step, spans[-1][1]) for source, spans in wanted)
-    shift = 0
-    while shift < 63 and (high >> shift) - (low >> shift) >= most:
-        shift += 1
+    shift = _shift(low, high, most)
     reader = _BitReader(session, shared)
     found = reader.reduced(wanted, shift)
+    if len(found):  # there may be no points near the ends of what was asked for
+        exact = _shift(int(found.first_step[0]), int(found.step[-1]), most)
+        if exact < shift:
+            shift = exact
+            found = reader.reduced(wanted, shift)
     while shift and len(found) and 2 * len(found) <= most:
         finer = most // len(found)
         shift = max(0, shift - (finer.bit_length() - 1))
         found = reader.reduced(wanted, shift)
     return _made(shift, found)
+
+
+def _shift(low: int, high: int, most: int) -> int:
+    """The smallest that leaves at most `most` buckets."""
+    shift = 0
+    while shift < 63 and (high >> shift) - (low >> shift) >= most:
+        shift += 1
+    return shift
 
 
 def _made(shift: int, bits: Bits) -> Buckets:
@@ -194,9 +206,14 @@ class _BitReader:
         if source.is_tail or head.shift > shift:
             yield from self._values(source, None if is_whole else spans, shift)
             return
+        coarse_shift = head.coarse_shift
+        if is_whole and coarse_shift is not None and coarse_shift <= shift:
+            groups, summary = self._shared.summaries.coarse(self._session, source)
+            yield _of_groups(source, groups, summary, shift - coarse_shift, slice(None))
+            return
         groups, summary = self._shared.summaries.get(self._session, source)
         if is_whole:
-            yield _of_groups(source, groups, summary, shift, slice(None))
+            yield _of_groups(source, groups, summary, shift - head.shift, slice(None))
             return
         first = groups.place << head.shift
         last = first + ((1 << head.shift) - 1)
@@ -207,7 +224,7 @@ class _BitReader:
             cut |= (first <= high) & (low <= last)
         cut &= ~inside
         if inside.any():
-            yield _of_groups(source, groups, summary, shift, inside)
+            yield _of_groups(source, groups, summary, shift - head.shift, inside)
         if cut.any():
             yield from self._values(source, spans, shift, groups.place[cut])
 
@@ -247,9 +264,10 @@ class _BitReader:
 
 
 def _of_groups(
-    source: Source, groups: Groups, summary: Summary, shift: int, chosen: slice | npt.NDArray[np.bool_]
+    source: Source, groups: Groups, summary: Summary, coarser: int, chosen: slice | npt.NDArray[np.bool_]
 ) -> Bits:
-    place = groups.place[chosen] >> (shift - source.head.shift)
+    """In buckets so many bits coarser than the groups."""
+    place = groups.place[chosen] >> coarser
     return Bits(
         place,
         groups.count[chosen],
@@ -304,7 +322,7 @@ class Summaries:
     MOST_BYTES = 48 << 20
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[int, int], tuple[int, Groups | Summary]] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, int], tuple[int, _Kept]] = OrderedDict()
         self._bytes = 0
         self._lock = Lock()
 
@@ -321,7 +339,17 @@ class Summaries:
         assert isinstance(groups, Groups) and isinstance(summary, Summary)
         return groups, summary
 
-    def _find(self, block: int, place: int) -> Groups | Summary | None:
+    def coarse(self, session: Session, source: Source) -> tuple[Groups, Summary]:
+        """Of a block that has them."""
+        head, place = source.head, -2 - source.place
+        found = self._find(head.block, place)
+        if found is None:
+            found = read_coarse(session, head, source.place)
+            self._keep(head.block, place, found, 80 * len(found[0].place))
+        assert isinstance(found, tuple)
+        return found
+
+    def _find(self, block: int, place: int) -> _Kept | None:
         with self._lock:
             found = self._kept.get((block, place))
             if found is None:
@@ -329,7 +357,7 @@ class Summaries:
             self._kept.move_to_end((block, place))
             return found[1]
 
-    def _keep(self, block: int, place: int, found: Groups | Summary, size: int) -> None:
+    def _keep(self, block: int, place: int, found: _Kept, size: int) -> None:
         size += 1000
         with self._lock:
             if (block, place) not in self._kept:

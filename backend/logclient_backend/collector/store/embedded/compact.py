@@ -208,6 +208,10 @@ class Compactor:
             "INSERT INTO part VALUES(?, ?, ?)",
             [(first + place, summary, data) for place, summary, data in block.parts],
         )
+        connection.executemany(
+            "INSERT INTO coarse VALUES(?, ?, ?, ?, ?)",
+            [(table, place, number, groups, words) for place, groups, words in block.coarse],
+        )
 
     # ---- blocks -> larger blocks ------------------------------------------------------------------------
 

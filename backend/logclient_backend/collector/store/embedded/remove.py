@@ -103,7 +103,7 @@ class Remover:
         rest = 16 * _STEP_ROWS
         for table, column, chosen in _SMALL:
             gone = connection.execute(
-                f"DELETE FROM {table} WHERE {column} IN (SELECT {column} FROM {table} WHERE {chosen} LIMIT ?)",
+                f"DELETE FROM {table} WHERE ({column}) IN (SELECT {column} FROM {table} WHERE {chosen} LIMIT ?)",
                 (run, rest),
             ).rowcount
             if gone:
@@ -117,6 +117,7 @@ _SMALL = (
     ("facts", "rowid", "run=?"),
     ("ledger", "stream", "stream IN (SELECT stream FROM streams WHERE run=?)"),
     ("places", "name_id", "name_id IN (SELECT name_id FROM names WHERE run=?)"),
+    ("coarse", "tbl, place, block", "tbl IN (SELECT tbl FROM tables WHERE run=?)"),
     ("streams", "stream", "run=?"),
     ("tables", "tbl", "run=?"),
     ("names", "name_id", "run=?"),

@@ -12,6 +12,7 @@ names           a run's keys, with what is compacted of each: points, range of s
 tables          a run's key tables: the shape of records; `places` says where a key stands in which
 tail            records nearly as they came (`rows.py`)
 block, part     compacted records: a head, and one row per column (`blocks.py`)
+coarse          coarse summaries of large blocks, by key: what a chart of a long series reads, side by side
 ==============  =======================================================================================
 
 Invariants:
@@ -122,6 +123,10 @@ CREATE INDEX block_table ON block(tbl, stream, first_seq);
 CREATE INDEX block_class ON block(class, stream, tbl, rank) WHERE class >= 0;
 CREATE INDEX block_run ON block(run);
 CREATE TABLE part(id INTEGER PRIMARY KEY, summary BLOB, data BLOB NOT NULL);
+CREATE TABLE coarse(
+  tbl INTEGER NOT NULL, place INTEGER NOT NULL, block INTEGER NOT NULL, groups INTEGER NOT NULL, words BLOB NOT NULL,
+  PRIMARY KEY(tbl, place, block)
+) WITHOUT ROWID;
 """
 
 
