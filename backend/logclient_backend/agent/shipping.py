@@ -37,6 +37,7 @@ from .status import StatusPage
 
 if TYPE_CHECKING:
     from ..ship.progress import Progress
+    from ..wire.credentials import Access
 
 TOLD = "shipped.json"
 LEFT, FAILED, NOWHERE, REFUSED = 0, 4, 5, 6  # exit codes: asked to; said why; there is no server; for good
@@ -108,10 +109,27 @@ def _run(place: Place, settings: Settings, teller: Teller) -> int:
         return teller.is_wanted()
 
     identity = messages.Hello(str(place.meeting.run_id), str(place.meeting.node), "agent")
-    shipper = Shipper(lambda: Session(access, identity), source, progress, ShipSettings(close_s=_CLOSE_S))
+
+    def connect() -> Session:
+        return Session(
+            _mended(access, server) if progress.reason == messages.UNAUTHORIZED else access, identity
+        )
+
+    shipper = Shipper(connect, source, progress, ShipSettings(close_s=_CLOSE_S))
     is_refused = not shipper.run(is_wanted)
     teller.look(progress, is_last=True)
     return REFUSED if is_refused else LEFT
+
+
+def _mended(access: Access, server: str) -> Access:
+    """Where a token was refused: with the one that its user may have put into the config file since."""
+    from ..wire import credentials
+
+    try:
+        found = credentials.find(server)
+    except BadArgument:
+        return access  # in the middle of being edited
+    return found if found is not None and found.address == access.address else access
 
 
 class Folders:
