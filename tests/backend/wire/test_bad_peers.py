@@ -80,6 +80,7 @@ def test_nobody_there() -> None:
     trouble = refusal(Access(Address("no-such-host.invalid", 1)), SHORT)
     assert trouble.reason == messages.UNREACHABLE
     assert "no-such-host.invalid" in trouble.text
+    assert "field:" not in trouble.text  # grpc's own words
 
 
 @pytest.fixture
