@@ -122,7 +122,7 @@ def goodbye(run: Run, answer: dict[str, Any], done: bool, timeout_s: float) -> s
     """Where the run is, or what is not yet there and which command sees to it; what was lost."""
     status = run.status()
     if done and answer.get("state") != "fallback":
-        line = f"run {run.name} ({run.id}) is in {run.dir}"
+        line = f"{run._place.shown} is in {run.dir}"
     elif done or answer.get("state") == "none":
         line = run._place.where_it_goes(answer)
     else:
@@ -148,12 +148,16 @@ def about_server(run: Run, status: dict[str, Any]) -> str:
         return f"; all of it is at {where}"
     said = server["error"].removeprefix(where).strip()
     why = f" ({said})" if said else ""
-    goes_on = "" if server["state"] == "refused" else "the agent goes on with it, and "
     folder = _quoted(os.path.join(run.dir, folder_name(run.id)))
     there = f" --server {where}" if server["address"] else ""
+    if server["state"] == "refused":  # what was deleted there stays so, unless somebody asks for it
+        return (
+            f"; {missing:,} records are not at {where}{why}; if they shall be: "
+            f"`logclient sync {folder}{there} --revive`"
+        )
     return (
-        f"; {missing:,} records are not yet at {where}{why}: {goes_on}"
-        f"`logclient sync {folder}{there}` finishes the job{' if it cannot' if goes_on else ''}"
+        f"; {missing:,} records are not yet at {where}{why}: the agent goes on with it, and "
+        f"`logclient sync {folder}{there}` finishes the job if it cannot"
     )
 
 

@@ -28,6 +28,7 @@ _STALLS = 6  # stall times: to connect may take a few without a sign of life
 _STARTING_S = 60.0  # the same for one that loads its modules
 _LONG_LIFE_S = 60.0
 _MOST_BACKOFF_S = 30.0
+_REFUSED_PAUSE_S = 600.0  # a deleted run may be brought back while it goes on
 _END_S = 1.0
 _NAP_S = 0.005
 
@@ -115,10 +116,12 @@ class ShipKeeper:
     def _has_ended(self, cause: Cause | None) -> None:
         words = self._status.words
         self._let_go()
-        if cause is not None and cause.exit_code in (shipping.NOWHERE, shipping.REFUSED):
+        if cause is not None and cause.exit_code == shipping.NOWHERE:
             self._is_off = True
-            if cause.exit_code == shipping.NOWHERE:
-                words[layout.AGENT_SHIP_STATE] = layout.SHIP_OFF
+            words[layout.AGENT_SHIP_STATE] = layout.SHIP_OFF
+            return
+        if cause is not None and cause.exit_code == shipping.REFUSED:
+            self._not_before = time.monotonic() + _REFUSED_PAUSE_S
             return
         got_on = words[layout.AGENT_SHIPPED] != self._shipped
         if got_on or time.monotonic() - self._started > _LONG_LIFE_S:

@@ -40,7 +40,12 @@ if TYPE_CHECKING:
     from ..wire.credentials import Access
 
 TOLD = "shipped.json"
-LEFT, FAILED, NOWHERE, REFUSED = 0, 4, 5, 6  # exit codes: asked to; said why; there is no server; for good
+LEFT, FAILED, NOWHERE, REFUSED = (
+    0,
+    4,
+    5,
+    6,
+)  # exit codes: asked to; said why; there is no server; for now no use
 WAITING = layout.SHIP_STATES.index("waiting")
 
 _ALONE_S = 60.0  # without a sign of supervisor and worker

@@ -1,0 +1,50 @@
+"""What the supervisor does with the process that ships."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from logclient import layout
+from logclient_backend.agent import shipkeeper as module
+from logclient_backend.agent import shipping
+from logclient_backend.agent.place import Place
+from logclient_backend.agent.settings import Settings
+from logclient_backend.agent.shipkeeper import ShipKeeper
+from logclient_backend.agent.status import StatusPage
+
+
+@pytest.mark.parametrize(
+    ("code", "pause_s", "is_again"),
+    [(shipping.REFUSED, 0.0, True), (shipping.REFUSED, 600.0, False), (shipping.NOWHERE, 0.0, False)],
+)
+def test_what_was_refused_is_asked_again_much_later(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, pause_s: float, is_again: bool
+) -> None:
+    """A run that was deleted and brought back while it goes on; without a server nobody is asked ever again."""
+    lives = tmp_path / "lives"
+
+    def run(*_: object) -> int:
+        with lives.open("a") as file:
+            file.write("x")
+        return code
+
+    monkeypatch.setattr(shipping, "run", run)
+    monkeypatch.setattr(module, "_REFUSED_PAUSE_S", pause_s)
+    page = StatusPage(str(tmp_path / "agent.status"))
+    keeper = ShipKeeper(place, page, Settings({}), None)
+    try:
+        keeper.look()
+        pid = page.words[layout.AGENT_SHIPPER]
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        deadline = time.monotonic() + (60.0 if is_again else 0.5)
+        while len(lives.read_text()) < 2 and time.monotonic() < deadline:
+            keeper.look()
+            time.sleep(0.005)
+        assert (len(lives.read_text()) > 1) == is_again
+        assert page.words[layout.AGENT_SHIP_RESTARTS] == 0
+    finally:
+        keeper.end()
