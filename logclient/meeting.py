@@ -75,9 +75,14 @@ class Meeting:
             pass
         return found or {}
 
+    @property
+    def shown(self) -> str:
+        """The run, as lines for people name it: without its id twice where it has no name."""
+        return f"run {self.name}" if self.name == self.run_id else f"run {self.name} ({self.run_id})"
+
     def where_it_goes(self, answer: dict[str, Any]) -> str:
         """What there is to tell of that answer, in one line."""
-        run = f"run {self.name}" if self.name == self.run_id else f"run {self.name} ({self.run_id})"
+        run = self.shown
         wanted = self.dir or "./logclient-runs"
         state, where = answer.get("state"), answer.get("dir")
         server = f" -> {self.facts['server']}" if self.facts.get("server") else ""

@@ -272,3 +272,9 @@ def test_awkward_run_ids_get_an_opaque_folder(run_id: str, run_dir: Path) -> Non
         folder = Path(run._place.path).name
         assert folder.startswith("id-") and folder[3:].isalnum() and len(folder) == 27
         assert run.id == run_id and file.document("start")["run_id"] == run_id
+
+
+@pytest.mark.parametrize(("name", "shown"), [("mlp", "run mlp (id-1)"), ("id-1", "run id-1")])
+def test_a_run_without_a_name_is_not_named_twice(name: str, shown: str) -> None:
+    """In the lines at start and at the end."""
+    assert meeting.Meeting("/nowhere", {"run_id": "id-1", "name": name}).shown == shown
