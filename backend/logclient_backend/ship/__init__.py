@@ -7,6 +7,7 @@
 `feed.py`         one folder on a disk, read by a thread that may hang
 `staged.py`       the segments that an agent holds on tmpfs
 `parcels.py`      items become parcels
+`splitting.py`    a parcel that was refused for good, in parts
 `backoff.py`      how long to wait before the next try
 ================  =====================================================================================
 """

@@ -28,6 +28,7 @@ from .backoff import Backoff
 from .parcels import Packer, bytes_of
 from .progress import CONNECTING, IDLE, REFUSED, SHIPPING, STOPPED, WAITING, Progress
 from .source import FolderSource
+from .splitting import Splitter
 
 _SAY_EVERY_S = 60.0
 _SLOW_S = 60.0  # between tries where somebody has to mend something first
@@ -81,7 +82,8 @@ class Shipper:
         self._said: tuple[str, float] = ("", -_SAY_EVERY_S)
         self._backoff = Backoff(self._settings.first_pause_s, self._settings.most_pause_s)
         self._packer = Packer(self._settings.parcel_points, self._settings.parcel_bytes)
-        self._again: deque[Parcel] = deque()  # was under way when a conversation broke
+        self._again: deque[Parcel] = deque()  # was under way when a conversation broke, or refused in part
+        self._splitter = Splitter()
         self._sent: deque[_Sent] = deque()  # under way
         self._sent_bytes = 0
         self._sent_at = self._moved_at = 0.0
@@ -335,6 +337,7 @@ class Shipper:
             self._sent_bytes -= sent.size
             self._documents_known = sent.documents or self._documents_known
             self._progress.acked(sent.parcel, sent.documents)
+            self._splitter.took(sent.parcel)
             self._backoff.reset()
 
     def _refused(self, trouble: NotTaken) -> None:
@@ -348,5 +351,8 @@ class Shipper:
                     self._again.append(sent.parcel)
                     continue
                 self._documents_known = sent.documents or self._documents_known
+                if parts := self._splitter.parts(sent.parcel):
+                    self._again.extend(parts)
+                    continue
                 self._progress.refused(sent.parcel, trouble)
                 self._tell(trouble.text)

@@ -388,6 +388,27 @@ def test_a_parcel_that_is_refused_for_good_is_counted(
     assert 500 not in progress.acked_copy()[stream()]
 
 
+def test_one_batch_that_is_refused_keeps_no_other_from_the_collector(
+    tmp_path: Path, collector: MemoryCollector, ship: Ship
+) -> None:
+    """A run with one key too many, in each parcel: all that has no such key is there, in the right order."""
+    for number in range(20):
+        first = 10 * number
+        write(tmp_path, number + 1, item(9, first + 1), item(1, first + 10, width=3 + number))
+    DocumentFile(str(tmp_path)).save(documents(200))
+
+    def refuse(parcel: Parcel) -> None:
+        if any(len(each.columns.shape.names) > 3 for each in parcel.batches):
+            raise NotTaken("too many keys", "invalid", is_final=True)
+
+    collector.on_parcel = refuse
+    running = ship(tmp_path, collector, replace(QUICK, until_done=True, parcel_points=100))
+    assert running.end() is True
+    kept = sorted(seq for each in collector.node().items for seq in each.columns.seq)
+    assert kept == [seq for seq in range(1, 201) if seq % 10 or seq == 10]
+    assert running.progress.refused_records == 19
+
+
 @pytest.mark.parametrize("odd", ["record", "documents"])
 def test_documents_and_records_are_refused_each_for_itself(
     tmp_path: Path, collector: MemoryCollector, ship: Ship, odd: str
