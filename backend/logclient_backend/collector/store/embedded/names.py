@@ -41,6 +41,8 @@ _ROW = (
     "name_id, name, points, codes, min_step, max_step, first_ns, first_order, first_place,"
     " last_ns, last_order, last_stream, last_seq, last_place, last_step, last_rank, last_code, last_value"
 )
+_KEY = "name, codes, points, min_step, max_step, last_value, last_code, last_step, last_ns, last_rank"
+_FIRST_CAME = "first_ns, first_order, first_place, name_id"
 
 
 def count(connection: sqlite3.Connection, run: int, stream: int, rank: int, shape: Shape, rows: Rows) -> None:
@@ -99,9 +101,30 @@ def _known(row: Sequence[Any]) -> Known:
     return Known(row[1], row[2], set(row[3]), row[4], row[5], tuple(row[6:9]), tuple(row[9:14]), *row[14:18])
 
 
+def _key(
+    name: str,
+    codes: str,
+    points: int,
+    low: int,
+    high: int,
+    value: bytes,
+    code: str,
+    step: int,
+    ns: int,
+    rank: int,
+) -> Key:
+    """As `Known.key`: there may be very many of a run that is all compacted."""
+    last = Last(value_of(code, value), code, step, ns, None if rank < 0 else rank)
+    return Key(name, codes if len(codes) == 1 else "".join(sorted(codes)), points, low, high, last)
+
+
 def of_run(session: Session, shared: Shared, run: int) -> list[Key]:
     """In the order in which they came first."""
-    rows = session.connection.execute(f"SELECT {_ROW} FROM names WHERE run=? ORDER BY name_id", (run,))
+    fetch = session.connection.execute
+    if fetch("SELECT 1 FROM tail WHERE run=? LIMIT 1", (run,)).fetchone() is None:
+        rows = fetch(f"SELECT {_KEY} FROM names WHERE run=? AND points>0 ORDER BY {_FIRST_CAME}", (run,))
+        return [_key(*row) for row in rows]
+    rows = fetch(f"SELECT {_ROW} FROM names WHERE run=? ORDER BY name_id", (run,))
     found = {row[1]: _known(row) for row in rows}
     _add_tail(session, shared, run, found)
     there = [known for known in found.values() if known.points]
