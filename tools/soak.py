@@ -32,7 +32,7 @@ PAGE = ROOT / "docs" / "soak.md"
 BENCHES = (
     *("log_call", "log_tail", "log_faults", "process_cost"),
     *("agent_cpu", "agent_children", "bytes_per_point", "wal_cpu", "ship_cpu"),
-    *("online", "sync", "chaos"),
+    *("online", "ingest", "store", "sync", "chaos"),
 )
 CRASH = ROOT / "tools" / "faults" / "crash.py"
 CRASH_SEEDS, CRASH_SECONDS = 20, 60
