@@ -354,5 +354,7 @@ class Shipper:
                 if parts := self._splitter.parts(sent.parcel):
                     self._again.extend(parts)
                     continue
+                if sent.documents:
+                    self._documents_at = time.monotonic() + _SLOW_S  # the next ones are hardly taken either
                 self._progress.refused(sent.parcel, trouble)
                 self._tell(trouble.text)

@@ -388,6 +388,30 @@ def test_a_parcel_that_is_refused_for_good_is_counted(
     assert 500 not in progress.acked_copy()[stream()]
 
 
+def test_documents_that_are_refused_are_not_sent_again_and_again(
+    tmp_path: Path, collector: MemoryCollector, ship: Ship
+) -> None:
+    """They may have megabytes, and are new each second."""
+    refused = []
+
+    def refuse(parcel: Parcel) -> None:
+        if parcel.documents is not None:
+            refused.append(parcel.documents)
+            raise NotTaken("too large", "invalid", is_final=True)
+
+    collector.on_parcel = refuse
+    fill(tmp_path, 500)
+    running = ship(tmp_path, collector)
+    wait_until(lambda: bool(running.progress.documents_refusal), WAIT_S, "documents are refused")
+    known = len(refused)
+    for number in range(2, 8):
+        DocumentFile(str(tmp_path)).save(documents(500 * number))
+        write(tmp_path, number, item(500, 500 * (number - 1) + 1))
+        wait_until(lambda: collector.records == 500 * number, WAIT_S, "records arrive")  # noqa: B023
+    assert len(refused) == known
+    assert "too large" in running.progress.trouble
+
+
 def test_one_batch_that_is_refused_keeps_no_other_from_the_collector(
     tmp_path: Path, collector: MemoryCollector, ship: Ship
 ) -> None:
