@@ -42,6 +42,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # what tests start would inherit it from a shell or nohup that started us, and know no Ctrl-C and no hang-up
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
     pace = Pace(config.getoption("--pace"))
     if not pace > 0:
         raise pytest.UsageError(f"--pace takes a factor above 0, not {pace:g}.")
