@@ -65,7 +65,7 @@ def test_import_loads_only_the_standard_library(loaded: set[str]) -> None:
 
 
 def test_client_source_names_only_the_standard_library() -> None:
-    """No import statement, at the top or inside a function, names a foreign package (integrations, launch and read aside)."""
+    """No import statement, at the top or inside a function, names a package (but integrations, launch, read)."""
     foreign = {}
     doorways = {"ranks.py": {"multiprocess"}, "parcel.py": {"dill"}, "reading.py": {"logclient_backend"}}
     for path in sorted(CLIENT.rglob("*.py")):

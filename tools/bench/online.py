@@ -195,7 +195,7 @@ def run(report: harness.Report, given: argparse.Namespace) -> None:
 if __name__ == "__main__":
     options: dict[str, Any] = {
         "points": (10e6, 1e6, "points of each load"),
-        "pairs": (9, 2, "pairs of loops of each kind"),
+        "pairs": (9, 5, "pairs of loops of each kind"),
         "pace_us": (1000.0, 100.0, "us between calls"),
         "processes": (15, 3, "processes that time init and finish"),
         "only": ("", "", "cpu, or one kind of collector"),
