@@ -56,7 +56,7 @@ def slowness() -> float:
     return max(1.0, float(floor) / FLOOR_NS)
 
 
-def is_missed(figure: dict[str, Any]) -> bool:
+def is_missed(figure: dict[str, Any], noise: float) -> bool:
     """Missed beyond noise? The bar reads: at most NUMBER UNIT."""
     if figure.get("reached") is not False:
         return False
@@ -64,19 +64,19 @@ def is_missed(figure: dict[str, Any]) -> bool:
     if unit not in TIMES:
         return True
     if unit == "x":
-        return bool(figure["ratio"] > NOISE * float(most))
+        return bool(figure["ratio"] > noise * float(most))
     print(f"judged on a machine that is {slowness():.2f} times slower")
-    return bool(figure["value"] > NOISE * slowness() * float(most))
+    return bool(figure["value"] > noise * slowness() * float(most))
 
 
-def check(script: str, *words: str) -> None:
+def check(script: str, *words: str, noise: float = NOISE) -> None:
     """All figures of the bench that have these words in their names reach their bars, and there is one."""
     report = report_of(script)
     found = [figure for figure in report["figures"] if all(word in figure["what"] for word in words)]
     for figure in found:
         print(json.dumps(figure))
     assert any("bar" in figure for figure in found), f"{script} has no figure with a bar for {words}"
-    missed = [figure for figure in found if is_missed(figure)]
+    missed = [figure for figure in found if is_missed(figure, noise)]
     assert not missed, f"{missed}, load {report['load_before']} to {report['load_after']}"
 
 
@@ -183,7 +183,8 @@ def test_no_collector_reaches_the_calls(kind: str) -> None:
     if reason := report_of("online")["left_out"].get(kind):
         pytest.skip(reason)
     check("online", "p50 of log()", f"collector: {kind}")
-    check("online", "p99.9 of log()", f"collector: {kind}")
+    # a few pairs on two shared cores: seen from 0.8 to 2.6; a call that waits for anything is ten times as long
+    check("online", "p99.9 of log()", f"collector: {kind}", noise=2 * NOISE)
     check("online", "longest call", f"collector: {kind}")
     check("online", "init()", f"collector: {kind}")
     check("online", "longest finish()", f"collector: {kind}")
