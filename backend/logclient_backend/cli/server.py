@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import sys
 import time
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ..wire.address import Address
 
 _TOKEN_FILE = "admin-token"
+_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT))  # end a collector
 
 
 @click.group("server", invoke_without_command=True)
@@ -99,8 +101,16 @@ def command(ctx: click.Context, /, **given: Any) -> None:
     logclient server --data DIR --listen 0.0.0.0:7788 --tls-cert cert.pem --tls-key key.pem
     logclient server token add ci --role ingest --data DIR
     """
-    if ctx.invoked_subcommand is None:
-        _serve(**given)
+    if ctx.invoked_subcommand is not None:
+        return
+    # threads take over what is blocked when they are made, and numpy makes some when it is imported
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        code = _serve(**given)
+    except BaseException:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        raise
+    raise click.exceptions.Exit(code)
 
 
 for each in (caretaker.token, caretaker.backup, caretaker.restore, caretaker.delete, caretaker.undelete):
@@ -123,7 +133,7 @@ def _serve(
     fast_commits: bool,
     limits: tuple[str, ...],
     as_json: bool,
-) -> None:
+) -> int:
     if not data:
         raise BadArgument("say where the data shall lie: `logclient server --data DIR`")
     if (tls_cert is None) != (tls_key is None):
@@ -156,8 +166,7 @@ def _serve(
         warnings=tuple(_warnings(folder)),
     )
     login = _login_file() if save_login else ""
-    code = serve.run(made, lambda collector: _announce(collector, login, as_json))
-    raise click.exceptions.Exit(code)
+    return serve.run(made, lambda collector: _announce(collector, login, as_json), _SIGNALS)
 
 
 def _address(text: str, is_tls: bool, default_port: int | None = None) -> Address:

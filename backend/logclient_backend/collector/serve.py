@@ -17,7 +17,7 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -258,18 +258,13 @@ class Collector:
         return is_well
 
 
-def run(settings: Settings, announce: Callable[[Collector], None]) -> int:
+def run(settings: Settings, announce: Callable[[Collector], None], signals: Set[int]) -> int:
     """Be a collector until a signal ends it; the exit code. For the main thread of a process of its own.
 
-    The first SIGTERM or SIGINT stops it with grace, the second at once: what was acknowledged is safe either way.
+    The first of these signals stops it with grace, the second at once: what was acknowledged is safe either way.
+    No thread may take them: the caller blocks them before anything makes one, numpy's import included.
     """
-    signals = {signal.SIGTERM, signal.SIGINT}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # before there are threads: they take it over
-    try:
-        collector = Collector(settings)
-    except BaseException:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        raise
+    collector = Collector(settings)
     announce(collector)
     while signal.sigtimedwait(signals, 3600.0) is None:
         pass
