@@ -274,22 +274,23 @@ def silence_grpc() -> None:
 
 def config_file() -> str | None:
     """Where this user's file with server and token may be; see logclient_backend/wire/credentials.py."""
-    base = os.environ.get("XDG_CONFIG_HOME", "")
-    if not os.path.isabs(base):
-        home = os.path.expanduser("~") if os.environ.get("HOME") != "" else ""
-        if not os.path.isabs(home):
-            return None
-        base = os.path.join(home, ".config")
-    return os.path.join(base, "logclient", "config.toml")
+    base = _users_base("XDG_CONFIG_HOME", ".config")
+    return base and os.path.join(base, "logclient", "config.toml")
 
 
 def home_folder() -> str | None:
     """Where data of this user may lie when the run folder cannot be used."""
-    base = os.environ.get("XDG_DATA_HOME", "")
+    base = _users_base("XDG_DATA_HOME", ".local", "share")
+    return base and os.path.join(base, "logclient-runs")
+
+
+def _users_base(variable: str, *below_home: str) -> str | None:
+    """Where that variable points, else that folder of the user's home; None for a user without one."""
+    base = os.environ.get(variable, "")
     if os.path.isabs(base):
-        return os.path.join(base, "logclient-runs")
+        return base
     home = os.path.expanduser("~") if os.environ.get("HOME") != "" else ""  # set to nothing it would mean "/"
-    return os.path.join(home, ".local", "share", "logclient-runs") if os.path.isabs(home) else None
+    return os.path.join(home, *below_home) if os.path.isabs(home) else None
 
 
 # where the agent looks for modules after its own interpreter's folders; not a setting

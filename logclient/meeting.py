@@ -39,6 +39,7 @@ SHARE = 8  # a run takes at most 1/8 of what is free: data loaders need that mou
 LANES_FLOOR = 256 << 10
 _LEAST_FREE = SHARE * (LANES_FLOOR + (32 << 10))  # one process with the floor, and our small files
 _ATTEMPTS = 8
+GONE = ".gone-"  # prefix of the name of a meeting place that is being removed
 SAY = "say"  # file with a line that the agent shall write to standard error
 
 
@@ -100,7 +101,7 @@ class Meeting:
 
     def withdraw(self, stem: str) -> None:
         """The run did not start: remove this process's files, and the place unless another process is in it."""
-        aside = os.path.join(os.path.dirname(self.path), f".gone-{os.urandom(6).hex()}")
+        aside = os.path.join(os.path.dirname(self.path), f"{GONE}{os.urandom(6).hex()}")
         try:
             _remove(self.path, lambda name: name.startswith(stem))
             if _has_lanes(self.path):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers import Server
 from tools.bench.collector import Collector
 from tools.faults import frozen, fuse, network
 
@@ -60,6 +61,16 @@ def hosts(run_dir: Path, tmp_path: Path, needs_root: None) -> Iterator[Hosts]:
             yield Hosts(net, collector, tmp_path)
         finally:
             collector.kill()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """A `logclient server` of this test's own, not started yet."""
+    made = Server(tmp_path / "data")
+    try:
+        yield made
+    finally:
+        made.kill()
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -23,16 +22,6 @@ from tests.ingest import Client, records
 from tests.servers import END_S, ROOT, Server
 
 from .disturbed import wait_until
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    """Not started yet."""
-    made = Server(tmp_path / "data")
-    try:
-        yield made
-    finally:
-        made.kill()
 
 
 def test_first_start_shows_a_token_once_and_keeps_none(server: Server) -> None:
@@ -61,6 +50,15 @@ def test_first_start_shows_a_token_once_and_keeps_none(server: Server) -> None:
             path = Path(folder, name)
             assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
             assert path.is_socket() or token.encode() not in path.read_bytes(), path
+
+
+def test_no_thread_but_the_main_one_takes_the_signals_that_end_it(server: Server) -> None:
+    """One that did, of numpy's for instance, would end the process where it stands: main waits for them in turns."""
+    server.start()
+    ends = 1 << signal.SIGINT - 1 | 1 << signal.SIGTERM - 1
+    tasks = [path for path in Path(f"/proc/{server.pid}/task").iterdir() if path.name != str(server.pid)]
+    blocked = [int((task / "status").read_text().split("SigBlk:")[1].split()[0], 16) for task in tasks]
+    assert blocked and all(each & ends == ends for each in blocked), blocked
 
 
 def test_words_for_people_say_where_everything_is(server: Server) -> None:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,16 +20,6 @@ from tests.servers import Server
 from .disturbed import wait_until
 
 A_PARCEL = 50  # records
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    """Not started yet."""
-    made = Server(tmp_path / "data")
-    try:
-        yield made
-    finally:
-        made.kill()
 
 
 class Feeder(threading.Thread):

@@ -14,11 +14,11 @@ import os
 import time
 
 from logclient import layout
+from logclient.meeting import GONE
 
 from .place import Place, is_lane_file, open_regular, watch_of
 from .status import StatusPage
 
-GONE = ".gone-"
 _MAKING = ".new"
 _STALE_S = 10.0
 

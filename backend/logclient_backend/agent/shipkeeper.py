@@ -79,9 +79,7 @@ class ShipKeeper:
         self._status.words[layout.AGENT_SHIP_STOP] = 1
         if self._child is None:
             return
-        deadline = time.monotonic() + _END_S
-        while not self._child.has_ended() and time.monotonic() < deadline:
-            time.sleep(_NAP_S)
+        self._wait_ended()
         self._kill()
         self._let_go()
 
@@ -144,6 +142,11 @@ class ShipKeeper:
                 os.kill(self._child.pid, 9)
         except OSError:
             return
+        self._wait_ended()
+
+    def _wait_ended(self) -> None:
+        """For a moment at most."""
+        assert self._child is not None
         deadline = time.monotonic() + _END_S
         while not self._child.has_ended() and time.monotonic() < deadline:
             time.sleep(_NAP_S)

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterable
 
 from logclient import layout
 from logclient import meeting as meetings
-from logclient.meeting import Meeting
+from logclient.meeting import GONE, Meeting
 from logclient.owner import is_locked
 
-from .leaving import GONE, remove, remove_if_empty
+from .leaving import remove, remove_if_empty
 from .place import Place, is_lane_file
 
 _STALE_S = 10.0
