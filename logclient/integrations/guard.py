@@ -1,0 +1,219 @@
+"""What all integrations share: the guard around their hooks, and the tie of a callback to its run.
+
+Runs in the training process, in whatever hook the framework calls.
+
+Invariants:
+
+- a failure of ours ends no training: it is swallowed, counted as a refused record, and said once per hook. What a
+  signal handler raises, what is injected into the thread, the framework's control exceptions (`Guarded._passes`) and
+  our own answers to bad arguments (`LogclientError`) pass through;
+- switched off (`mode="disabled"`, a copy that belongs to no run here), a hook returns at once;
+- a copy, pickled or deep, takes along what `Guarded._kept` names and the address of its run: no file, lock, tensor or
+  run. Where it is used in a child of the process it comes from, while the run is live, it logs to that run; anywhere
+  else it is inert;
+- only the run that a callback started itself is the callback's to finish.
+
+A callback is `class LogclientCallback(guard.Guarded, TheirCallback)`: its `__init__` sets
+`self._tie = guard.Tie(run, settings)`; the hook that begins a training is decorated with `@guard.opening` and calls
+`self._open()`; every other hook is decorated with `@guard.hook`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import wraps
+
+import logclient
+from logclient import foreign, stray
+from logclient.errors import LogclientError
+from logclient.null import NullRun
+from logclient.run import Run
+from logclient.stats import tell
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, TypeVar
+
+    Method = TypeVar("Method", bound=Callable[..., Any])
+
+# where the exceptions come from that C code, called in our frames, raises: no other frame tells
+_KNOWN = frozenset({"builtins", "jax", "jaxlib", "keras", "numpy", "tensorflow", "torch", "torch_xla"})
+_told: set[str] = set()  # hooks whose failure was said while there was no run to keep it
+
+
+def hook(method: Method) -> Method:
+    """A method of a `Guarded` that the framework calls: returns None where it is switched off or where we failed."""
+
+    @wraps(method)  # frameworks look at the signature, through `__wrapped__`
+    def guarded(self: Guarded, *args: Any, **kwargs: Any) -> Any:
+        try:
+            if self._off:
+                return None
+            return method(self, *args, **kwargs)
+        except BaseException as error:
+            if not _swallow(self, method.__name__, error):
+                raise
+        return None
+
+    return guarded  # type: ignore[return-value]
+
+
+def opening(method: Method) -> Method:
+    """Like `hook`, for the one that finds out which run it is: called where the callback was switched off, too."""
+
+    @wraps(method)
+    def guarded(self: Guarded, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except BaseException as error:
+            if not _swallow(self, method.__name__, error):
+                raise
+        return None
+
+    return guarded  # type: ignore[return-value]
+
+
+def failed(who: object, where: str, error: Exception) -> None:
+    """Count and say, once per `where`, a failure of ours that was swallowed."""
+    name = f"{type(who).__name__}.{where}"
+    why = f"{name} failed, the training goes on without it: {type(error).__name__}: {_text(error)}"
+    tie = getattr(who, "__dict__", {}).get("_tie")
+    run = tie.run if type(tie) is Tie else None
+    if run is None:
+        run = logclient._run
+    if isinstance(run, Run):
+        run._refuse(f"in {name}", why)
+        return
+    (run or stray.current())._count_refused(1)
+    if name not in _told:
+        _told.add(name)
+        tell(why)
+
+
+class Guarded:
+    """Base of callbacks and loggers, named before the framework's own base."""
+
+    _off = False
+    _passes: tuple[type[BaseException], ...] = ()  # the framework's control exceptions
+    _kept: tuple[str, ...] = ()  # attributes that a copy takes along; the rest is as the class has it
+    _tie: Tie
+
+    def _open(self) -> Run | NullRun:
+        """The run to log to, now that a training begins; tells whether hooks are switched off."""
+        run = self._tie.open()
+        self._off = self._tie.is_off
+        return run
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__
+        return {name: state[name] for name in ("_tie", *self._kept) if name in state}
+
+
+class Tie:
+    """Which run a callback logs to: the one given, else the process's current one, else one that it starts."""
+
+    __slots__ = ("_copied", "_given", "_settings", "run", "started")
+
+    def __init__(self, run: Run | NullRun | None = None, settings: Mapping[str, Any] | None = None) -> None:
+        """`settings` are arguments of `logclient.init`, used where a run has to be started."""
+        self._given = run
+        self._settings = dict(settings or {})
+        self._copied: tuple[int, str] | None = (
+            None  # of a copy: PID of the process and meeting place of the run
+        )
+        self.run: Run | NullRun | None = run
+        self.started = False  # by us, so that it is ours to finish
+
+    def open(self) -> Run | NullRun:
+        """The run, the same one as long as it is open. Raises `BadArgument` for settings that make no sense."""
+        if self._given is None and (not isinstance(self.run, Run) or _is_over(self.run)):
+            self.run, self.started = self._find()
+        return self.run  # type: ignore[return-value]
+
+    def _find(self) -> tuple[Run | NullRun, bool]:
+        if self._copied is not None:
+            return _follow(*self._copied), False
+        run = current()
+        if run is not None:
+            return run, False
+        return logclient.init(**self._settings), True
+
+    @property
+    def is_off(self) -> bool:
+        """Nothing is to be logged: mode="disabled", or a copy without a run here."""
+        return isinstance(self.run, NullRun) and not self.run._closed
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._copied is not None:
+            return _copy, self._copied
+        return _copy, (os.getpid(), self.run._place.path if isinstance(self.run, Run) else "")
+
+
+def current() -> Run | NullRun | None:
+    """The open run of this process, or the live one of a parent; None where `logclient.init` would start one."""
+    run = logclient._run
+    if run is None or _is_over(run):
+        return stray.find()
+    return run
+
+
+def is_spawning() -> bool:
+    """Is this a pickle on its way into a process that is just being started?"""
+    for name in ("multiprocessing.context", "multiprocess.context"):
+        module = sys.modules.get(name)
+        if module is not None and module.get_spawning_popen() is not None:
+            return True
+    return False
+
+
+def _swallow(who: Guarded, where: str, error: BaseException) -> bool:
+    if not isinstance(error, Exception) or isinstance(error, who._passes) or not _is_own(error):
+        return False
+    try:
+        failed(who, where, error)
+    except LogclientError:
+        raise  # strict mode
+    except Exception as second:
+        if not _is_own(second):
+            raise
+        stray.current()._count_refused(1)
+    return True
+
+
+def _is_own(error: Exception) -> bool:
+    if foreign.is_own(error):
+        return True
+    kind = type(error)
+    is_known = kind.__module__.partition(".")[0] in _KNOWN
+    return is_known and not isinstance(error, LogclientError) and not foreign.is_users(error)
+
+
+def _is_over(run: Run | NullRun) -> bool:
+    return isinstance(run, Run) and bool(run._closed)
+
+
+def _copy(pid: int, path: str) -> Tie:
+    tie = Tie()
+    tie._copied = pid, path
+    return tie
+
+
+def _follow(pid: int, path: str) -> Run | NullRun:
+    """The run of a copy: found in a child of the process that it was made in, as long as the run is live."""
+    if path and pid != os.getpid():
+        from logclient import parents  # with what `init` needs: nothing that an import should pay
+        from logclient.start import attach
+
+        place = parents.find(None)
+        if place is not None and place.path == path:
+            return attach(path)
+    return NullRun("", {}, ())
+
+
+def _text(error: Exception) -> str:
+    try:
+        return str(foreign.call(str, error))[:300]
+    except foreign.Failed:
+        return "(its text fails, too)"
