@@ -10,6 +10,7 @@ Runs in the training process at `init`, and in the agent and the command line, w
         <process>.lanes  <process>.live     one pair per process incarnation
         <process>.<kind>.<n>.block          a document larger than its slot
         <writer>-<number>.wal               segments that are not yet on disk
+        server.json                         the server that the config file names, where `init` was given none
         say                                 a line for standard error, where that is a file
 
 Invariants:
@@ -40,6 +41,7 @@ LANES_FLOOR = 256 << 10
 _LEAST_FREE = SHARE * (LANES_FLOOR + (32 << 10))  # one process with the floor, and our small files
 _ATTEMPTS = 8
 GONE = ".gone-"  # prefix of the name of a meeting place that is being removed
+SERVER = "server.json"
 SAY = "say"  # file with a line that the agent shall write to standard error
 
 
@@ -77,6 +79,11 @@ class Meeting:
         return found or {}
 
     @property
+    def server(self) -> str:
+        """Where the agent ships to: as `init` was told, else as the config file says; empty: nowhere."""
+        return str(self.facts.get("server") or (_read_json(self.file(SERVER)) or {}).get("server") or "")
+
+    @property
     def shown(self) -> str:
         """The run, as lines for people name it: without its id twice where it has no name."""
         return f"run {self.name}" if self.name == self.run_id else f"run {self.name} ({self.run_id})"
@@ -86,7 +93,7 @@ class Meeting:
         run = self.shown
         wanted = self.dir or "./logclient-runs"
         state, where = answer.get("state"), answer.get("dir")
-        server = f" -> {self.facts['server']}" if self.facts.get("server") else ""
+        server = f" -> {self.server}" if self.server else ""
         if state == "ok":
             made = f" (made: {answer['made']} was not there)" if answer.get("made") else ""
             network = f" ({answer['network']}: a network file system)" if answer.get("network") else ""

@@ -13,6 +13,7 @@ import pytest
 from logclient import layout
 from logclient_backend.wire.messages import digest
 from tests.collectors import MemoryCollector
+from tools.faults import fuse
 
 from . import scripts
 from .agents import SUPERVISOR, WORKER, checked, is_gone, nothing_left
@@ -93,6 +94,53 @@ def test_server_and_token_of_the_config_file_are_found_by_the_agent(
         seen += [path.read_bytes() for path in run_dir.rglob("*") if path.is_file()]
         assert not any(token.encode() in content for content in seen)
         at(collector, status["accepted"])
+
+
+def test_start_line_tells_of_a_server_that_only_the_config_file_names(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same line as with `server=`, on a terminal and in a file; offline there is none."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "logclient").mkdir()
+    file = tmp_path / "logclient" / "config.toml"
+    file.touch(0o600)
+    with MemoryCollector() as collector:
+        file.write_text(f'server = "{collector.address}"\n')
+        # init() waits for the file for a share of its time: there shall be enough on a slow machine
+        patient = scripts.environment(LOGCLIENT_START_TIMEOUT_S="100")
+        ended = scripts.run_well(tmp_path, scripts.LOG_TEN, env=patient, timeout_s=120)
+        assert ended.said[0].endswith(f" -> {collector.address}")
+        with open(tmp_path / "err", "w+") as err:
+            scripts.run_well(tmp_path, scripts.LOG_TEN, env=patient, timeout_s=120, stderr=err)
+            err.seek(0)
+            assert err.readline().endswith(f" -> {collector.address}\n")
+        offline = scripts.run_well(tmp_path, scripts.LOG_TEN, env=patient | {"LOGCLIENT_MODE": "offline"})
+        assert " -> " not in offline.said[0]
+        nothing_left(PATIENCE_S)
+
+
+@pytest.mark.root
+def test_config_file_on_a_disk_that_hangs_costs_the_server_in_the_start_line_alone(
+    mount: fuse.Fuse, run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`init` goes on after its share of the time, knows its run folder, and all is stored there."""
+    monkeypatch.setenv("LOGCLIENT_DIR", str(run_dir))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(mount.path))
+    (mount.path / "logclient").mkdir()
+    file = mount.path / "logclient" / "config.toml"
+    file.touch(0o600)
+    file.write_text('server = "grpc://127.0.0.1:1"\n')  # nobody listens there
+    mount.hang("open", "getattr")
+    try:
+        patient = scripts.environment(
+            LOGCLIENT_START_TIMEOUT_S="20", LOGCLIENT_FINISH_TIMEOUT_S="60", LOGCLIENT_SHIP_LEAVE_S="1"
+        )
+        ended = scripts.run_well(tmp_path, scripts.LOG_TEN, env=patient, timeout_s=120)
+    finally:
+        mount.release()
+    assert ended.said[0].endswith(f"goes to {run_dir}")
+    assert len(scripts.points(scripts.the_run(run_dir))["loss"]) == 10
+    nothing_left(PATIENCE_S)
 
 
 def test_config_file_that_others_may_read_is_said_and_the_run_goes_on(

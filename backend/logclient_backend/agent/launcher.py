@@ -5,8 +5,8 @@ Started by `logclient.spawn`, which waits for its end. Afterwards the supervisor
 
 Invariants:
 
-- it ends within its time, also when the run folder's disk, or the one with standard error, does not answer: what may
-  hang there is done in throw-away children, which are left behind;
+- it ends within its time, also when the disk of the run folder, of the config file or of standard error does not
+  answer: what may hang there is done in throw-away children, which are left behind;
 - where the run must not start, there is no supervisor.
 """
 
@@ -28,6 +28,7 @@ from .status import StatusPage
 from .terminal import DESCRIPTOR, Terminal
 
 FOLDER_WAIT_S = 1.5
+_SERVER_SHARE = 4  # 1/4 of the time of `init` at most is for the config file that may name a server
 _LEFT_S = 0.3  # of the time of `init`, for what comes after the look at the folder
 _MOST_FDS = 1 << 16
 # meant for the trainer, whose process group they may reach
@@ -54,7 +55,11 @@ def main(arguments: list[str]) -> int:
         return 3
     found: dict[str, Any] = {}
     if options.answer:
+        until = time.monotonic() + _time_left(options) / _SERVER_SHARE
+        server = _begin(lambda: _ask_about_server(meeting)) if _may_be_in_config(meeting) else 0
         found = _ask_about_folder(meeting, options)
+        if server:
+            _is_done(server, until)
         if found.get("state") in ("exists", "missing", "refused") or (options.strict and not found):
             return 0  # `init` raises
     _announce(meeting)
@@ -130,8 +135,8 @@ def _ask_about_folder(meeting: meetings.Meeting, options: Options) -> dict[str, 
 
         write_answer(meeting, Wish(options.resume, options.strict), options.answer)
 
-    left = float(options.until) - time.monotonic() if options.until else FOLDER_WAIT_S
-    if not _in_child(ask, min(FOLDER_WAIT_S, left - _LEFT_S)):
+    wait_s = min(FOLDER_WAIT_S, _time_left(options) - _LEFT_S)
+    if not _is_done(_begin(ask), time.monotonic() + wait_s):
         return {}
     try:
         with open(meeting.file(options.answer), "rb") as file:
@@ -141,8 +146,34 @@ def _ask_about_folder(meeting: meetings.Meeting, options: Options) -> dict[str, 
     return found if isinstance(found, dict) else {}
 
 
-def _in_child(work: Callable[[], object], wait_s: float) -> bool:
-    """Do what may hang in a child; False where it was not done in time, and was left behind."""
+def _time_left(options: Options) -> float:
+    """Seconds for which `init` still waits."""
+    return float(options.until) - time.monotonic() if options.until else FOLDER_WAIT_S
+
+
+def _may_be_in_config(meeting: meetings.Meeting) -> bool:
+    given = meeting.facts.get("settings")
+    mode = given.get("mode", "online") if isinstance(given, dict) else "online"
+    return not meeting.facts.get("server") and mode == "online"
+
+
+def _ask_about_server(meeting: meetings.Meeting) -> None:
+    """Leave in the meeting place which server the config file names; nothing where none, or no usable file."""
+    from logclient.errors import BadArgument
+
+    from ..wire import credentials
+    from .folder import write_whole
+
+    try:
+        access = credentials.find()
+    except BadArgument:
+        return  # the process that ships says what is wrong, to status()
+    if access is not None:
+        write_whole(meeting.file(meetings.SERVER), {"server": str(access.address)})
+
+
+def _begin(work: Callable[[], object]) -> int:
+    """Do what may hang in a child; its PID."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -151,12 +182,16 @@ def _in_child(work: Callable[[], object], wait_s: float) -> bool:
             code = 0
         finally:
             os._exit(code)
-    deadline = time.monotonic() + wait_s
-    while time.monotonic() < deadline:
-        if os.waitpid(child, os.WNOHANG)[0]:
-            return True
+    return child
+
+
+def _is_done(child: int, deadline: float) -> bool:
+    """Has it ended by then, and that is looked at once at least? One that has not is left behind."""
+    while not os.waitpid(child, os.WNOHANG)[0]:
+        if time.monotonic() >= deadline:
+            return False
         time.sleep(0.002)
-    return False
+    return True
 
 
 if __name__ == "__main__":
