@@ -326,15 +326,15 @@ def _said(server: Server, text: str) -> bool:
     return text in server.log.read_text()
 
 
-def test_tls_on_both_ports(server: Server, tmp_path: Path) -> None:
-    """Checked by the client with the certificate it was given; without it nobody speaks."""
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+def certificate(folder: Path, names: str) -> tuple[Path, Path]:
+    """One that nobody but its maker signed, for these names, and its key."""
+    cert, key = folder / "cert.pem", folder / "key.pem"
     try:
         subprocess.run(
             [
                 *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
                 *("-nodes", "-keyout", str(key), "-out", str(cert), "-days", "2", "-subj", "/CN=localhost"),
-                *("-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
+                *("-addext", f"subjectAltName={names}"),
             ],
             check=True,
             capture_output=True,
@@ -342,6 +342,12 @@ def test_tls_on_both_ports(server: Server, tmp_path: Path) -> None:
         )
     except FileNotFoundError:
         pytest.skip("no openssl here to make a certificate")
+    return cert, key
+
+
+def test_tls_on_both_ports(server: Server, tmp_path: Path) -> None:
+    """Checked by the client with the certificate it was given; without it nobody speaks."""
+    cert, key = certificate(tmp_path, "DNS:localhost,IP:127.0.0.1")
     facts = server.start("--tls-cert", str(cert), "--tls-key", str(key))
     assert facts["grpc"].startswith("grpcs://") and facts["http"].startswith("https://")
     client = server.client(ca=cert.read_bytes())
@@ -352,3 +358,34 @@ def test_tls_on_both_ports(server: Server, tmp_path: Path) -> None:
     with pytest.raises(NotTaken):
         Client(server.address, server.token)  # the system does not know who signed it
     assert server.stop() == 0
+
+
+@pytest.mark.parametrize("names", ["IP:127.0.0.1", "DNS:localhost"])
+def test_saved_login_works_with_a_certificate_of_ones_own(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: str
+) -> None:
+    """It names the certificate, and the server by a name that is in it: for agents and for commands."""
+    config = tmp_path / 'a folder, "quoted"'
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(config))
+    cert, key = certificate(tmp_path, names)
+    facts = server.start("--tls-cert", str(cert), "--tls-key", str(key), "--save-login")
+    assert facts["login_file"] == str(config / "logclient" / "config.toml")
+    assert not facts["warnings"] or "login" not in str(facts["warnings"])
+    from logclient_backend.remote import access
+    from logclient_backend.remote.server import Server as Remote
+    from logclient_backend.wire import client, credentials
+
+    found = credentials.find()
+    assert found is not None
+    assert client.describe(found, 60).role == "ingest,read"
+    assert Remote(access.find(access.CONFIGURED)).json("/info")["role"] == "ingest,read"
+
+
+def test_login_that_cannot_work_is_said(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A certificate for a name that is none of this machine's, as far as it was told."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    cert, key = certificate(tmp_path, "DNS:logs.invalid")
+    facts = server.start("--tls-cert", str(cert), "--tls-key", str(key), "--save-login")
+    assert "its certificate is for another name" in str(facts["warnings"])

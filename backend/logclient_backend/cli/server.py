@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from logclient import config as settings
 from logclient.errors import BadArgument
 
 from ..agent.mounts import mount_of, network_of
-from . import caretaker
+from . import caretaker, login
 from .caretaker import with_data
 from .options import with_json
 from .text import ago, safe, size
@@ -165,8 +164,8 @@ def _serve(
         limits=_limits(limits),
         warnings=tuple(_warnings(folder)),
     )
-    login = _login_file() if save_login else ""
-    return serve.run(made, lambda collector: _announce(collector, login, as_json), _SIGNALS)
+    where = login.free_file() if save_login else ""
+    return serve.run(made, lambda collector: _announce(collector, where, as_json), _SIGNALS)
 
 
 def _address(text: str, is_tls: bool, default_port: int | None = None) -> Address:
@@ -226,14 +225,19 @@ def _warnings(folder: DataFolder) -> list[str]:
     return []
 
 
-def _announce(collector: Collector, login: str, as_json: bool) -> None:
+def _announce(collector: Collector, login_file: str, as_json: bool) -> None:
     """To whoever started it; from now on it takes data."""
+    from ..collector.tokens import replace_file
+
     facts = collector.facts()
     token = collector.admin_token
-    saved = _save_login(collector, login) if login else ""
+    if login_file:
+        facts["login_file"] = login_file
+        if trouble := login.save(collector, login_file):
+            facts["warnings"] = [*facts["warnings"], trouble]
     if token and _is_log(sys.stdout):
         path = os.path.join(facts["data"], _TOKEN_FILE)
-        _write_private(path, token + "\n")
+        replace_file(path, f"{token}\n".encode())
         facts["admin_token_file"] = path
     elif token:
         facts["admin_token"] = token
@@ -242,7 +246,7 @@ def _announce(collector: Collector, login: str, as_json: bool) -> None:
 
         text = json.dumps(facts)
     else:
-        text = "\n".join(_words(collector, facts, saved))
+        text = "\n".join(_words(collector, facts))
     try:
         click.echo(text)
         sys.stdout.flush()
@@ -250,7 +254,7 @@ def _announce(collector: Collector, login: str, as_json: bool) -> None:
         pass  # nobody reads it: no reason not to serve
 
 
-def _words(collector: Collector, facts: dict[str, Any], saved: str) -> list[str]:
+def _words(collector: Collector, facts: dict[str, Any]) -> list[str]:
     when = (
         f"last backup {ago(facts['last_backup_ns'], time.time_ns())}"
         if facts["last_backup_ns"]
@@ -265,8 +269,8 @@ def _words(collector: Collector, facts: dict[str, Any], saved: str) -> list[str]
         lines.append(f"admin token   {facts['admin_token']}  (shown this once)")
     if "admin_token_file" in facts:
         lines.append(f"admin token   in {safe(facts['admin_token_file'])}: take it, and remove the file")
-    if saved:
-        lines.append(f"login         saved for this user in {safe(saved)}")
+    if "login_file" in facts:
+        lines.append(f"login         saved for this user in {safe(facts['login_file'])}")
     if collector.settings.no_auth:
         lines.append(
             "NO TOKEN IS ASKED FOR (--no-auth): every user of this machine may read, write and delete"
@@ -283,34 +287,3 @@ def _is_log(stream: Any) -> bool:
         return stat.S_ISSOCK(os.fstat(stream.fileno()).st_mode)
     except (OSError, ValueError):
         return False
-
-
-def _login_file() -> str:
-    path = settings.config_file()
-    if path is None:
-        raise BadArgument("--save-login: this user has no home folder to save it in")
-    if os.path.lexists(path):
-        raise BadArgument(
-            f"--save-login: {path} is there already; move it away, or put address and token in yourself"
-        )
-    return path
-
-
-def _save_login(collector: Collector, path: str) -> str:
-    """A token that may write and read, no more: it will lie beside every training script of this user."""
-    from ..collector.tokens import INGEST, READ
-
-    token = collector.tokens.add(f"login-{time.strftime('%Y%m%d-%H%M%S')}", [INGEST, READ])
-    host = collector.address.target
-    for wild, here in (("0.0.0.0", "127.0.0.1"), ("[::]", "[::1]")):
-        host = host.replace(wild, here, 1) if host.startswith(f"{wild}:") else host
-    scheme = "grpcs" if collector.address.is_tls else "grpc"
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    _write_private(path, f'server = "{scheme}://{host}"\ntoken = "{token}"\n')
-    return path
-
-
-def _write_private(path: str, text: str) -> None:
-    from ..collector.tokens import replace_file
-
-    replace_file(path, text.encode())

@@ -111,7 +111,9 @@ class Collector:
         )
         self.address = self.wire.listen(settings.listen, tls)
         self.http = HttpServer(_beside(settings.http, self.address), self.log, tls=settings.tls)
-        self.ingest.http_address = self.http.address.target
+        web = self.http.address
+        # clients may have come by a name, and only that is in the certificate
+        self.ingest.http_address = f":{web.port}" if web.host == self.address.host else web.target
         self.upkeep = Upkeep(
             self.store,
             self.metrics,

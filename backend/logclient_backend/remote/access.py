@@ -64,7 +64,7 @@ def find(server: str, *, token: str | None = None, token_file: str = "") -> WebA
         raise ServerError(f"{access.address} has no web address: give it as http://HOST:PORT")
     parts = urlsplit(f"//{told.http_address}")
     host = parts.hostname or ""
-    if host in ("", "0.0.0.0", "::"):  # everywhere: there, too
+    if host in ("", "0.0.0.0", "::"):  # the same, or everywhere: there, too
         host = access.address.host
     shown = f"[{host}]" if ":" in host else host
     scheme = "https" if access.address.is_tls else "http"

@@ -51,11 +51,13 @@ class _Bearer(AuthBase):
 
 
 class _Trusting(HTTPAdapter):
-    """Believes certificates that this one signed, and no others."""
+    """Believes this certificate and those that it signed, and no others."""
 
     def __init__(self, ca: bytes) -> None:
         try:
             self._context = ssl.create_default_context(cadata=ca.decode("ascii"))
+            # as grpc does: one that somebody else signed may be trusted for itself
+            self._context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         except (ssl.SSLError, ValueError):
             raise BadArgument("ca of the config file is no certificate in PEM form") from None
         super().__init__()

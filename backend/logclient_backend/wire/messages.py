@@ -112,7 +112,7 @@ class Description:
     collector: str
     version: str
     most_parcel_bytes: int
-    http_address: str = ""  # host:port; empty: it has none
+    http_address: str = ""  # host:port, or :port on the same host; empty: it has none
     role: str = ""  # what the caller may do: ingest, read, admin; empty: nothing
     protocol: int = PROTOCOL
 
