@@ -18,7 +18,7 @@ import os
 from time import time_ns
 from zlib import crc32
 
-from . import layout, stdlib
+from . import foreign, layout, stdlib
 from .ring import Forked
 
 TYPE_CHECKING = False
@@ -120,8 +120,9 @@ class DocumentWriter:
 def _remove(path: str) -> None:
     try:
         os.unlink(path)
-    except OSError:
-        pass  # it is gone already, perhaps with the whole folder
+    except OSError as error:  # it is gone already, perhaps with the whole folder
+        if foreign.is_users(error):
+            raise
 
 
 def read_document(mem: memoryview, kind_name: str, seen_version: int = 0) -> tuple[int, bytes] | None:

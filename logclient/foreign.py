@@ -7,7 +7,8 @@ the user.
 
 Invariants:
 
-- an exception is the user's unless there is evidence that it came from a call of ours;
+- an exception is the user's unless there is evidence that it came from a call of ours: no `except` of a type that a
+  handler may raise, too, without asking `is_users`, in whatever `log()` calls;
 - nothing here calls anything of the object an exception carries.
 """
 
@@ -98,8 +99,9 @@ def forget_frames(error: BaseException) -> None:
             if is_ours(step.tb_frame):
                 try:
                     step.tb_frame.clear()
-                except RuntimeError:  # still running
-                    pass
+                except RuntimeError as late:  # still running
+                    if is_users(late):
+                        raise
             step = step.tb_next
         link = link.__context__
 

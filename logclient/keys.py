@@ -131,7 +131,9 @@ def is_text(name: str, most_bytes: int = 4096) -> bool:
         return len(name) <= most_bytes
     try:
         return len(name.encode()) <= most_bytes
-    except UnicodeEncodeError:
+    except UnicodeEncodeError as error:
+        if foreign.is_users(error):
+            raise
         return False
 
 

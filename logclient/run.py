@@ -126,12 +126,12 @@ class Run(Member):
         """`log` was interrupted: log what it could not. False: the exception is the user's, to be raised again."""
         try:
             is_users = not self._sort_out(lane, error, step, metrics, again=False)
+            if is_users:
+                foreign.forget_frames(error)
         except BaseException as late:  # the user's, too
             lane = error = None  # type: ignore[assignment]
             foreign.forget_frames(late)
             raise
-        if is_users:
-            foreign.forget_frames(error)
         return not is_users
 
     def _sort_out(

@@ -94,8 +94,9 @@ class Encoder:
             try:
                 self._commit(lane, next_order, step, shape, found)
                 return None
-            except StructError:  # an int beyond 64 bits
-                pass
+            except StructError as error:  # an int beyond 64 bits
+                if foreign.is_users(error):
+                    raise
         points = values.collect(metrics)
         names, codes = tuple(points.names), "".join(points.codes)
         shape = self._interned.get((names, codes)) or self._intern(names, codes)

@@ -18,7 +18,7 @@ import sys
 from itertools import count, islice
 from zlib import crc32
 
-from . import layout
+from . import foreign, layout
 from .ring import read_counts
 
 TYPE_CHECKING = False
@@ -171,7 +171,9 @@ def tell(line: str, *, on_device: int = 0) -> bool:
                 return False
         text = f"logclient: {line}\n".encode("utf-8", "backslashreplace")
         os.write(2, text if len(text) <= _PIPE_SAFE else text[: _PIPE_SAFE - 4] + b"...\n")
-    except (OSError, ValueError, AttributeError):  # closed, or `select` was changed by somebody
+    except (OSError, ValueError, AttributeError) as error:  # closed, or `select` was changed by somebody
+        if foreign.is_users(error):
+            raise
         return False
     return True
 

@@ -141,7 +141,9 @@ def _text(value: str) -> str:
     text = str.__str__(value)
     try:
         size = len(text.encode())
-    except UnicodeEncodeError:
+    except UnicodeEncodeError as error:
+        if foreign.is_users(error):
+            raise
         raise LeftOut("text that is no valid Unicode") from None
     if size > MOST_TEXT:
         raise LeftOut(f"text of {size:,} bytes; at most {MOST_TEXT:,}")

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
+import os
 import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from struct import error as StructError
 from typing import Any
 
 import pytest
 
-from logclient import foreign
+from logclient import foreign, stats
 from tests.conftest import Pace
 from tests.interrupts import Interrupt, interrupted
 from tests.lanes import Script, opened
@@ -136,6 +140,107 @@ def test_interrupt_at_any_point_loses_no_lane_and_nothing_else(row: int, run_dir
         assert len(records) == file.accepted <= calls
         assert len({record.order for record in records}) == len(records)
         assert not run._encoder._claim and not run._lanes.blocks._claims
+
+
+# each type that an `except` below log() names, of our own code's or the interpreter's
+NAMED = (
+    *(
+        RuntimeError("r"),
+        OSError(2, "o"),
+        ValueError("v"),
+        AttributeError("a"),
+        IndexError("i"),
+        KeyError("k"),
+    ),
+    *(TypeError("t"), StructError("s"), UnicodeEncodeError("utf-8", "x", 0, 1, "u"), RuntimeError()),
+)
+
+
+def strikes(function: Callable[..., Any], error: Exception, make: Callable[[], tuple[Any, ...]]) -> int:
+    """A handler raises `error` at each point of the call in turn: it must come out. The number of points."""
+
+    def strike() -> None:
+        raise error
+
+    for at in range(1, 10_000):
+        error.__traceback__ = error.__context__ = None
+        try:
+            was_reached = interrupted(function, *make(), at=at, action=strike)
+        except Exception as came:  # noqa: BLE001 - it is looked at
+            assert came is error, f"point {at} of {function.__name__}: {came!r} came instead"
+        else:
+            assert not was_reached, f"{error!r} vanished at point {at} of {function.__name__}"
+            return at - 1
+    raise AssertionError("it has no end")
+
+
+@pytest.mark.parametrize("error", NAMED, ids=repr)
+def test_exception_that_log_itself_may_meet_comes_out_at_any_point(error: Exception, run_dir: Path) -> None:
+    """Also where our code catches that type from the very call that the handler interrupts."""
+    numbers = itertools.count()
+    rows: tuple[Callable[[], dict[Any, Any]], ...] = (
+        lambda: {"a": 0.5},
+        lambda: {f"new{next(numbers)}": 1.0},
+        lambda: {"big": 2**70, "small": 2},  # the shape is known, but for 64 bits
+        lambda: {
+            "lone": "\ud800",
+            "\u00e9": 1,
+        },  # text that is no valid Unicode, and a key that must be asked
+        lambda: {f"none{next(numbers)}": None},  # a notice each
+    )
+    with opened() as (run, file):
+        run.log(0, {"big": 1, "small": 2})
+        for row in rows:
+
+            def call(row: Callable[[], dict[Any, Any]] = row) -> tuple[Any, ...]:
+                return next(numbers), row()
+
+            assert strikes(run.log, error, call) > 10
+        assert _find_lost(run) == 4
+        run.log(1, {"ok": 1.0})
+        assert file.read()[-1].values == {"ok": 1.0}
+
+
+@pytest.mark.parametrize("error", NAMED, ids=repr)
+def test_exception_comes_out_of_what_sorts_out_another(error: Exception, run_dir: Path) -> None:
+    """A second one that strikes while the frames of the first are emptied: it was lost where it was a RuntimeError."""
+
+    def first() -> tuple[Exception]:
+        try:
+            run.log(1, {"a": _Injecting(lambda: signal.raise_signal(signal.SIGUSR1))})
+        except Tick as tick:
+            return (tick,)
+        raise AssertionError("no signal came")
+
+    def handler(number: int, frame: Any) -> None:
+        raise Tick
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with opened() as (run, _):
+            assert strikes(foreign.forget_frames, error, first) > 10
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("error", NAMED, ids=repr)
+def test_exception_comes_out_of_a_notice(error: Exception, run_dir: Path) -> None:
+    """Standard error is a pipe here: the line is written, and what strikes meanwhile is not taken for a closed one."""
+    reader, writer = os.pipe()
+    kept = os.dup(2)
+    try:
+        os.dup2(writer, 2)
+        reached = strikes(stats.tell, error, lambda: ("a line",))
+        os.dup2(kept, 2)
+        assert reached > 3 and b"a line" in os.read(reader, 1 << 16)
+    finally:
+        os.dup2(kept, 2)
+        for fd in (reader, writer, kept):
+            os.close(fd)
+
+
+class Tick(Exception):
+    """What a handler raises."""
 
 
 def _find_lost(run: Any) -> int:
