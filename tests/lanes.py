@@ -26,6 +26,7 @@ from logclient.meeting import Meeting
 from logclient.record import PREFIX, Shape, read_column, variable_cells
 from logclient.ring import RingReader, read_block, write_counts
 from logclient.run import Run
+from tests.listing import listed
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = tuple("abcdefghij")
@@ -210,7 +211,7 @@ def logged(row: dict[Any, Any]) -> tuple[Record, dict[str, Any]]:
 def lane_files(meeting_root: str | os.PathLike[str] | None = None) -> list[LaneFile]:
     """All lane files under the meeting place of this test, those of dead processes too; oldest first."""
     root = Path(meeting_root or os.environ["LOGCLIENT_SHM_DIR"])
-    files = [LaneFile(path) for path in root.glob("*/*/*.lanes")]
+    files = [LaneFile(path) for path in listed(root, "*/*/*.lanes")]
     return sorted(files, key=lambda file: file.words[layout.FILE_CREATED_NS])
 
 

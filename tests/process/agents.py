@@ -9,6 +9,7 @@ from pathlib import Path
 
 from logclient import layout
 from logclient_backend.agent.status import StatusPage
+from tests.listing import contents, listed
 from tools.faults import processes
 
 from . import disturbed
@@ -103,9 +104,9 @@ def checked(run_dir: Path, accepted: int, *, lost: int | None = 0, order: bool =
 def nothing_left(deadline_s: float = 10) -> None:
     """No file of ours stays in this test's shared memory."""
     place = Path(os.environ["LOGCLIENT_SHM_DIR"])
-    wait_until(lambda: not any(place.rglob("*")), deadline_s, "shared memory is clean")
+    wait_until(lambda: not listed(place), deadline_s, "shared memory is clean")
 
 
 def log_of(run_dir: Path) -> str:
     """What the agents wrote into their logs."""
-    return "".join(path.read_text() for path in sorted(run_dir.glob("*/*/agent.log*")))
+    return b"".join(content for _, content in contents(run_dir, "*/*/agent.log*")).decode()

@@ -19,6 +19,7 @@ from logclient import layout
 from logclient_backend.agent.status import StatusPage
 from logclient_backend.wal.reader import WalReader
 from logclient_backend.wal.scan import StreamColumns
+from tests.listing import listed
 
 from . import trainer
 
@@ -134,8 +135,8 @@ class Stored:
 
 
 def node_folders(run_dir: Path) -> list[Path]:
-    folders = {path.parent for path in run_dir.glob("*/*/*") if path.name.startswith("documents")}
-    return sorted(folders | {path.parent for path in run_dir.glob("*/*/*.[ws][ae][lg]")})
+    folders = {path.parent for path in listed(run_dir, "*/*/*") if path.name.startswith("documents")}
+    return sorted(folders | {path.parent for path in listed(run_dir, "*/*/*.[ws][ae][lg]")})
 
 
 def stored(run_dir: Path) -> Stored:

@@ -15,6 +15,7 @@ from logclient.stats import describe_agent
 from logclient_backend.runs import folder
 from logclient_backend.runs.points import RunReader
 from logclient_backend.runs.view import RunView, view
+from tests.listing import listed
 
 from .disturbed import wait_until
 
@@ -130,12 +131,12 @@ def steps(found: RunView, key: str = "loss") -> list[int]:
 
 def places() -> list[Path]:
     """Meeting places of this test that are there now."""
-    return [path.parent for path in Path(os.environ["LOGCLIENT_SHM_DIR"]).glob("logclient-*/*/run.json")]
+    return [path.parent for path in listed(Path(os.environ["LOGCLIENT_SHM_DIR"]), "logclient-*/*/run.json")]
 
 
 def place_of(run_id: str) -> Path:
     """The meeting place of a run; it must be there."""
-    (found,) = Path(os.environ["LOGCLIENT_SHM_DIR"]).glob(f"logclient-*/{run_id}")
+    (found,) = listed(Path(os.environ["LOGCLIENT_SHM_DIR"]), f"logclient-*/{run_id}")
     return found
 
 
@@ -151,7 +152,7 @@ def wait_gone(deadline_s: float = 20.0) -> None:
 def _what_is_left(top: Path) -> str:
     """All that may tell why an agent has not left."""
     lines = []
-    for path in sorted(top.glob("**/*")):
+    for path in listed(top):
         try:
             lines.append(f"{path.relative_to(top)} {path.stat().st_size:,} bytes")
             if path.name == "agent.status":

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from logclient import layout
+from tests.listing import listed
 
 from . import scripts
 from .agents import WORKER, Trainer, both_killed, checked, kill, log_of, nothing_left, successor
@@ -50,7 +51,7 @@ def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def spooled(spool: Path) -> list[Path]:
-    return sorted(spool.glob("logclient-spool-*/*/*.wal"))
+    return listed(spool, "logclient-spool-*/*/*.wal")
 
 
 def begun(tmp_path: Path, **plan: Any) -> Trainer:

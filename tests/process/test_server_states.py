@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.listing import contents
 from tests.servers import Server
 from tools.faults.processes import stopped
 
@@ -89,8 +89,7 @@ def test_token_is_in_no_file_of_the_run_and_no_command_line(
         pid = trainer.agent_pid(which)
         assert token not in Path(f"/proc/{pid}/cmdline").read_bytes()
     for base in (run_dir, Path(trainer.meeting)):
-        for folder, _, files in os.walk(base):
-            for name in files:
-                assert token not in Path(folder, name).read_bytes(), name
+        for path, content in contents(base):
+            assert token not in content, path
     trainer.kill(signal.SIGUSR1)
     trainer.end()

@@ -13,6 +13,7 @@ import pytest
 from logclient import layout
 from logclient_backend.wire.messages import digest
 from tests.collectors import MemoryCollector
+from tests.listing import contents, listed
 from tools.faults import fuse
 
 from . import scripts
@@ -84,14 +85,14 @@ def test_server_and_token_of_the_config_file_are_found_by_the_agent(
         trainer = Trainer(tmp_path, rate=200, seconds=3)
         trainer.wait_shipped(10)
         place, agent = Path(trainer.meeting), trainer.agent_pid(SHIPPER)
-        seen = [path.read_bytes() for path in place.iterdir() if path.is_file()]
+        seen = [content for _, content in contents(place)]
         seen += [Path(f"/proc/{agent}/{name}").read_bytes() for name in ("cmdline", "comm")]
         assert stat.S_IMODE((place / "shipped.json").stat().st_mode) == 0o600
         status = trainer.end()
         assert status["server"]["address"] == str(collector.address)
         assert status["acked"] == status["accepted"]
         nothing_left(PATIENCE_S)
-        seen += [path.read_bytes() for path in run_dir.rglob("*") if path.is_file()]
+        seen += [content for _, content in contents(run_dir)]
         assert not any(token.encode() in content for content in seen)
         at(collector, status["accepted"])
 
@@ -219,10 +220,7 @@ def test_what_the_collector_has_is_trimmed_from_the_run_folder(run_dir: Path, tm
             tmp_path, settings | address_of(collector.address.port), rate=4_000, until_told=True, values=10
         )
 
-        def has_note() -> bool:
-            return any(path.stat().st_mtime for path in run_dir.glob("*/*/*-000000.seg"))
-
-        wait_until(has_note, PATIENCE_S, "the first segments go")
+        wait_until(lambda: listed(run_dir, "*/*/*-000000.seg"), PATIENCE_S, "the first segments go")
         trainer.kill(signal.SIGUSR1)
         status = trainer.end()
         assert status["acked"] == status["accepted"]

@@ -15,6 +15,7 @@ import pytest
 
 from tests.conftest import Pace
 from tests.lanes import ROOT, LaneFile, Record, lane_files
+from tests.listing import listed
 from tests.process.storm import HANDLER, LANES, MAIN
 
 
@@ -26,7 +27,7 @@ class Watcher:
         self.numbers: dict[int, dict[int, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
 
     def look(self) -> None:
-        for path in Path(os.environ["LOGCLIENT_SHM_DIR"]).glob("*/*/*.lanes"):
+        for path in listed(Path(os.environ["LOGCLIENT_SHM_DIR"]), "*/*/*.lanes"):
             if path not in self.files:
                 self.files[path] = LaneFile(path)
         for file in self.files.values():

@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import time
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +79,8 @@ class Load:
         deadline = time.monotonic() + self.records / (self.rate or 100_000) + LEAVE_S
         agents: set[int] = set()
         while True:
-            if page := next(place.memory.glob("logclient-*/*/agent.status"), None):
-                self._look(page, words, agents)
+            for page in glob(f"{place.memory}/logclient-*/*/agent.status"):
+                self._look(Path(page), words, agents)
             try:
                 pid, status, used = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:  # all are gone, the orphans too

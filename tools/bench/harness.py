@@ -23,6 +23,7 @@ import time
 import venv
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -226,7 +227,7 @@ class Place:
     def wait_empty(self, timeout_s: float = LEAVE_S) -> bool:
         """Until every run here is over and its agent gone; False if that takes too long."""
         deadline = time.monotonic() + timeout_s
-        while any(self.memory.glob("logclient-*/*/run.json")):
+        while glob("logclient-*/*/run.json", root_dir=self.memory):
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.02)

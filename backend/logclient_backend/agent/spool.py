@@ -166,7 +166,7 @@ def left(spool_dir: str) -> list[Left]:
     found = []
     for base in folders(spool_dir):
         for ours in meeting.bases_in(base, SPOOL):
-            for name in sorted(os.listdir(ours)):
+            for name in _names(ours):
                 path = os.path.join(ours, name)
                 try:
                     spool = Spool(path)
@@ -177,6 +177,13 @@ def left(spool_dir: str) -> list[Left]:
                 if place is None or place.node != spool.facts.get("node"):
                     found.append(Left(path, spool.facts))
     return found
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []  # whoever brought the last spool home has just removed it
 
 
 def bring_all_home(spool_dir: str) -> None:

@@ -18,6 +18,7 @@ from logclient_backend.agent.settings import Settings
 from logclient_backend.agent.spooler import SpooledSegment, Spooler
 from logclient_backend.agent.stage import Stage
 from logclient_backend.wal.reader import WalReader
+from tests.listing import listed
 
 from .test_stage import PRODUCER, SEGMENT, SPILL, STREAM, lane_of, look
 
@@ -73,7 +74,7 @@ def on_disk(stage: Stage) -> int:
 
 
 def files(disk: Path) -> list[Path]:
-    return sorted(disk.glob("logclient-spool-*/*/*.wal"))
+    return listed(disk, "logclient-spool-*/*/*.wal")
 
 
 def test_moved_segments_give_their_memory_back_and_a_successor_knows_them(
@@ -176,3 +177,9 @@ def test_what_nobody_serves_comes_home_once_and_a_stranger_stays(
     spans = WalReader(str(home)).spans()
     expected = sum(len(each.segment.summary[STREAM].stored) for each in stage.segments[:2])
     assert spans[STREAM].records == expected
+
+
+def test_folder_that_goes_while_it_is_listed_holds_nothing(disk, monkeypatch) -> None:
+    """An agent that brought the last one home removes the folder right then: `logclient recover` goes on."""
+    monkeypatch.setattr(meeting, "bases_in", lambda *_: [str(disk / "gone")])
+    assert spool.left(str(disk)) == []
