@@ -51,6 +51,9 @@ class NullRun:
             if self._refused.value == 1:
                 tell(f"a record was refused and counted: {self._closed}")
 
+    def as_rank(self, rank: int) -> NullRun:
+        return self
+
     def _count_refused(self, amount: int) -> None:
         self._refused.add(amount)
 

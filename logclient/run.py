@@ -21,6 +21,7 @@ from . import foreign, lanes, layout
 from .errors import BadArgument
 from .facts import Facts
 from .member import Member
+from .ranked import MOST_RANKS, RankedRun
 from .ring import Forked, read_counts
 from .shapes import TooLargeRecord
 from .stats import describe_agent, describe_server, lane_counts, missing_there
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from .config import Config
     from .meeting import Meeting
     from .ring import RingWriter
+    from .shapes import Encoder
     from .values import Points
 
 _INT64 = 1 << 63
@@ -81,6 +83,15 @@ class Run(Member):
             lane.home.append(lane)
             lane = None  # type: ignore[assignment]  # a traceback that is kept keeps this frame: see Lanes.find_lost
 
+    def as_rank(self, rank: int) -> RankedRun:
+        """This run for callers of another rank than the process has, such as threads with a device each.
+
+        What its `log` is given carries `rank`; all else is the run's own. Raises `BadArgument` for what is no rank.
+        """
+        if type(rank) is not int or not 0 <= rank < MOST_RANKS:
+            raise BadArgument(f"rank {_short(rank)} is no int from 0 on")
+        return RankedRun(self, rank)
+
     # ---- beside the hot path ------------------------------------------------------------------------
 
     def _take_other(self) -> RingWriter | None:
@@ -104,8 +115,13 @@ class Run(Member):
         self._refuse("closed" if self._closed else "no lane", why or "the run is finished")
         return None
 
-    def _log_other(self, lane: RingWriter, step: object, metrics: Mapping[Any, Any]) -> None:
-        """A record the fast path does not know: other types, a new key set, a step that is no plain int."""
+    def _log_other(
+        self, lane: RingWriter, step: object, metrics: Mapping[Any, Any], rank: int | None = None
+    ) -> None:
+        """A record the fast path does not know: other types, a new key set, a step that is no plain int.
+
+        `rank`, here and below: as a `RankedRun` has it, None for the process's own.
+        """
         if type(metrics) is not dict:
             try:
                 metrics = foreign.call(dict, metrics)
@@ -116,16 +132,22 @@ class Run(Member):
         number = step if step.__class__ is int else self._step(step)
         if number is None or not -_INT64 <= number < _INT64:
             return self._refuse("step", f"step {_short(step)} is no integer of 64 bits")
-        left_out = self._encoder.offer(lane, self._next_order, number, metrics)  # type: ignore[union-attr]
+        encoder: Encoder = self._encoder if rank is None else self._encoder.of_rank(rank)  # type: ignore[assignment, union-attr]
+        left_out = encoder.offer(lane, self._next_order, number, metrics)
         if left_out is not None:
             self._leave_out(left_out)
 
     def _log_again(
-        self, lane: RingWriter, error: BaseException, step: int, metrics: Mapping[str, Any]
+        self,
+        lane: RingWriter,
+        error: BaseException,
+        step: int,
+        metrics: Mapping[str, Any],
+        rank: int | None = None,
     ) -> bool:
         """`log` was interrupted: log what it could not. False: the exception is the user's, to be raised again."""
         try:
-            is_users = not self._sort_out(lane, error, step, metrics, again=False)
+            is_users = not self._sort_out(lane, error, step, metrics, rank, again=False)
             if is_users:
                 foreign.forget_frames(error)
         except BaseException as late:  # the user's, too
@@ -135,14 +157,20 @@ class Run(Member):
         return not is_users
 
     def _sort_out(
-        self, lane: RingWriter, error: BaseException, step: int, metrics: Mapping[str, Any], again: bool
+        self,
+        lane: RingWriter,
+        error: BaseException,
+        step: int,
+        metrics: Mapping[str, Any],
+        rank: int | None,
+        again: bool,
     ) -> bool:
         if type(error) is Forked:
             why = self._after_fork()
             if why:
                 self._refuse("fork", why)
             else:
-                self.log(step, metrics)
+                (self if rank is None else self.as_rank(rank)).log(step, metrics)
             return True
         committed = lane.resync()
         if not foreign.is_own(error):
@@ -156,9 +184,9 @@ class Run(Member):
             self._refuse("failure", f"a failure of logclient itself: {type(error).__name__}: {error}")
             return True
         try:
-            self._log_other(lane, step, metrics)
+            self._log_other(lane, step, metrics, rank)
         except BaseException as second:
-            if not self._sort_out(lane, second, step, metrics, again=True):
+            if not self._sort_out(lane, second, step, metrics, rank, again=True):
                 raise
         return True
 

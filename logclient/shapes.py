@@ -52,6 +52,7 @@ class Encoder:
         "_mixed",
         "_next_id",
         "_rank",
+        "_ranks",
         "_room",
         "_unsteady",
         "_used",
@@ -68,11 +69,17 @@ class Encoder:
         self._used = 0
         self._next_id = 1
         self._rank = (0 if rank is None else rank + 1) << layout.RANK_SHIFT
+        self._ranks: dict[int, Encoder] = {}
         self._claim: dict[str, object] = {}
         self._interned: dict[tuple[tuple[str, ...], str], Shape] = {}
         self._mixed: dict[Any, Shape] = {}
         self._unsteady: set[tuple[object, ...]] = set()  # key sets whose types change: never in `known` again
         self.known: dict[tuple[object, ...], Shape] = {}
+
+    def of_rank(self, rank: int) -> Encoder:
+        """The same shapes for records of another rank."""
+        made = self._ranks.get(rank)
+        return self._ranks.setdefault(rank, _RankEncoder(self, rank)) if made is None else made
 
     def offer(
         self, lane: RingWriter, next_order: Callable[[], int], step: int, metrics: Mapping[Any, Any]
@@ -169,3 +176,24 @@ class Encoder:
     def detach(self) -> None:
         """In a forked child, for good: whoever still holds this encoder gets `Forked`."""
         self._mark = b"\0"
+
+
+class _RankEncoder(Encoder):
+    """Shapes of another encoder, whose ids they keep, under a rank of its own."""
+
+    __slots__ = ("_first",)
+
+    def __init__(self, first: Encoder, rank: int) -> None:
+        super().__init__(first._mem, rank, first._mark)
+        self._first = first
+
+    def of_rank(self, rank: int) -> Encoder:
+        return self._first.of_rank(rank)
+
+    def _intern(self, names: tuple[str, ...], codes: str) -> Shape | None:
+        shape = self._first._interned.get((names, codes)) or self._first._intern(names, codes)
+        if shape is None:
+            return None
+        mine = Shape(names, codes, shape.head & layout.SHAPE_MASK | self._rank)
+        self._interned[names, codes] = mine
+        return mine

@@ -36,6 +36,7 @@ run = logclient.init(
 assert_type(run, Run | NullRun)
 assert_type(logclient.log(1, {"loss": 0.5, "text": "x", "deep": {"a": 1}}), None)
 assert_type(run.log(1, {"loss": 0.5}), None)
+assert_type(run.as_rank(3).log(1, {"loss": 0.5}), None)
 assert_type(run.flush(), bool)
 assert_type(run.flush(timeout_s=1), bool)
 assert_type(run.finish(1.5), bool)
