@@ -125,7 +125,7 @@ class ServerRun:
             np.array([ODD_FLOATS[value] if isinstance(value, str) else value for value in told[name]], float)
             for name in ("min", "max", "last")
         )
-        return Buckets(told["width"], start, count, nans, low, high, last)
+        return Buckets(told["width"], start, count, nans, low, high, last, bool(told.get("leaves_out_texts")))
 
 
 def _facts(run: RunView) -> Facts:

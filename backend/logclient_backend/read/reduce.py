@@ -30,6 +30,7 @@ class Buckets:
     min: Real
     max: Real
     last: Real
+    leaves_out_texts: bool = False  # the key was logged with texts, too
 
 
 def reduce(step: Whole, value: Real, most: int) -> Buckets:

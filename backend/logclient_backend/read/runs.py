@@ -226,11 +226,17 @@ class Run:
 
     def _reduced(self, key: str, most: int, every: bool) -> Reduced:
         found = self._origin.buckets(key, most, every=every)
+        leaves_out_texts = found is not None and found.leaves_out_texts
         if found is None:
             series = self._gathered([key], every)[key]
             step, value = series.step, series.value
             if value.dtype == object:
                 is_number = np.array([not isinstance(each, str) for each in value], bool)
+                leaves_out_texts = not bool(is_number.all())
+                if not is_number.any():
+                    raise BadArgument(
+                        f"key {key!r} of run {self.id!r} holds texts, which have no buckets: series({key!r}) gives them"
+                    )
                 step, value = step[is_number], value[is_number]
             found = reduce(step, reals(value), most)
         return Reduced(
@@ -243,6 +249,7 @@ class Run:
             found.count,
             found.nans,
             int(found.count.sum()),
+            leaves_out_texts,
         )
 
     def _no_key(self, key: str) -> BadArgument:

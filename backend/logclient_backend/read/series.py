@@ -82,6 +82,7 @@ class Reduced:
     count: npt.NDArray[np.int64]  # points, NaN included
     nans: npt.NDArray[np.int64]
     points: int  # that went in
+    leaves_out_texts: bool = False  # the key was logged with texts, too
     method: str = "min_max"
     is_reduced: bool = field(default=True, init=False)
 

@@ -126,6 +126,8 @@ class Server:
         message = one_line(str(said.get("message") or f"status {status}"))
         if said.get("error") in ("no_run", "no_key"):
             return NoRun(f"{self.url}: {message}")
+        if said.get("error") == "no_numbers":
+            return BadArgument(f"{self.url}: {message}")
         if status == 401:
             message += " (in LOGCLIENT_TOKEN, a --token-file, or the config file)"
         return ServerError(f"{self.url}: {message}")

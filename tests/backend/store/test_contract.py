@@ -266,9 +266,11 @@ def test_texts_have_no_buckets(store: Store, settle: Callable[[Store], Store]) -
     shape = Shape(("note",), "s")
     store.writer.write([parcel(StreamColumns(STREAM, PROCESS, 0, columns(shape, [1, 2], [["a"], ["b"]])))])
     store = settle(store)
-    assert store.reader.buckets("run", "note").points == 0
+    charted = store.reader.buckets("run", "note")
+    assert (charted.points, charted.codes) == (0, "s")
     assert store.reader.points("run", "note").values == ["a", "b"]
-    assert store.reader.buckets("none", "note").points == 0
+    charted = store.reader.buckets("none", "note")
+    assert (charted.points, charted.codes) == (0, "")
 
 
 # ---- runs ---------------------------------------------------------------------------------------------------

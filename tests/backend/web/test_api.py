@@ -202,6 +202,9 @@ def test_runs_are_filtered_and_sorted_there(api: Api) -> None:
         ("/run/buckets", {"run": "plain", "key": "loss", "first_step": 2, "last_step": 1}),
         ("/run/records", {"run": "plain", "stream": "xyz"}),
         ("/last", {"run": "plain"}),
+        ("/runs", {"limt": 5}),
+        ("/info", {"run": "plain"}),
+        ("/run/contents", {"run": "plain", "key": "loss"}),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_a_sentence(
@@ -209,6 +212,43 @@ def test_what_makes_no_sense_is_refused_with_a_sentence(
 ) -> None:
     """One form of error, status 400."""
     assert api.refused(path, **parameters) == (400, "bad_request")
+
+
+def test_parameter_that_there_is_not_is_named_with_those_that_there_are(api: Api) -> None:
+    """A misspelt one would else look as if it had been heard. Who has no token is told nothing; probes may add some."""
+    answer = api.ask("/api/v1/run/buckets", run="plain", key="loss", max=5, first=1)
+    assert answer.json() == {
+        "error": "bad_request",
+        "message": "'max', 'first': no such parameter of this path; there are run, key, most, first_step, last_step, "
+        "all_attempts",
+    }
+    answer = api.ask("/api/v1/run/undelete", verb="POST", run="plain", really="yes")
+    assert answer.status_code == 400
+    assert "'really': no such parameter of this path; there are run" in answer.text
+    assert api.refused("/info", token="", limt=5) == (401, "unauthorized")
+    assert api.ask("/healthz", token="", at=1).status_code == 200
+
+
+def test_texts_are_not_left_out_of_buckets_in_silence(api: Api, tmp_path: Path) -> None:
+    """A key that has texts and nothing else is refused; one that has some says so."""
+    answer = api.ask("/api/v1/run/buckets", run="mixed", key="t")
+    assert (answer.status_code, answer.json()["error"]) == (400, "no_numbers")
+    assert "/run/series" in answer.json()["message"]
+    assert api.get("/run/buckets", run="plain", key="loss")["leaves_out_texts"] is False
+    both = NodeMaker(tmp_path / "runs", "both")
+    both.process(1)
+    values = [(("note", "d", 1.5),), (("note", "s", "a text"),)]
+    both.segment({(1, 1, 0): [Rec(seq, seq, seq, NOW_NS + seq, values[seq % 2], None) for seq in (1, 2, 3)]})
+    both.told(1, 1, 3, 3)
+    both.save()
+    with made_store(tmp_path / "data") as store:
+        take_in(store, tmp_path / "runs")
+        with serving(backing(store)) as url:
+            api = Api(url, store)
+            found = api.get("/run/buckets", run="both", key="note")
+            assert (found["points"], found["leaves_out_texts"]) == (1, True)
+            beyond = api.get("/run/buckets", run="both", key="note", first_step=1000)
+            assert (beyond["points"], beyond["leaves_out_texts"]) == (0, True)
 
 
 def test_what_is_not_there_is_told(api: Api) -> None:

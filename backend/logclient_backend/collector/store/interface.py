@@ -210,6 +210,7 @@ class Buckets:
     points: int  # that went in
     first_step: int
     last_step: int
+    codes: str  # every type the key was logged with, sorted, as in `Key`; with "s" there are texts that did not go in
 
 
 class Writer(Protocol):

@@ -6,6 +6,7 @@ backing.py     what the API stands on: the store, tokens, and what the process a
 guard.py       before anything else: foreign hosts and origins are refused, headers are set
 access.py      who may ask
 parameters.py  what may be asked, and its limits
+questions.py   a parameter that there is not is refused
 answers.py     what is answered: JSON, errors, pages
 shapes.py      what answers look like, for /openapi.json
 listing.py     runs: list, one, documents, config, summary, delete

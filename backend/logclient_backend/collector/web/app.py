@@ -24,6 +24,7 @@ from .access import Stands, anybody
 from .answers import Refused, as_json, refusal
 from .backing import Backing
 from .guard import Guard
+from .questions import only_known
 from .shapes import Error, Info
 
 API_VERSION = 1
@@ -42,7 +43,7 @@ _ABOUT = (
     "percent-encoded once. Errors are `{error, message}`. Send `Authorization: Bearer TOKEN`."
 )
 
-about = APIRouter()
+about = APIRouter(dependencies=[Depends(anybody), Depends(only_known)])
 
 
 @about.get("/info", response_model=Info)

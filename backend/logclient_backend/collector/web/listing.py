@@ -26,9 +26,10 @@ from .parameters import (
     filters,
     sort_key,
 )
+from .questions import only_known
 from .shapes import Deleted, Documents, RunList, RunWhole, Tree
 
-router = APIRouter(dependencies=[Depends(reader)])
+router = APIRouter(dependencies=[Depends(reader), Depends(only_known)])
 _BY_ADMIN = [Depends(administrator)]
 _SIMPLE = ("project", "name", "group", "state", "tag")
 

@@ -17,8 +17,9 @@ from .access import Stands, reader
 from .answers import PROTOBUF
 from .listing import known_run
 from .parameters import MOST_NAMED, Name, RunId
+from .questions import only_known
 
-router = APIRouter(dependencies=[Depends(reader)])
+router = APIRouter(dependencies=[Depends(reader), Depends(only_known)])
 
 PAGE_RECORDS = 1 << 16
 PAGE_BYTES = 4 << 20  # about, unpacked

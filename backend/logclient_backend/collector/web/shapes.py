@@ -168,6 +168,7 @@ class Reduced(Shape):
     key: str
     is_reduced: Literal[True]
     method: Literal["min_max"]
+    leaves_out_texts: bool = Field(description="The key was logged with texts, too; they are not in it.")
     points: int = Field(description="How many went in.")
     width: int = Field(description="Steps of a bucket; a power of two.")
     first_step: int

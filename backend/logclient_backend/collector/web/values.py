@@ -11,13 +11,15 @@ from .access import Stands, reader
 from .answers import Refused, as_json, kinds, number, numbers
 from .listing import known_run
 from .parameters import MOST_BUCKETS, MOST_NAMED, MOST_POINTS, Cursor, Key, Name, RunId, Step
+from .questions import only_known
 from .shapes import KeyList, LastList, Reduced, Series
 
-router = APIRouter(dependencies=[Depends(reader)])
+router = APIRouter(dependencies=[Depends(reader), Depends(only_known)])
 
 PAGE_POINTS = 200_000  # of one answer, whatever was asked for: some 15 MB of JSON
 MOST_KEYS = 10_000  # of one answer
 _TYPES = {"d": "float", "r": "rounded", "q": "int", "i": "int", "b": "bool", "s": "text"}
+_TEXT = "s"
 _WORDS = {"f": "float", "i": "int", "b": "bool", "t": "text"}
 Field = Literal["step", "value", "time_ns", "rank", "stream", "seq", "order"]
 _USUAL: tuple[Field, ...] = ("step", "value", "time_ns", "rank", "stream")
@@ -143,7 +145,7 @@ def series(
 
 
 def _check_key(stands_on: Stands, run: str, key: str) -> None:
-    """Of a series without points: texts have no buckets, and a key that nobody logged is no key."""
+    """Of a series without points: a key that nobody logged is no key."""
     if key not in stands_on.store.reader.key_names(run):
         raise Refused(404, "no_key", f"run {run[:100]!r} has no key {key[:100]!r}")
 
@@ -172,7 +174,8 @@ def buckets(
 ) -> Response:
     """A series reduced to the lowest and highest value of ranges of steps: nothing that sticks out is lost.
 
-    Widths are powers of two and starts are multiples of them: the same data give the same picture.
+    Widths are powers of two and starts are multiples of them: the same data give the same picture. Texts are not in it:
+    `leaves_out_texts` says that the key has some, and one that has nothing else is refused (`no_numbers`).
     """
     known_run(stands_on, run)
     if first_step is not None and last_step is not None and first_step > last_step:
@@ -180,13 +183,20 @@ def buckets(
     found = stands_on.store.reader.buckets(
         run, key, most=most, first_step=first_step, last_step=last_step, all_attempts=all_attempts
     )
-    if not found.points:
+    if not found.codes:
         _check_key(stands_on, run, key)
+    if found.codes == _TEXT:
+        raise Refused(
+            400,
+            "no_numbers",
+            f"key {key[:100]!r} of run {run[:100]!r} holds texts, which have no buckets: /run/series gives them",
+        )
     made = {
         "run": run,
         "key": key,
         "is_reduced": True,
         "method": "min_max",
+        "leaves_out_texts": _TEXT in found.codes,
         "points": found.points,
         "width": found.width,
         "first_step": found.first_step,

@@ -90,6 +90,7 @@ def buckets(
 ) -> Buckets:
     """See `interface.Reader.buckets`."""
     sources = [] if name_id is None else of_key(session, name_id)
+    codes = "".join(sorted({source.code for source in sources}))
     attempt_of = _attempts(session, sources, attempts)
     hidden = {} if all_attempts else _hidden(sources, attempt_of)
     first = _LOWEST if first_step is None else max(_LOWEST, first_step)
@@ -101,7 +102,7 @@ def buckets(
             if spans:
                 wanted.append((source, spans))
     if not wanted:
-        return _made(0, _reduced([]))
+        return _made(0, _reduced([]), codes)
     most = max(1, most)
     low = min(max(source.head.min_step, spans[0][0]) for source, spans in wanted)
     high = max(min(source.head.max_step, spans[-1][1]) for source, spans in wanted)
@@ -117,7 +118,7 @@ def buckets(
         finer = most // len(found)
         shift = max(0, shift - (finer.bit_length() - 1))
         found = reader.reduced(wanted, shift)
-    return _made(shift, found)
+    return _made(shift, found, codes)
 
 
 def _shift(low: int, high: int, most: int) -> int:
@@ -128,7 +129,7 @@ def _shift(low: int, high: int, most: int) -> int:
     return shift
 
 
-def _made(shift: int, bits: Bits) -> Buckets:
+def _made(shift: int, bits: Bits, codes: str) -> Buckets:
     return Buckets(
         width=1 << shift,
         start=bits.bucket << shift,
@@ -140,6 +141,7 @@ def _made(shift: int, bits: Bits) -> Buckets:
         points=int(bits.count.sum()),
         first_step=int(bits.first_step[0]) if len(bits) else 0,
         last_step=int(bits.step[-1]) if len(bits) else 0,
+        codes=codes,
     )
 
 
