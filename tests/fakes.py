@@ -6,6 +6,7 @@ import errno
 import os
 import time
 
+from logclient_backend.collector.store.clock import Clock
 from logclient_backend.wal.files import RealFiles
 
 
@@ -111,3 +112,26 @@ class FaultyFiles(RealFiles):
 
     def fsync_folder(self, folder: str) -> None:
         self._raise("fsync_folder")
+
+
+class SetClock(Clock):
+    """Stands still, but for `pass_s`; its wall's half can be set."""
+
+    def __init__(self, wall_ns: int) -> None:
+        self._wall_ns = wall_ns
+        self._steady_ns = 1_000_000_000_000
+
+    def wall_ns(self) -> int:
+        return self._wall_ns
+
+    def steady_ns(self) -> int:
+        return self._steady_ns
+
+    def pass_s(self, seconds: float) -> None:
+        """Time passes, by both."""
+        self._wall_ns += int(seconds * 1e9)
+        self._steady_ns += int(seconds * 1e9)
+
+    def set_by_s(self, seconds: float) -> None:
+        """Somebody sets the wall's clock forth, or back."""
+        self._wall_ns += int(seconds * 1e9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -68,6 +69,25 @@ def test_silence_is_late_then_lost_until_something_comes_again(
     row = server.get(f"/api/v1/run?run={quote(trainer.run_id, safe='')}").json()
     assert row["records"] == row["counts"]["accepted"] == trainer.logged
     assert row["ended_ns"] >= row["created_ns"] > 0
+
+
+@pytest.mark.slow
+def test_run_that_was_heard_by_a_clock_that_was_ahead_is_lost_all_the_same(
+    server: Server, run_dir: Path, tmp_path: Path
+) -> None:
+    """What a collector with a wrong clock stored lies in the future; the clock is set right, and it is restarted."""
+    trainer = trainer_of(server, tmp_path)
+    trainer.wait_shipped(10)
+    pids = [trainer.agent_pid(which) for which in (SUPERVISOR, WORKER, SHIPPER)]
+    with stopped(pids[0]), stopped(pids[1]), stopped(pids[2]):
+        server.stop()
+        with sqlite3.connect(server.data / "store" / "store.db") as store:
+            store.execute("UPDATE runs SET last_seen_ns=last_seen_ns+?", (3600 * 10**9,))
+        server.start()
+        wait_until(lambda: state_at(server, trainer.run_id) == "lost", PATIENCE_S, "it is lost")
+    wait_until(lambda: state_at(server, trainer.run_id) == "running", PATIENCE_S, "it is running")
+    trainer.kill(signal.SIGUSR1)
+    trainer.end()
 
 
 def test_trainer_that_is_killed_is_told_as_killed(server: Server, run_dir: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ folder. What a collector knows better is handed to it: how long each node has be
 Invariants:
 
 - clocks of other hosts are never compared with ours: a node whose clock is wrong is not lost for that;
+- how long a node is silent is a difference of the steady clock (`store/clock.py`): a clock that is set changes nothing;
 - what an upload after the fact says (`is_sync`) is as old as it says: it makes no dead run look alive;
 - parsed nodes are kept within `_KEPT_BYTES` of documents, and read again from the store when they are wanted;
 - the derivation takes at most about a tenth of the time, however many nodes tell of one run: what was put off is named
@@ -57,7 +58,7 @@ class _Known:
 
     nodes: dict[str, Node] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
-    heard: dict[str, int] = field(default_factory=dict)  # live nodes: our clock at the last contact
+    heard: dict[str, int] = field(default_factory=dict)  # live nodes: the steady clock at the last contact
     told: dict[str, tuple[int, int]] = field(
         default_factory=dict
     )  # uploads: (our clock, theirs) at the last one
@@ -89,14 +90,14 @@ class Catalog:
         self._runs: OrderedDict[str, _Known] = OrderedDict()
         self._size = 0
 
-    def heard(self, run: str, node: str, now_ns: int) -> None:
+    def heard(self, run: str, node: str, steady_ns: int) -> None:
         """Something came from a live node."""
         known = self._runs.get(run)
         if known is not None:
-            known.heard[node] = now_ns
+            known.heard[node] = steady_ns
 
     def take(
-        self, run: str, node: str, documents: bytes, now_ns: int, *, is_sync: bool, is_urgent: bool = False
+        self, run: str, node: str, documents: bytes, steady_ns: int, *, is_sync: bool, is_urgent: bool = False
     ) -> Description | None:
         """The run with these new documents of a node; None: not now, `overdue` names it in a moment.
 
@@ -111,14 +112,14 @@ class Catalog:
         if is_sync:
             known.heard.pop(node, None)
         else:
-            known.heard[node] = now_ns
+            known.heard[node] = steady_ns
             known.told.pop(node, None)
         self._shrink(run)
         is_news = before is None or parsed.closed or len(before.processes) != len(parsed.processes)
         if self._clock() < known.next_s and not (is_news or is_urgent):
             known.behind = node
             return None
-        return self._derive(run, known, now_ns)
+        return self._derive(run, known, steady_ns)
 
     def alive_ns(self, run: str, node: str, now_ns: int) -> int:
         """When the sender of an upload after the fact was alive last, as its documents (`take`) tell.
@@ -141,10 +142,10 @@ class Catalog:
             if known.behind and now >= known.next_s:
                 yield run, known.behind
 
-    def again(self, run: str, now_ns: int) -> Description | None:
+    def again(self, run: str, steady_ns: int) -> Description | None:
         """The run's description from what is known of it; None where nothing is."""
         known = self._open(run)
-        return self._derive(run, known, now_ns) if known.nodes else None
+        return self._derive(run, known, steady_ns) if known.nodes else None
 
     def forget(self, run: str) -> None:
         """It was deleted, or somebody else changed it."""
@@ -191,12 +192,12 @@ class Catalog:
             raise Unreadable(f"documents that are none: {error}") from error
         return parsed
 
-    def _derive(self, run: str, known: _Known, now_ns: int) -> Description:
+    def _derive(self, run: str, known: _Known, steady_ns: int) -> Description:
         started = self._clock()
         newest = max(node.heard_ns for node in known.nodes.values())
         for id, node in known.nodes.items():
             if id in known.heard:
-                silent = max(0, now_ns - known.heard[id] - self._patience_ns)
+                silent = max(0, steady_ns - known.heard[id] - self._patience_ns)
             else:
                 silent = max(
                     0, newest - node.heard_ns

@@ -31,6 +31,7 @@ from ..wire.messages import Parcel as Sent
 from .catalog import Catalog, Outdated, Unreadable
 from .eventlog import EventLog
 from .metrics import Metrics
+from .store.clock import steady_ns
 from .store.interface import Parcel, RunDeleted, Store, StoreError, StoreFull
 
 GROUP_BYTES = 16 << 20  # unpacked, of one transaction: some 30 ms of work
@@ -63,7 +64,8 @@ class _Item:
     source: Source
     sent: Sent
     bytes: int
-    received_ns: int
+    received_ns: int  # by the wall's clock
+    steady_ns: int  # by the steady one
 
 
 @dataclass(slots=True)
@@ -87,7 +89,7 @@ class Committer:
         self._bytes = 0
         self._changed = threading.Condition()
         self._is_stopping = False
-        self._heard: dict[tuple[str, str], int] = {}
+        self._heard: dict[tuple[str, str], tuple[int, int]] = {}  # (run, node): when, by both clocks
         self._seen: dict[str, int] = {}
         self._seen_at = time.monotonic()
         self.last_commit_ns = 0
@@ -117,7 +119,7 @@ class Committer:
 
     def put(self, source: Source, sent: Sent, size: int, timeout_s: float) -> bool:
         """Queue it; False where there was no room in that time."""
-        item = _Item(source, sent, size, time.time_ns())
+        item = _Item(source, sent, size, time.time_ns(), steady_ns())
         with self._changed:
 
             def has_room() -> bool:
@@ -135,7 +137,7 @@ class Committer:
     def heard(self, source: Source) -> None:
         """It has nothing to send, and is there."""
         if not source.is_sync:
-            self._heard[source.run, source.node] = time.time_ns()
+            self._heard[source.run, source.node] = time.time_ns(), steady_ns()
 
     # ---- for whoever changes runs -----------------------------------------------------------------------------
 
@@ -219,12 +221,12 @@ class Committer:
             if sent.documents is not None:
                 try:
                     made.description = self._catalog.take(
-                        source.run, source.node, sent.documents, item.received_ns, is_sync=source.is_sync
+                        source.run, source.node, sent.documents, item.steady_ns, is_sync=source.is_sync
                     )
                 except Outdated:
                     made.documents = None
             elif not source.is_sync:
-                self._catalog.heard(source.run, source.node, item.received_ns)
+                self._catalog.heard(source.run, source.node, item.steady_ns)
             if source.is_sync:
                 made.received_ns = self._alive_ns(item)
         except Unreadable as error:
@@ -324,9 +326,9 @@ class Committer:
 
     def _take_heard(self) -> None:
         heard, self._heard = self._heard, {}
-        for (run, node), when in heard.items():
-            self._catalog.heard(run, node, when)
-            self._seen[run] = max(when, self._seen.get(run, 0))
+        for (run, node), (when_ns, at_ns) in heard.items():
+            self._catalog.heard(run, node, at_ns)
+            self._seen[run] = when_ns
 
     def _look_around(self) -> None:
         self._take_heard()
@@ -334,8 +336,7 @@ class Committer:
             self._note_seen()
         for run, node in list(self._catalog.overdue()):
             documents = self._store.reader.documents(run).get(node)
-            now_ns = time.time_ns()
-            description = self._catalog.again(run, now_ns)
+            description = self._catalog.again(run, steady_ns())
             if documents is not None and description is not None:
                 made = Parcel(run, node, 0, documents=documents, description=description)
                 try:

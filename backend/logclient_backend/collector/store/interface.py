@@ -104,7 +104,7 @@ class Run:
 
     id: str
     description: Description
-    last_seen_ns: int  # when anything came from it last, by the collector's clock
+    last_seen_ns: int  # when anything came from it last, by the collector's clock as it is set now
     records: int
     points: int
     bytes: int  # about, on disk

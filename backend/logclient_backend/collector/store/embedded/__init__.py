@@ -11,6 +11,7 @@
 `reader.py`     questions; `sources.py` finds the rows, `series.py` points, `buckets.py` charts, `records.py` records
 `catalog.py`    runs: descriptions, filters, pages
 `names.py`      keys of a run, last values
+`heard.py`      when runs were heard last, though clocks are set
 `tables.py`     key tables and their numbers
 `rows.py`       records as numpy columns, body of a tail row
 `blocks.py`     blocks and their summaries

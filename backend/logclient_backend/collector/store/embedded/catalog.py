@@ -22,6 +22,7 @@ from typing import Any
 from logclient.errors import BadArgument
 
 from ..interface import Description, Filter, Run, RunPage, RunQuery
+from .heard import HeardRuns
 
 SEPARATOR = "::"
 MOST_TEXT = 1000
@@ -149,13 +150,13 @@ def number_of(connection: sqlite3.Connection, run: str) -> int | None:
     return None if row is None else row[0]
 
 
-def run_of(row: Sequence[Any], heard: Mapping[str, int]) -> Run:
+def run_of(row: Sequence[Any], heard: HeardRuns) -> Run:
     """The run of a row of the columns RUN."""
     _, id, description, seen_ns, records, points, size, deleted_ns = row
-    return Run(id, unpack(description), max(seen_ns, heard.get(id, 0)), records, points, size, deleted_ns)
+    return Run(id, unpack(description), heard.last_ns(id, seen_ns), records, points, size, deleted_ns)
 
 
-def page(connection: sqlite3.Connection, query: RunQuery, heard: Mapping[str, int]) -> RunPage:
+def page(connection: sqlite3.Connection, query: RunQuery, heard: HeardRuns) -> RunPage:
     """Runs as they were asked for; `BadArgument` for a question that has no meaning."""
     where = ["deleted_ns>0" if query.deleted else "deleted_ns=0"]
     bound: list[object] = []

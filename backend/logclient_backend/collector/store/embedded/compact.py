@@ -98,7 +98,7 @@ class Compactor:
         heard = self._shared.take_heard(now=now)
         if heard:
             with self._database.changing(self._session) as connection:
-                save_heard(connection, heard)
+                save_heard(connection, heard, self._shared.clock.wall_ns())
         if did:
             with errors(self._database.folder):
                 checkpoint(self._session)

@@ -6,7 +6,9 @@ import threading
 import time
 from collections.abc import Mapping
 
+from ..clock import Clock
 from .buckets import Summaries
+from .heard import HeardRuns
 from .tables import ReaderTables
 
 SAVE_HEARD_S = 10.0
@@ -46,24 +48,21 @@ class Tail:
 class Shared:
     """One per open store."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         self.tail = Tail()
         self.tables = ReaderTables()
         self.summaries = Summaries()
         self._lock = threading.Lock()
-        self._heard: dict[str, int] = {}  # runs: when; newer than what is stored, or as new
+        self.clock = clock or Clock()
+        self.heard = HeardRuns(self.clock)
         self._unsaved: dict[str, int] = {}
         self._saved_at = time.monotonic()
 
-    @property
-    def heard(self) -> Mapping[str, int]:
-        return self._heard
-
     def hear(self, runs: Mapping[str, int]) -> None:
+        """At these times; stored with what is written next."""
+        news = self.heard.hear(runs)
         with self._lock:
-            for run, seen_ns in runs.items():
-                if seen_ns > self._heard.get(run, 0):
-                    self._heard[run] = self._unsaved[run] = seen_ns
+            self._unsaved.update(news)
 
     def put_back(self, heard: Mapping[str, int]) -> None:
         """What was taken could not be stored."""
@@ -76,7 +75,5 @@ class Shared:
             return {}
         with self._lock:
             taken, self._unsaved = self._unsaved, {}
-            if len(self._heard) > 10_000:
-                self._heard = dict(taken)
             self._saved_at = time.monotonic()
         return taken

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ..clock import Clock
 from . import copies, schema
 from .compact import Compactor
 from .database import Database
@@ -28,9 +29,10 @@ class EmbeddedStore:
         synchronous: str = "FULL",
         version: int = schema.VERSION,
         migrations: Mapping[int, Migration] = schema.MIGRATIONS,
+        clock: Clock | None = None,
     ) -> None:
         self._database = Database(folder, synchronous=synchronous, version=version, migrations=migrations)
-        self._shared = Shared()
+        self._shared = Shared(clock)
         self._upkeep = threading.Lock()
         self._is_closed = False
         self._compactor = Compactor(self._database, self._shared)

@@ -32,6 +32,8 @@ _TAIL = (
     "INSERT INTO tail(run, stream, tbl, rank, n, points, first_seq, last_seq, min_step, max_step,"
     " first_ns, first_order, last_ns, last_order, last_newest, body) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 )
+# what was stored while the clock was ahead does not stay
+_SEEN = "last_seen_ns=max(min(last_seen_ns, ?), ?)"
 
 
 class EmbeddedWriter:
@@ -64,6 +66,7 @@ class EmbeddedWriter:
             self._ledger.committed()
             self._tables.committed()
             self._shared.tail.add(write.points, write.tail_rows)
+            self._shared.heard.hear(write.seen())
         return Written(write.records, write.repeated, write.points)
 
     def seen(self, runs: Mapping[str, int]) -> None:
@@ -87,7 +90,7 @@ class EmbeddedWriter:
         heard = self._shared.take_heard(now=True)
         if heard:
             with self._database.changing(self._session) as connection:
-                save_heard(connection, heard)
+                save_heard(connection, heard, self._shared.clock.wall_ns())
 
     def close(self) -> None:
         with self._database.lock:
@@ -202,14 +205,21 @@ class _Write:
         if parcel.description is not None:
             catalog.describe(self._connection, run.number, parcel.description)
 
+    def seen(self) -> dict[str, int]:
+        """The runs, and when they were heard."""
+        return {id: run.seen_ns for id, run in self._runs.items() if run.seen_ns}
+
     def finish(self, heard: Mapping[str, int]) -> None:
         """What changed of the runs."""
+        now_ns = self._writer._shared.clock.wall_ns()
         self._connection.executemany(
-            "UPDATE runs SET last_seen_ns=max(last_seen_ns, ?), records=records+?, points=points+?, bytes=bytes+?"
-            " WHERE run=?",
-            [(run.seen_ns, run.records, run.points, run.bytes, run.number) for run in self._runs.values()],
+            f"UPDATE runs SET {_SEEN}, records=records+?, points=points+?, bytes=bytes+? WHERE run=?",
+            [
+                (now_ns, run.seen_ns, run.records, run.points, run.bytes, run.number)
+                for run in self._runs.values()
+            ],
         )
-        save_heard(self._connection, heard)
+        save_heard(self._connection, heard, now_ns)
 
 
 class _RunWrite:
@@ -222,10 +232,10 @@ class _RunWrite:
         self.seen_ns = self.records = self.points = self.bytes = 0
 
 
-def save_heard(connection: sqlite3.Connection, heard: Mapping[str, int]) -> None:
+def save_heard(connection: sqlite3.Connection, heard: Mapping[str, int], now_ns: int) -> None:
     connection.executemany(
-        "UPDATE runs SET last_seen_ns=max(last_seen_ns, ?) WHERE id=?",
-        [(seen_ns, id) for id, seen_ns in heard.items()],
+        f"UPDATE runs SET {_SEEN} WHERE id=?",
+        [(now_ns, seen_ns, id) for id, seen_ns in heard.items()],
     )
 
 
