@@ -32,6 +32,11 @@ CONSTRAINTS = VENV / "logclient-constraints.txt"
 # One exact release, installed first and repeated as a constraint: any later install that does not repeat it may
 # replace torch by the newest build, gigabytes of CUDA libraries included.
 TORCH = "torch==2.13.0"
+# fastai, and what fastai brings, are installed without what they ask for. fastai asks for torchvision, whose builds
+# follow other releases of torch: one that fails to import takes every `import lightning` down with it. python-fasthtml
+# asks for uvloop, and the collector's tests would run on another event loop than what `logclient[server]` installs.
+# What of their wishes they cannot do without stands in the extra `dev`.
+FASTAI = ("fastai>=2.8,<2.9", "fastdownload>=0.0.8", "fastprogress>=1.1,<1.2", "python-fasthtml>=0.14,<0.15")
 # What each level installs; a later level holds the earlier ones, so one environment serves both.
 EXTRAS = {"demo": "demo", "dev": "demo,parquet,server,dev"}
 
@@ -90,6 +95,8 @@ def make_environment(level: str) -> None:
     pip = [str(python), "-m", "pip", "install", "--quiet", "--constraint", str(CONSTRAINTS)]
     call(*pip, TORCH)
     call(*pip, "--editable", f".[{EXTRAS[level]}]")
+    if level == "dev":
+        call(*pip, "--no-deps", *FASTAI)
     new = {"made_from": digest, "level": level, "python": sys.version, "root": str(ROOT)}
     STAMP.write_text(json.dumps(new, indent=1) + "\n")
     print(f".venv is ready ({level}, {time.monotonic() - begin:.0f} s)", flush=True)
