@@ -6,9 +6,7 @@ read (another PID namespace, another user, no /proc) ends the walk.
 
 from __future__ import annotations
 
-import os
-
-from .owner import STAT_PARENT, STAT_START, stat_fields
+from .proc import STAT_PARENT, STAT_START, pid_of, stat_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,13 +17,19 @@ _MOST = 200  # a chain longer than that is no chain
 
 def ancestors() -> Iterator[tuple[int, int]]:
     """(PID, start in clock ticks since boot) of the parent, its parent, and so on."""
-    pid = os.getppid()
+    return (who for _, who in _line())
+
+
+def _line() -> Iterator[tuple[str, tuple[int, int]]]:
+    """The same, each with its entry in /proc."""
+    fields = stat_of("self")
     for _ in range(_MOST):
-        fields = stat_fields(pid)
-        if not fields:
+        entry = fields[STAT_PARENT].decode() if fields else ""
+        fields = stat_of(entry)
+        pid = pid_of(entry) if fields else 0
+        if not pid:
             return
-        yield pid, int(fields[STAT_START])
-        pid = int(fields[STAT_PARENT])
+        yield entry, (pid, int(fields[STAT_START]))
 
 
 def has_ancestor(pid: int, ticks: int) -> bool:
@@ -41,9 +45,9 @@ def launcher(env: Mapping[str, str], *variables: str) -> str:
         (f"{name}={value}".encode("utf-8", "surrogateescape") for name, value in env.items()), variables
     )
     found = (0, 0)
-    for found in ancestors():
+    for entry, found in _line():  # noqa: B007 - the last one is asked for
         try:
-            with open(f"/proc/{found[0]}/environ", "rb", buffering=0) as file:
+            with open(f"/proc/{entry}/environ", "rb", buffering=0) as file:
                 theirs = file.readall().split(b"\0")
         except OSError:
             break

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 
-from . import config
+from . import config, proc
 
 # of the kernel's first namespaces: include/linux/proc_ns.h
 _INITIAL = {"cgroup": 0xEFFF_FFFB, "pid": 0xEFFF_FFFC, "uts": 0xEFFF_FFFE, "ipc": 0xEFFF_FFFF}
@@ -52,7 +52,7 @@ def _pid_namespace() -> str:
         return ""
     if os.getpid() == 1:
         return "a PID namespace in which it is PID 1"
-    first = _read("/proc/1/comm").strip()
+    first = proc.name_of(proc.entry_of(1))
     return f"a PID namespace with {first} as PID 1" if first else "a PID namespace of its own"
 
 

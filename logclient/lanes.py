@@ -23,7 +23,7 @@ from time import time_ns
 
 from . import layout, meeting
 from .descriptors import Mapped
-from .owner import pid_namespace, start_ticks
+from .proc import pid_namespace, start_ticks
 from .ring import Blocks, RingWriter
 
 TYPE_CHECKING = False

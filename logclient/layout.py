@@ -35,7 +35,7 @@ FILE_BYTES = 2
 FILE_LANES = 3
 FILE_PID = 4
 FILE_START_TICKS = 5  # field 22 of /proc/PID/stat: tells a reused PID from the same process
-FILE_PID_NAMESPACE = 6  # inode of /proc/self/ns/pid: a PID means nothing elsewhere
+FILE_PID_NAMESPACE = 6  # inode of /proc/self/ns/pid, 0: nobody can tell. A PID means nothing elsewhere
 FILE_PROCESS = 8  # two words: random id of this process incarnation
 FILE_KEYS = 10  # byte offset, then capacity
 FILE_DOCUMENTS = 12  # byte offset, then bytes of one large slot, then of one small slot
@@ -128,6 +128,7 @@ AGENT_SHIP_TOLD = 22  # grows by 1 with each new list of what is acked
 AGENT_SHIP_MOVED_NS = 23  # time.monotonic_ns at which anything was acked last
 AGENT_SHIP_RESTARTS = 24
 AGENT_SHIP_STOP = 25  # 1: it shall leave
+AGENT_PID_NAMESPACE = 26  # as FILE_PID_NAMESPACE: of the PIDs above; 0: none are there, or nobody can tell
 SHIP_OFF, SHIP_LOOKING, SHIP_STARTING = 0, 1, 2  # looking: is there a server?
 SHIP_STATES = (
     *("off", "looking", "starting", "connecting", "shipping", "idle"),

@@ -27,7 +27,7 @@ import os
 import stat
 
 from . import layout, stdlib
-from .owner import pid_namespace
+from .proc import pid_namespace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ import os
 from struct import calcsize, pack, unpack
 
 from .descriptors import close_own, identity
+from .proc import STAT_START, STAT_STATE, entry_of, pid_namespace, stat_of
 
 _MADV_WIPEONFORK = 18  # linux/mman.h; not in the mmap module
 _FLOCK = "hhlli"  # struct flock: type, whence, start, length, pid
@@ -56,36 +57,6 @@ class PidMark:
 
     def __setitem__(self, index: int, value: int) -> None:
         self._pid = os.getpid()
-
-
-# fields of /proc/PID/stat behind the name
-STAT_STATE, STAT_PARENT, STAT_START = 0, 1, 19
-
-
-def stat_fields(pid: int | str) -> list[bytes]:
-    """Fields of /proc/PID/stat behind the name; empty where there is no such process, or it cannot be told."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            fields = file.read(4096).rsplit(b")", 1)[1].split()
-    except (OSError, IndexError):
-        return []
-    return fields if len(fields) > STAT_START else []
-
-
-def start_ticks(pid: int | str = "self") -> int:
-    """When the process started, in clock ticks since boot; 0 where it cannot be told or is gone."""
-    fields = stat_fields(pid)
-    return int(fields[STAT_START]) if fields else 0
-
-
-def pid_namespace() -> int:
-    """Identity of this process's PID namespace; 0 where it cannot be told, or /proc shows the PIDs of another one."""
-    try:
-        if os.readlink("/proc/self") != str(os.getpid()):
-            return 0
-        return os.stat("/proc/self/ns/pid").st_ino
-    except OSError:
-        return 0
 
 
 class LiveLock:
@@ -152,7 +123,7 @@ def is_alive(lock_path: str, pid: int, ticks: int, namespace: int) -> bool:
     if is_locked(lock_path):
         return True
     if namespace and namespace == pid_namespace():
-        found = stat_fields(pid)
+        found = stat_of(entry_of(pid))
         is_it = found and ticks != 0 and int(found[STAT_START]) == ticks
         return bool(is_it and found[STAT_STATE] not in (b"Z", b"X"))
     return False

@@ -21,7 +21,8 @@ from . import config as settings
 from . import layout, meeting
 from .ancestry import ancestors, has_ancestor
 from .config import Config
-from .owner import is_locked, pid_namespace, start_ticks
+from .owner import is_locked
+from .proc import pid_namespace, start_ticks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def inherited_id() -> str | None:
 
 
 def _descends(pid: int, ticks: int, namespace: int) -> bool:
-    if namespace != pid_namespace() or start_ticks(pid) != ticks:
+    if not namespace or namespace != pid_namespace() or start_ticks(pid) != ticks:
         return True  # cannot be told
     return has_ancestor(pid, ticks)
 
@@ -104,6 +105,9 @@ def _of_ancestors(chosen: Config | None) -> Iterator[meeting.Meeting]:
 
 def _who_is_in(place: meeting.Meeting) -> Iterator[tuple[int, int]]:
     """(PID, start) of the processes of our PID namespace that have it open."""
+    here = pid_namespace()
+    if not here:
+        return
     try:
         names = [name for name in os.listdir(place.path) if name.endswith(".lanes")]
     except OSError:
@@ -121,7 +125,7 @@ def _who_is_in(place: meeting.Meeting) -> Iterator[tuple[int, int]]:
             continue
         words = memoryview(head).cast("Q")
         is_open = words[layout.STATE] == layout.STATE_OPEN
-        if is_open and words[layout.FILE_PID_NAMESPACE] == pid_namespace():
+        if is_open and words[layout.FILE_PID_NAMESPACE] == here:
             yield words[layout.FILE_PID], words[layout.FILE_START_TICKS]
 
 

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import os
 
-from . import stdlib
-from .owner import STAT_PARENT, STAT_STATE, start_ticks, stat_fields
+from . import proc, stdlib
 
-NAME = b"logclient-agent"  # what all processes of an agent are called; the kernel keeps 15 characters
+NAME = "logclient-agent"  # what all processes of an agent are called; the kernel keeps 15 characters
 _PR_GET_CHILD_SUBREAPER = 37  # linux/prctl.h
 _noted: dict[int, int] = {}  # PID of a launcher's shell -> its start
 _asked: tuple[int, bool] = (0, False)  # by which process, and the answer
@@ -51,9 +50,8 @@ def got_orphans() -> bool:
 
 def note(pid: int) -> None:
     """That child is ours, though it does not bear our name; it may have ended already."""
-    found = stat_fields(pid)
-    if found and int(found[STAT_PARENT]) == os.getpid():
-        _noted[pid] = start_ticks(pid)
+    if _is_child(proc.stat_of(proc.entry_of(pid))):
+        _noted[pid] = proc.start_ticks(pid)
 
 
 def ended() -> None:
@@ -67,7 +65,7 @@ def ended() -> None:
     except OSError:
         pass
     for pid, ticks in tuple(_noted.items()):
-        if start_ticks(pid) != ticks:
+        if proc.start_ticks(pid) != ticks:
             del _noted[pid]
 
 
@@ -77,7 +75,7 @@ def _reap(pid: int) -> None:
     except (OSError, AttributeError):
         return  # gone, or a kernel before 5.3
     try:
-        if _is_ours(pid):
+        if _is_ours(pid, handle):
             os.waitid(os.P_PIDFD, handle, os.WEXITED | os.WNOHANG)
     except OSError:
         pass  # somebody else has reaped it
@@ -85,28 +83,26 @@ def _reap(pid: int) -> None:
         os.close(handle)
 
 
-def _is_ours(pid: int) -> bool:
+def _is_ours(pid: int, handle: int) -> bool:
     """An ended child of ours, and known."""
-    found = stat_fields(pid)
-    if not found or found[STAT_STATE] != b"Z" or int(found[STAT_PARENT]) != os.getpid():
+    entry = proc.entry_of(pid, handle)
+    found = proc.stat_of(entry)
+    if not _is_child(found) or found[proc.STAT_STATE] != b"Z":
         return False
-    return _name(pid) == NAME or (pid in _noted and start_ticks(pid) == _noted[pid])
+    return proc.name_of(entry) == NAME or _noted.get(pid) == int(found[proc.STAT_START])
+
+
+def _is_child(found: list[bytes]) -> bool:
+    return bool(found) and found[proc.STAT_PARENT].decode() == proc.own_entry()
 
 
 def _children() -> list[int]:
-    found: list[int] = []
+    entries: list[str] = []
     try:
         for thread in os.listdir("/proc/self/task"):
             with open(f"/proc/self/task/{thread}/children", "rb", buffering=0) as file:
-                found += map(int, file.read().split())
+                entries += file.read().decode().split()
     except FileNotFoundError:  # a kernel without these lists, or a thread that has just ended
-        return [int(name) for name in os.listdir("/proc") if name.isdigit() and _is_ours(int(name))]
-    return found
-
-
-def _name(pid: int) -> bytes:
-    try:
-        with open(f"/proc/{pid}/comm", "rb", buffering=0) as file:
-            return file.read(64).rstrip(b"\n")
-    except OSError:
-        return b""
+        named = [name for name in os.listdir("/proc") if name.isdigit()]
+        entries = [entry for entry in named if _is_child(proc.stat_of(entry))]
+    return [pid for entry in entries if (pid := proc.pid_of(entry))]

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from logclient import owner
-from logclient.owner import ForkMark, LiveLock, PidMark, is_alive, is_locked, pid_namespace, start_ticks
+from logclient.owner import ForkMark, LiveLock, PidMark, is_alive, is_locked
+from logclient.proc import pid_namespace, start_ticks
 
 
 def in_child(work, fork=os.fork) -> int:

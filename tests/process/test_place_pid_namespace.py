@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
-from . import places, scripts
+from logclient import layout, proc
+from logclient_backend.agent.status import StatusPage
+from tools.faults import processes
+
+from . import agents, places, scripts
 from .disturbed import wait_until
 from .places import COUNTED, Truth
 from .places import patient as patient
@@ -160,7 +165,7 @@ def test_what_is_ours_is_reaped_and_never_a_child_of_the_users(
 
 @pytest.mark.timeout(300)
 def test_trainer_is_known_to_live_where_proc_shows_other_pids(run_dir: Path, tmp_path: Path) -> None:
-    """A PID namespace without a /proc of its own: PIDs mean nothing there, the lock alone decides."""
+    """A PID namespace without a /proc of its own: under our PIDs there are strangers in it, and they decide nothing."""
     code = """
     import time, logclient
     run = logclient.init(project="case", quiet=True)
@@ -172,6 +177,7 @@ def test_trainer_is_known_to_live_where_proc_shows_other_pids(run_dir: Path, tmp
     ended = places.run(tmp_path, code, proc=False)
     assert ended.code == 0, ended
     assert scripts.steps(scripts.the_run(run_dir)) == [0, 1, 2, 3]
+    assert agents.log_of(run_dir) == "", "no worker was taken for dead"
 
 
 PAIR = """
@@ -194,11 +200,14 @@ if sys.argv[2] == "b":
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("has_proc", [True, False], ids=["own proc", "outer proc"])
 @pytest.mark.parametrize("ids", [("same", "same"), ("one", "two")], ids=["one run", "two runs"])
-def test_two_containers_share_one_mount(run_dir: Path, tmp_path: Path, ids: tuple[str, str]) -> None:
+def test_two_containers_share_one_mount(
+    run_dir: Path, tmp_path: Path, ids: tuple[str, str], has_proc: bool
+) -> None:
     """Two PID namespaces, both as root, one tmpfs: an agent each; when one ends the other's records still come."""
-    first = places.start(tmp_path, PAIR, ids[0], "a", "100")
-    second = places.start(tmp_path, PAIR, ids[1], "b", "1500")
+    first = places.start(tmp_path, PAIR, ids[0], "a", "100", proc=has_proc)
+    second = places.start(tmp_path, PAIR, ids[1], "b", "1500", proc=has_proc)
     ended = [scripts.end(process, 150) for process in (first, second)]
     assert [one.code for one in ended] == [0, 0], ended
     where = [one.out.strip() for one in ended]
@@ -208,6 +217,74 @@ def test_two_containers_share_one_mount(run_dir: Path, tmp_path: Path, ids: tupl
     rows = {key: [step for step, _ in series] for one in found for key, series in scripts.points(one).items()}
     assert rows == {"a": list(range(100)), "b": list(range(1500))}
     assert {one.state.name for one in found} == {"finished"}
+
+
+SERVED = """
+import os, time, logclient
+run = logclient.init(project="case", quiet=True)
+step = 0
+while not os.path.exists("enough"):
+    run.log(step, {"loss": step / 2})
+    step += 1
+    time.sleep(0.002)
+assert run.finish(120), run.status()
+status = run.status()
+print(status["accepted"], status["durable"], status["forgotten"] + status["damaged"])
+"""
+
+
+@pytest.mark.timeout(300)
+def test_agent_of_another_namespace_takes_over_from_one_that_is_stopped(
+    run_dir: Path, tmp_path: Path
+) -> None:
+    """`recover` outside, for a container whose supervisor is dead and whose worker does not work: the worker ends when
+    it wakes, and nothing is lost or stored twice."""
+    process = places.start(tmp_path, SERVED)
+    try:
+        wait_until(lambda: len(scripts.places()) == 1, 60, "its place is there")
+        page = StatusPage(str(scripts.places()[0] / "agent.status"))
+        wait_until(
+            lambda: page.words[layout.AGENT_WRITTEN] and page.words[layout.AGENT_WORKER_TICKS], 60, "some is"
+        )
+        inside = page.words[layout.AGENT_PID_NAMESPACE]
+        supervisor, worker = (
+            _seen_outside(inside, page.words[word]) for word in (layout.AGENT_SUPERVISOR, layout.AGENT_WORKER)
+        )
+        with processes.stopped(worker, 60):
+            os.kill(supervisor, signal.SIGKILL)
+            words = [sys.executable, "-m", "logclient_backend", "recover", "--timeout", "1"]
+            scripts.run_words(Path("/"), words, 120)
+            here = proc.pid_namespace()
+            wait_until(
+                lambda: (
+                    page.words[layout.AGENT_PID_NAMESPACE] == here and page.words[layout.AGENT_WORKER_TICKS]
+                ),
+                60,
+                "another agent has it",
+            )
+            written = page.words[layout.AGENT_WRITTEN]
+            wait_until(lambda: page.words[layout.AGENT_WRITTEN] > written, 60, "it works")
+        wait_until(lambda: not processes.is_alive(worker), 60, "the one that was stopped ends")
+    finally:
+        (tmp_path / "enough").touch()
+        ended = scripts.end(process, 150)
+    assert ended.code == 0, ended
+    accepted, durable, lost = map(int, ended.out.split())
+    assert accepted == durable and lost == 0
+    assert scripts.steps(scripts.the_run(run_dir)) == list(range(accepted))
+
+
+def _seen_outside(namespace: int, pid: int) -> int:
+    """The PID that a process of that PID namespace has here."""
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            if os.stat(f"/proc/{name}/ns/pid").st_ino == namespace:
+                status = Path(f"/proc/{name}/status").read_text()
+                if int(status.split("NSpid:")[1].split("\n")[0].split()[-1]) == pid:
+                    return int(name)
+        except OSError:
+            continue  # it ended meanwhile
+    raise AssertionError(f"nobody is {pid} in {namespace}")
 
 
 REUSE = """

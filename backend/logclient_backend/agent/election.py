@@ -1,6 +1,9 @@
 """Who is the supervisor of a meeting place: a record lock on `agent.lock`.
 
-Invariant: the lock counts only while the path of the place still leads to the folder that holds the locked file.
+Invariants:
+
+- the lock counts only while the path of the place still leads to the folder that holds the locked file;
+- who gets it from another PID namespace does not serve while a worker there works: it cannot be watched, nor ended.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import os
 import time
 
 from logclient import layout
+from logclient.proc import pid_namespace
 
 from .place import Place
 from .status import StatusPage
@@ -18,6 +22,7 @@ _LOCK = "agent.lock"
 _PROBES_S = 0.3  # somebody may hold the lock for an instant, only to see whether anybody does
 _CLOSING_S = 10.0
 _NAP_S = 0.02
+_SILENT_S = 3.0  # of a worker of another PID namespace: a living one looks every 0.1 s
 
 
 def win(place: Place, status: StatusPage) -> int | None:
@@ -51,3 +56,20 @@ def try_lock(place: Place) -> int | None:
         pass
     os.close(fd)
     return None
+
+
+def has_foreign_worker(status: StatusPage) -> bool:
+    """Does a worker of another PID namespace serve this place, whose supervisor has just died?
+
+    It brings another one as soon as the lock is free. Waits, where there was one, until it shows itself.
+    """
+    words = status.words
+    if words[layout.AGENT_PID_NAMESPACE] in (0, pid_namespace()):
+        return False
+    beat, started = words[layout.AGENT_WORKER_BEAT], time.monotonic()
+    while words[layout.AGENT_WORKER_BEAT] == beat:
+        if time.monotonic() - started > _SILENT_S:
+            words[layout.AGENT_WORKER_TICKS] = words[layout.AGENT_SHIPPER_TICKS] = 0  # its PIDs are not ours
+            return False
+        time.sleep(_NAP_S)
+    return True

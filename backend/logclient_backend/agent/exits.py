@@ -5,6 +5,9 @@ Two places know the cause: /proc/PID/stat while nobody has reaped it, and a pidf
 pidfd at all (before 5.3) the process is told from a newcomer with its PID by its start time.
 
 Runs in supervisor and worker. Opens nothing outside /proc.
+
+Invariant: nothing is concluded from a stranger that has the PID in the /proc of another PID namespace
+(`logclient.proc`). Of a process that /proc does not show, a pidfd tells, or being its parent.
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ from __future__ import annotations
 import fcntl
 import os
 import select
+import signal
 import struct
 from typing import NamedTuple
 
-from logclient.owner import STAT_START, STAT_STATE, stat_fields
+from logclient.proc import STAT_START, STAT_STATE, entry_of, stat_of
 
 _INFO = struct.Struct("<QQ11Ii")  # mask, cgroup, 11 ids, exit status: struct pidfd_info, first version
 _GET_INFO = 3 << 30 | _INFO.size << 16 | 0xFF << 8 | 11
@@ -57,6 +61,8 @@ class Watch:
         self._cause: Cause | None = None
         if (pid, ticks) in _known:
             self.fd = os.dup(_known[pid, ticks])
+            self._entry = entry_of(pid, self.fd)
+            self._is_unseen = False
             self.ticks = ticks
             return
         if 0 < pid < _MOST_PID:
@@ -64,9 +70,11 @@ class Watch:
                 self.fd = os.pidfd_open(pid)
             except (OSError, AttributeError):
                 pass
-        found = stat_fields(pid)
+        self._entry = entry_of(pid, self.fd)
+        found = stat_of(self._entry)
+        self._is_unseen = not found and _is_there(pid)
         self.ticks = ticks or (int(found[STAT_START]) if found else 0)
-        if self.fd >= 0 and (not found or int(found[STAT_START]) != self.ticks):
+        if self.fd >= 0 and not self._is_unseen and (not found or int(found[STAT_START]) != self.ticks):
             self.close()
 
     def __del__(self) -> None:
@@ -77,9 +85,16 @@ class Watch:
         """Is there a pidfd: was it there when we looked first?"""
         return self.fd >= 0
 
+    @property
+    def is_sure(self) -> bool:
+        """Is this the process that was meant: did its start tell, or was it gone?"""
+        return not self._is_unseen
+
     def has_ended(self) -> bool:
         """True as soon as its last thread is dead, reaped or not."""
-        return self.wait(0) if self.fd >= 0 else self._leader() is None
+        if self.fd >= 0:
+            return self.wait(0)
+        return not _is_there(self.pid) if self._is_unseen else self._leader() is None
 
     def wait(self, timeout_s: float) -> bool:
         """The same, waited for; only where there is a pidfd."""
@@ -89,11 +104,23 @@ class Watch:
 
     def has_stopped_working(self) -> bool:
         """True also if only its main thread is dead, and another one hangs in a system call."""
-        return self.has_ended() or self._leader() is None
+        return self.has_ended() or (not self._is_unseen and self._leader() is None)
+
+    def kill(self) -> None:
+        """SIGKILL to this process, never to a newcomer with its PID."""
+        if self.has_ended():
+            return
+        try:
+            if self.fd >= 0:
+                signal.pidfd_send_signal(self.fd, signal.SIGKILL)
+            else:
+                os.kill(self.pid, signal.SIGKILL)
+        except OSError:
+            pass  # it ended in this moment
 
     def _leader(self) -> list[bytes] | None:
         """Fields of the main thread while that lives; None where it is dead, or another process has the PID."""
-        found = stat_fields(self.pid)
+        found = stat_of(self._entry)
         alive = found and found[STAT_STATE] not in b"ZX" and int(found[STAT_START]) == self.ticks
         return found if alive else None
 
@@ -111,7 +138,9 @@ class Watch:
         return self._told(self._zombie_status()) or self.cause()
 
     def _zombie_status(self) -> int | None:
-        found = stat_fields(self.pid)
+        if self._is_unseen:
+            return _child_status(self.pid)
+        found = stat_of(self._entry)
         is_it = (
             found
             and len(found) > _EXIT
@@ -142,3 +171,27 @@ class Watch:
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+def _is_there(pid: int) -> bool:
+    """Does a process that has not ended bear this PID? Of a zombie that is no child of ours too."""
+    if not 0 < pid < _MOST_PID or _child_status(pid) is not None:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _child_status(pid: int) -> int | None:
+    """The wait status of a child that has ended and is not reaped; it stays so."""
+    try:
+        found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    if found is None:
+        return None
+    return found.si_status << 8 if found.si_code == os.CLD_EXITED else found.si_status & 0x7F

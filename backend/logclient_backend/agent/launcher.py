@@ -84,7 +84,7 @@ def _take_name() -> None:
     """Inherited by all that is forked from here: what `ps` shows, and a trainer that gets orphans knows us by."""
     try:
         with open("/proc/self/comm", "wb") as file:
-            file.write(reap.NAME)
+            file.write(reap.NAME.encode())
     except OSError:
         pass
 

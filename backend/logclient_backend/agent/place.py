@@ -10,7 +10,8 @@ Invariants:
   segment by its size 0), whether it is still listed or not;
 - what was once found out about the run folder is known also after a removal;
 - with a lane file goes what tells whether its process lives: a watch on it, which can be asked why it ended even
-  after it was reaped, or where PIDs mean nothing (another PID namespace) the file that it keeps locked.
+  after it was reaped, or where PIDs mean nothing (another PID namespace, a process that /proc hides) the file that
+  it keeps locked.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any
 
 from logclient import layout
 from logclient.meeting import Meeting
-from logclient.owner import pid_namespace
+from logclient.proc import pid_namespace
 
 from ..wal.segment import parse_name
 from .exits import Watch
@@ -194,7 +195,7 @@ def _is_hex(text: str) -> bool:
 
 
 def watch_of(fd: int) -> Watch | None:
-    """On the process that the header of this lane file names; None where that is no process of our namespace."""
+    """On the process that the header of this lane file names; None where nobody can tell by a PID."""
     head = memoryview(os.pread(fd, 8 * (layout.FILE_RANK + 1), 0))
     if len(head) < 8 * (layout.FILE_RANK + 1):
         return None
@@ -202,4 +203,5 @@ def watch_of(fd: int) -> Watch | None:
     namespace = words[layout.FILE_PID_NAMESPACE]
     if words[layout.FILE_MAGIC] != layout.MAGIC or not namespace or namespace != pid_namespace():
         return None
-    return Watch(words[layout.FILE_PID], words[layout.FILE_START_TICKS])
+    watch = Watch(words[layout.FILE_PID], words[layout.FILE_START_TICKS])
+    return watch if watch.is_sure else None

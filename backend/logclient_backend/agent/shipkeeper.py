@@ -137,11 +137,7 @@ class ShipKeeper:
 
     def _kill(self) -> None:
         assert self._child is not None
-        try:
-            if not self._child.has_ended():
-                os.kill(self._child.pid, 9)
-        except OSError:
-            return
+        self._child.kill()
         self._wait_ended()
 
     def _wait_ended(self) -> None:

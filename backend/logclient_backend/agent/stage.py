@@ -193,9 +193,13 @@ class Stage:
         staged.marks.append(Mark(staged.end, lane, lane.staged_seq, lane.staged_stored, lane.staged_damaged))
         return True
 
-    def _commit(self, staged: Staged) -> None:
+    def check(self) -> None:
+        """Raises `Replaced` where another worker is at work: by now the segments are that one's."""
         if self._status[layout.AGENT_STAGE_WRITER].to_bytes(8, "little") != self.writer:
             raise Replaced
+
+    def _commit(self, staged: Staged) -> None:
+        self.check()
         self._status[layout.AGENT_STAGE_COMMIT] = staged.segment.number << _END_BITS | staged.segment.end
         self._status[layout.AGENT_DRAINED] += staged.segment.end - staged.end
         staged.end = staged.segment.end

@@ -6,7 +6,8 @@ disk frozen.
 
 Invariants:
 
-- one supervisor per meeting place (`election.py`), and one worker that works;
+- one supervisor per meeting place (`election.py`), and one worker that works: the one before it is killed first, or
+  in another PID namespace has been silent for long and ends at its next look;
 - a worker that died or shows no progress is replaced at once; deaths *without* progress are counted, slow the
   restarts down and end them at a limit;
 - a worker that SIGKILL does not reach (state D) is left behind, not waited for: it never runs a line of ours again;
@@ -25,6 +26,7 @@ from typing import NoReturn
 from logclient import layout
 from logclient.config import token_variable
 from logclient.meeting import Meeting
+from logclient.proc import pid_namespace
 
 from . import election, leaving, resident, sweep
 from .exits import Watch
@@ -73,6 +75,9 @@ class Supervisor:
         lock = election.win(self.place, self.status)
         if lock is None:
             return 0
+        if election.has_foreign_worker(self.status):
+            os.close(lock)
+            return 0
         resident.prepare()
         if not self._be_supervisor(lock):
             resident.read_mapped_files()
@@ -94,6 +99,7 @@ class Supervisor:
         self._left_behind: list[Watch] = []
         words = self.status.words
         words[layout.AGENT_CLOSING] = words[layout.AGENT_GAVE_UP] = 0
+        words[layout.AGENT_PID_NAMESPACE] = pid_namespace()
         words[layout.AGENT_SUPERVISOR] = self._me
         self._shipping = ShipKeeper(self.place, self.status, self.settings, self._only_server)
         return resident.lock_pages()
@@ -156,8 +162,7 @@ class Supervisor:
 
     def _restart(self, was_stuck: bool) -> bool:
         """Replace the worker; False when too many died without any progress."""
-        if was_stuck:
-            self._kill()
+        self._kill()  # one that seems dead, too: two at work would spoil each other's segments
         self._handover.conclude(self._worker.pid, self._worker.cause(), was_stuck=was_stuck)
         if not _reap(self._worker):
             self._left_behind.append(self._worker)
@@ -182,11 +187,7 @@ class Supervisor:
 
     def _kill(self) -> None:
         """Of a worker in state D only the pending SIGKILL is sure: it will not come back to our code."""
-        try:
-            if not self._worker.has_stopped_working():
-                os.kill(self._worker.pid, 9)
-        except OSError:
-            return
+        self._worker.kill()
         deadline = time.monotonic() + _KILL_S
         while not self._worker.has_stopped_working() and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -239,7 +240,10 @@ class Supervisor:
         if not self._boss.has_ended():
             return
         _reap(self._boss)
-        known = self.status.words[layout.AGENT_SUPERVISOR]
+        words = self.status.words
+        if words[layout.AGENT_PID_NAMESPACE] != pid_namespace():
+            return  # taken over from elsewhere: we end as soon as a worker is at work there
+        known = words[layout.AGENT_SUPERVISOR]
         if known != self._boss.pid:
             self._boss = Watch(known)  # another process of the run started it
             return

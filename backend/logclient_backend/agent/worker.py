@@ -81,6 +81,7 @@ class Worker:
             self._beat()
             failpoint.hit("worker.loop")
             see_to_boss()
+            self.stage.check()
             self._look()
             if self._is_over():
                 failpoint.hit("worker.leave")

@@ -19,7 +19,8 @@ from typing import Any
 
 from logclient import confined, meeting
 from logclient.config import Config
-from logclient.owner import ForkMark, PidMark, pid_namespace, start_ticks
+from logclient.owner import ForkMark, PidMark
+from logclient.proc import entry_of, name_of, pid_namespace, start_ticks
 
 from ..agent.exits import Watch
 from ..agent.mounts import is_network, mount_of
@@ -299,7 +300,7 @@ def agent_outlives() -> list[Finding]:
             "then, if its disk answers; finish() and the exit hook wait until all is"
         )
         return [Finding(subject, "note", f"this is {place}", advice)]
-    first = _name_of(1)
+    first = name_of(entry_of(1))
     if first and first not in _USUAL_INITS:
         text = (
             f"PID 1 is {first!r}, no usual init: a small machine, or a container that shares its host's PIDs"
@@ -319,14 +320,6 @@ def _status_field(name: str) -> str:
     except OSError:
         pass
     return ""
-
-
-def _name_of(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
 
 
 # ---- what can be seen of other processes --------------------------------------------------------------------

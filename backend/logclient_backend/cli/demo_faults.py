@@ -21,7 +21,7 @@ from typing import Self
 
 from logclient import layout
 from logclient.meeting import Meeting
-from logclient.owner import start_ticks
+from logclient.proc import entry_of, start_ticks
 from logclient.spawn import map_status
 
 _CLONE_NEWNS = 0x20000  # linux/sched.h
@@ -92,9 +92,10 @@ class Agent:
 def states_of(pid: int) -> set[str]:
     """State letters of a process's threads; D is a wait that not even SIGKILL ends."""
     found = set()
+    tasks = f"/proc/{entry_of(pid) or pid}/task"
     try:
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/stat", "rb") as file:
+        for task in os.listdir(tasks):
+            with open(f"{tasks}/{task}/stat", "rb") as file:
                 found.add(file.read().rpartition(b")")[2].split()[0].decode())
     except (OSError, IndexError):
         return found

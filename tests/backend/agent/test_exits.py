@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from logclient.owner import start_ticks
+from logclient.proc import start_ticks
 from logclient_backend.agent import exits
 from logclient_backend.agent.exits import Cause, Watch
 
@@ -129,7 +129,7 @@ def test_reused_pid_is_noticed() -> None:
     code = """
 import os, time
 from logclient_backend.agent.exits import Watch
-from logclient.owner import start_ticks
+from logclient.proc import start_ticks
 def child(seconds):
     pid = os.fork()
     if pid == 0:
@@ -152,6 +152,54 @@ os.kill(second, 9)
     words = ["unshare", "-pf", "--mount-proc", sys.executable, "-c", code]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+FOREIGN_PROC = """
+import os, signal, sys, time
+from logclient_backend.agent import exits
+if sys.argv[1] == "no pidfd":
+    del os.pidfd_open
+def child(work):
+    pid = os.fork()
+    if pid == 0:
+        work()
+        os._exit(3)
+    return pid
+for number in range(300):  # of so many PIDs some are strangers' out there, some nobody's, a few threads of the kernel
+    pid = child(signal.pause)
+    watch = exits.Watch(pid)
+    assert not watch.has_ended() and not watch.has_stopped_working(), f"{pid} lives"
+    assert watch.cause() is watch.decision() is None
+    watch.kill()
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert watch.has_ended() and watch.has_stopped_working() and watch.decision() == exits.Cause(None, 9)
+    os.waitpid(pid, 0)
+    assert watch.has_ended()
+    assert exits.Watch(pid).has_ended()
+pid = child(lambda: None)
+watch = exits.Watch(pid)
+os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+assert watch.decision() == watch.cause() == exits.Cause(3, None)
+assert exits.Watch(child(signal.pause)).is_sure == (sys.argv[1] == "pidfd")
+assert not exits.Watch(0).is_open and exits.Watch(0).has_ended()
+"""
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("kernel", ["pidfd", "no pidfd"])
+def test_where_proc_shows_other_pids_the_living_live(kernel: str) -> None:
+    """A PID namespace without a /proc of its own: whatever has that number out there decides nothing."""
+    words = ["unshare", "-pf", "--kill-child", sys.executable, "-c", FOREIGN_PROC, kernel]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_kill_reaches_no_newcomer() -> None:
+    """With a start time that is not that of the process with this PID."""
+    process = started("pass")
+    Watch(process.pid, start_ticks(process.pid) - 1).kill()
+    process.communicate()
+    assert process.returncode == 0
 
 
 def test_main_thread_that_is_dead_counts_as_stopped() -> None:

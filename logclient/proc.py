@@ -1,0 +1,116 @@
+"""What /proc tells of processes, also where it shows them under the numbers of another PID namespace.
+
+Runs in the training process and in the agent; opens nothing outside /proc.
+
+A PID namespace without a /proc of its own (`unshare --pid`, a sandbox that binds the host's) sees that of a namespace
+around it: all its processes are in there, under other numbers, and under their PIDs there are strangers.
+
+Invariant: a PID is a number of this process's own namespace, an entry is a name in /proc, and one becomes the other in
+this module alone. What cannot be told is said so (nothing is found), never taken from a stranger.
+"""
+
+from __future__ import annotations
+
+import os
+
+STAT_STATE, STAT_PARENT, STAT_START = 0, 1, 19  # fields of /proc/PID/stat behind the name
+_MOST_PID = 1 << 22  # linux/threads.h; what is read from a damaged file may be more
+_shown = 0  # the process (PID) that has made sure that /proc shows its namespace
+
+
+def pid_namespace() -> int:
+    """Identity of this process's PID namespace; 0 where it cannot be told."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def is_ours() -> bool:
+    """Does /proc show the PIDs of this process's namespace?"""
+    global _shown
+    me = os.getpid()
+    if own_entry() != str(me):
+        return False
+    if _shown != me:
+        numbers = _numbers("/proc/self/status", b"NSpid:")
+        if len(numbers) > 1:  # the same number there and here, by chance
+            return False
+        _shown = me
+    return True
+
+
+def own_entry() -> str:
+    """Of this process; empty where /proc does not show it."""
+    try:
+        return os.readlink("/proc/self")
+    except OSError:
+        return ""
+
+
+def entry_of(pid: int, handle: int = -1) -> str:
+    """Of a process of this namespace; empty where it is gone or not shown. `handle`: a pidfd of it, if there is one."""
+    if not 0 < pid <= _MOST_PID:
+        return ""
+    if is_ours():
+        return str(pid)
+    if pid == os.getpid():
+        return own_entry()
+    opened = -1
+    try:
+        if handle < 0:
+            handle = opened = os.pidfd_open(pid)
+        numbers = _numbers(f"/proc/self/fdinfo/{handle}", b"Pid:")
+    except (OSError, AttributeError):  # gone; or a kernel before 5.3
+        return ""
+    finally:
+        if opened >= 0:
+            os.close(opened)
+    return str(numbers[0]) if numbers and numbers[0] > 0 else ""
+
+
+def pid_of(entry: str) -> int:
+    """The PID in this namespace; 0 where that process is gone, or of a namespace around this one."""
+    if is_ours():
+        return int(entry)
+    depth = len(_numbers("/proc/self/status", b"NSpid:"))
+    numbers = _numbers(f"/proc/{entry}/status", b"NSpid:")
+    return numbers[depth - 1] if 0 < depth <= len(numbers) else 0
+
+
+def stat_of(entry: str) -> list[bytes]:
+    """Fields of /proc/ENTRY/stat behind the name; empty where there is no such process, or it cannot be told."""
+    if not entry:
+        return []
+    try:
+        with open(f"/proc/{entry}/stat", "rb", buffering=0) as file:
+            fields = file.read(4096).rsplit(b")", 1)[1].split()
+    except (OSError, IndexError):
+        return []
+    return fields if len(fields) > STAT_START else []
+
+
+def start_ticks(pid: int | None = None) -> int:
+    """When that process (this one) started, in clock ticks since boot; 0 where it cannot be told or is gone."""
+    fields = stat_of("self" if pid is None else entry_of(pid))
+    return int(fields[STAT_START]) if fields else 0
+
+
+def name_of(entry: str) -> str:
+    """What `ps` shows as its command; empty where it cannot be told."""
+    try:
+        with open(f"/proc/{entry}/comm", "rb", buffering=0) as file:
+            return file.read(64).rstrip(b"\n").decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _numbers(path: str, label: bytes) -> list[int]:
+    """Those of the line that begins so."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            text = b"\n" + file.read(1 << 16)
+    except OSError:
+        return []
+    line = text.partition(b"\n" + label)[2].partition(b"\n")[0]
+    return [int(number) for number in line.split()]
