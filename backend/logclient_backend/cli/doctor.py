@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from . import checks, screen
+from . import checks, screen, server_check
 from .checks import Finding
 from .options import run_folder, with_dir, with_json
 from .text import safe
@@ -20,8 +20,8 @@ _MARKS = {"ok": ("✓", "green"), "note": ("·", "cyan"), "do": ("!", "yellow")}
 @with_json
 def command(dir: str | None, as_json: bool) -> None:
     """Check this machine: shared memory and what a run would get of it, the run folder and how fast it is, whether
-    the agent can outlive this process here, what it may see of other processes, and versions. For each finding, what
-    to do.
+    the agent can outlive this process here, what it may see of other processes, versions, and the server that runs go
+    to, if one is set: does it answer, and may you ship and read there? For each finding, what to do.
 
     Nothing is changed but for a probe file in the run folder, written and removed by a process that may hang in it.
 
@@ -30,7 +30,8 @@ def command(dir: str | None, as_json: bool) -> None:
     logclient doctor --dir /mnt/nfs/runs
     """
     found: list[Finding] = []
-    steps = checks.all_checks(run_folder(dir))
+    # the server's is last: grpc's threads are none of what is forked before
+    steps = [*checks.all_checks(run_folder(dir)), server_check.server]
     with screen.progress("looking", len(steps)) as advance:
         for check in steps:
             found += check()
