@@ -10,7 +10,8 @@ Invariants:
   that a frame has not yet stored. Its reference count says so in one indivisible look;
 - the file is complete before it is visible: reserved with posix_fallocate, so that a full mount is an error here
   and never a SIGBUS later, mapped and populated, then renamed into place (`show`);
-- lane 0 has at least 3/4 of the file and serves the single-threaded case alone.
+- lane 0 has at least 3/4 of the file and serves the single-threaded case alone;
+- the last lanes of a file that is large enough are for records with device values (`device.py`) and nothing else.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 _FULL = 4 << 20  # the proportions below are for this size and shrink with it
 _NEVER_FORKED = b"\1"
+_DEVICE_LANES = (128 << 10, 32 << 10)  # bytes of each, at _FULL
+_LEAST_LANE = 4096
 _LANES = ".lanes"  # in the names of lane files, those in the making too
 
 
@@ -52,6 +55,8 @@ class Lanes:
         "_lost_references",
         "_misses",
         "blocks",
+        "device",
+        "device_count",
         "first",
         "map",
         "mem",
@@ -93,11 +98,13 @@ class Lanes:
         self.blocks = Blocks(self.mem, mark)
         self.first: list[RingWriter] = []
         self.others: list[RingWriter] = []
+        self.device: list[RingWriter] = []
+        self.device_count = self.words[layout.FILE_DEVICE_LANES]
         self._closed: list[RingWriter] = []
         self._all: list[RingWriter] = []
-        for index in range(count):
+        for index in range(count + self.device_count):
             header = layout.LANE_HEADERS + index * layout.LANE_HEADER_WORDS
-            home = self.others if index else self.first
+            home = self.device if index >= count else self.others if index else self.first
             self._all.append(RingWriter(self.mem, header, home, self.blocks, mark))
         for lane in self._all:
             self._lost_references = getrefcount(lane)  # as `find_lost` will see it: now they are in no list
@@ -146,7 +153,7 @@ class Lanes:
 
     def close(self) -> bool:
         """Take the free lanes out of circulation for good; False while others are in use or lost."""
-        for home in (self.first, self.others):
+        for home in (self.first, self.others, self.device):
             while home:
                 try:
                     self._closed.append(home.pop())
@@ -179,11 +186,15 @@ def _lay_out(words: memoryview, total: int, count: int, process: bytes, rank: in
     at += documents
     words[layout.FILE_BLOCKS], words[layout.FILE_BLOCKS + 1], words[layout.FILE_BLOCKS + 2] = at, cell, cells
     at += cell * cells
-    first = total * 3 // 4 if count > 1 else total - at
-    rest = (total - at - first) // max(1, count - 1) & ~7
-    for index in range(count):
+    first = total * 3 // 4
+    device = [_page(scale * size, _LEAST_LANE) for size in _DEVICE_LANES]
+    if total - at - first - sum(device) < _LEAST_LANE * (count - 1):
+        device = []  # what every process needs goes before
+    if count == 1:
+        first = total - at - sum(device)
+    rest = (total - at - first - sum(device)) // max(1, count - 1) & ~7
+    for index, size in enumerate([first & ~7, *[rest] * (count - 1), *device]):
         header = layout.LANE_HEADERS + index * layout.LANE_HEADER_WORDS
-        size = (rest if index else first) & ~7
         words[header + layout.LANE_OFFSET], words[header + layout.LANE_BYTES] = at, size
         stream = os.urandom(16)
         for word in (0, 1):
@@ -191,11 +202,12 @@ def _lay_out(words: memoryview, total: int, count: int, process: bytes, rank: in
                 stream[8 * word : 8 * word + 8], "little"
             )
         at += size
-    if at > total or (rest < 4096 and count > 1):
+    if at > total or (rest < _LEAST_LANE and count > 1):
         raise OSError(errno.ENOMEM, f"{total} bytes are too few for {count} lanes")
     words[layout.FILE_VERSION] = layout.VERSION
     words[layout.FILE_BYTES] = total
-    words[layout.FILE_LANES] = count
+    words[layout.FILE_LANES] = count + len(device)
+    words[layout.FILE_DEVICE_LANES] = len(device)
     words[layout.FILE_PID] = os.getpid()
     words[layout.FILE_START_TICKS] = start_ticks()
     words[layout.FILE_PID_NAMESPACE] = pid_namespace()

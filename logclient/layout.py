@@ -9,7 +9,7 @@ Every shared cell is one 8-byte little-endian word, aligned, read and written th
     byte 0      file header: what this file is, who made it, where its areas lie     (written once)
     byte 512    producer words: counters the training process publishes
     byte 768    agent words: counters the agent publishes
-    byte 1024   lane headers, 256 bytes each, at most 8
+    byte 1024   lane headers, 256 bytes each, at most 10: what `log` takes, then those of records a device completes
     byte 4096   key area      shapes, appended; KEYS_USED says how far it is valid
                 documents     DOCUMENT_KINDS x 2 slots
                 blocks        fixed cells for large payloads
@@ -42,6 +42,7 @@ FILE_DOCUMENTS = 12  # byte offset, then bytes of one large slot, then of one sm
 FILE_BLOCKS = 15  # byte offset, then bytes of one cell, then number of cells
 FILE_CREATED_NS = 18
 FILE_RANK = 19  # rank + 1
+FILE_DEVICE_LANES = 20  # how many of the lanes, the last ones, hold records that a device completes
 
 # producer words
 KEYS_USED = 64  # bytes of the key area that are valid
@@ -62,7 +63,7 @@ STATE_FINISHED = 1  # the process gave up its lanes; nothing more will come
 # lane header, word indexes relative to it; a cache line for each side
 LANE_HEADERS = 128
 LANE_HEADER_WORDS = 32
-MAX_LANES = 8
+MAX_LANES = 10  # 8 and two of a device
 TAIL = 0  # producer: position behind the last committed frame
 SEQ = 1  # producer: seq of that frame = records accepted
 FORGOT = 2  # producer: frames below this position may be overwritten at any moment
@@ -87,6 +88,13 @@ DOCUMENT_HEADER = 16
 # block cells: word 0 taken, word 1 freed, both counted up; free when equal
 BLOCK_HEADER = 16
 
+# device cells: a file of their own beside the lane file, `<process>.device`, drawn in `cells.py`
+CELLS_MAGIC = int.from_bytes(b"LCCELLS1", "little")
+CELLS_BYTES = 1  # word: bytes of the file
+CELLS_CLASSES = 2  # words: for each class of cells, byte offset, bytes of one cell, number of cells
+CELL_CLASSES = 3
+CELL_HEADER = 32  # words: taken, freed, tag; then u32 number of values, u32 where in the cell they start
+
 # frames
 FRAME_HEADER = 8  # length and CRC
 BODY_HEADER = 40  # seq, order, step, time, head
@@ -97,6 +105,7 @@ SHAPE_MASK = 0xFFFF_FFFF
 RANK_SHIFT = 32
 INLINE_SHAPE = 0  # the frame describes itself
 BLOCK_SHAPE = SHAPE_MASK  # the payload lies in a block
+DEVICE_SHAPE = SHAPE_MASK - 1  # a device writes some of the values into a cell; see `cells.py`
 
 # the agent's status page, word indexes; one page, made by the first process of a run on a node
 STATUS_BYTES = 4096

@@ -27,6 +27,7 @@ from itertools import count
 from . import foreign, lanes, launchers, meeting, spawn
 from .config import environment
 from .descriptors import AboveStandard, Mapped
+from .device import Device
 from .documents import DocumentWriter
 from .owner import ForkMark, LiveLock
 from .ring import Forked
@@ -95,7 +96,9 @@ class Member:
             self._notices.once(
                 "lanes", f"shared memory is short: this process gets {what}; bursts may be forgotten"
             )
-        self._encoder = Encoder(made.mem, self._rank, mark)
+        place, lose = self._place, self._counters.left_out.add
+        device = Device(made, lambda: place.budget_bytes // 2 - place.taken_bytes(".device"), lose, mark)
+        self._encoder = Encoder(made.mem, self._rank, mark, device)
         self._known = self._encoder.known
         self._documents = DocumentWriter(made.mem, made.path, mark)
         self._status = spawn.map_status(self._place)

@@ -171,6 +171,10 @@ class RingWriter:
             off = 0
         return off, end
 
+    def place(self) -> tuple[memoryview, int, int]:
+        """The lane's header, the position behind its last frame, the size of the ring."""
+        return self._words, self._tail, self._size
+
     def detach(self) -> None:
         """In a forked child, for good: whoever still holds this lane gets `Forked`."""
         self._mark = b"\0"
@@ -282,11 +286,11 @@ class Taken:
     one higher except where `jumps` (index -> seq) says otherwise.
     """
 
-    __slots__ = ("damaged", "data", "end", "first_seq", "frames", "jumps", "last_seq")
+    __slots__ = ("damaged", "data", "end", "first_seq", "frames", "jumps", "last_seq", "start")
 
-    def __init__(self, data: bytes, end: int) -> None:
+    def __init__(self, data: bytes, start: int) -> None:
         self.data = data
-        self.end = end
+        self.start = self.end = start
         self.frames: list[tuple[int, int, int]] = []
         self.jumps: dict[int, int] = {}
         self.first_seq = 0
@@ -297,6 +301,14 @@ class Taken:
         """The seq of the frame before the one at `index`."""
         at = self.frames[index - 1][0]
         return int.from_bytes(self.data[at + 8 : at + 16], "little")
+
+    def cut(self, index: int) -> None:
+        """Keep the frames before that one, and what lay between them; at least one."""
+        self.end = self.start + self.frames[index][0]
+        self.last_seq = self.jumps_before(index)
+        del self.frames[index:]
+        self.jumps = {at: seq for at, seq in self.jumps.items() if at < index}
+        self.damaged = [(first, last) for first, last in self.damaged if last < self.last_seq]
 
     def note_damage(self, before: int, upto: int) -> None:
         """What lies between the last whole frame (of this copy, else seq `before`) and `upto` did not check."""

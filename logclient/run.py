@@ -342,8 +342,16 @@ class Run(Member):
             "left_out": self._counters.left_out.value if self._mark[0] else 0,
             "agent": describe_agent(self._status, now_ns, stall_s),
             "server": server,
+            "device": self._describe_device(),
             "notices": list(self._notices.lines),
         }
+
+    def _describe_device(self) -> dict[str, Any]:
+        self._settle_device_values()
+        encoder = self._encoder if self._mark[0] else None
+        if encoder is None or encoder.device is None:
+            return {"way": "", "trouble": "", "in_flight": 0}
+        return encoder.device.describe()
 
     _last_counts: dict[str, int] = dict.fromkeys(("accepted", "forgotten", "damaged", "stored", "acked"), 0)
 
@@ -361,12 +369,22 @@ class Run(Member):
         words[layout.FLUSH_ASKED] += 1
         deadline = time.monotonic() + (self._settings.flush_timeout_s if timeout_s is None else timeout_s)
         while True:
+            self._settle_device_values()
             behind = any(read_counts(lane)[0] < seq for lane, seq in wanted)
             if not behind and words[layout.DOCUMENTS_DURABLE] >= documents:
                 return True
             if time.monotonic() >= deadline or self._agent_is_gone() or self._folder.get("state") == "none":
                 return False
             time.sleep(_NAP_S)
+
+    def _settle_device_values(self) -> None:
+        """Those that need a later call than the one that logged them."""
+        try:
+            if self._mark[0] and self._encoder is not None and self._encoder.device is not None:
+                self._encoder.device.settle()
+        except Exception as error:
+            if not foreign.is_own(error):
+                raise
 
     def _agent_is_gone(self) -> bool:
         """Nobody is there to wait for: silent for longer than a restart takes."""

@@ -18,7 +18,7 @@ from struct import error as StructError
 from time import time_ns
 from zlib import crc32
 
-from . import foreign, layout, values
+from . import foreign, layout, tensor, values
 from .record import Shape, pack_payload
 from .ring import Forked, TooLarge
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    from .device import Device
     from .ring import Mark, RingWriter
     from .values import Points
 
@@ -45,6 +46,7 @@ class Encoder:
 
     __slots__ = (
         "_claim",
+        "_device",
         "_interned",
         "_keys",
         "_mark",
@@ -60,8 +62,11 @@ class Encoder:
         "known",
     )
 
-    def __init__(self, mem: memoryview, rank: int | None, mark: Mark = b"\1") -> None:
-        """`mark[0]` reads 0 in a process that was forked since (`owner.ForkMark`)."""
+    def __init__(
+        self, mem: memoryview, rank: int | None, mark: Mark = b"\1", device: Device | None = None
+    ) -> None:
+        """`mark[0]` reads 0 in a process that was forked since (`owner.ForkMark`); `device` takes device values."""
+        self._device = device
         self._mark = mark
         self._mem = mem
         self._words = mem.cast("Q")
@@ -105,6 +110,13 @@ class Encoder:
                 if foreign.is_users(error):
                     raise
         points = values.collect(metrics)
+        if tensor.CODE in points.codes:
+            same = tuple(points.names)
+            self.known.pop(same, None)
+            if len(self._unsteady) < MOST_SHAPES:
+                self._unsteady.add(same)
+            if self._offer_device(next_order, step, points):
+                return points if points.left_out else None
         names, codes = tuple(points.names), "".join(points.codes)
         shape = self._interned.get((names, codes)) or self._intern(names, codes)
         if shape is not None and all(type(name) is str for name in given) and names == given:
@@ -121,6 +133,30 @@ class Encoder:
         self._commit(lane, next_order, step, shape, points.values)
         return points if points.left_out else None
 
+    def _offer_device(self, next_order: Callable[[], int], step: int, points: Points) -> bool:
+        """False, with device values left out, where they cannot be had."""
+        if self._device is None:
+            points.leave_device_values_out("this process takes no device values")
+            return False
+        return self._device.offer(self, next_order, step, points)
+
+    def shape_of(self, names: tuple[str, ...], codes: str) -> Shape:
+        """The shape of these keys and codes: interned, or one that its records describe themselves."""
+        shape = self._interned.get((names, codes)) or self._intern(names, codes)
+        return shape or Shape(names, codes, layout.INLINE_SHAPE | self._rank)
+
+    def payload_of(self, shape: Shape, found: Sequence[Any]) -> bytes:
+        """What follows a record's head: its values, and before them the shape where that is not interned."""
+        payload = pack_payload(shape.codes, found)
+        if shape.head & layout.SHAPE_MASK:
+            return payload
+        definition = shape.definition()
+        return b"".join((len(definition).to_bytes(8, "little"), definition, payload))
+
+    def body(self, seq: int, order: int, step: int, time: int, number: int) -> bytes:
+        """Head of a frame's body; `number` stands for the shape."""
+        return BODY.pack(seq, order, step, time, number | self._rank)
+
     def _commit(
         self, lane: RingWriter, next_order: Callable[[], int], step: int, shape: Shape, found: Sequence[Any]
     ) -> None:
@@ -132,10 +168,7 @@ class Encoder:
                 return
             except TooLarge:
                 pass
-        payload = pack_payload(shape.codes, found)
-        if not head & layout.SHAPE_MASK:
-            definition = shape.definition()
-            payload = b"".join((len(definition).to_bytes(8, "little"), definition, payload))
+        payload = self.payload_of(shape, found)
         if len(payload) > min(LARGE_PAYLOAD, lane.largest):
             prefix = BODY.pack(seq, next_order(), step, time_ns(), layout.BLOCK_SHAPE | self._rank)
             if lane.blocks.offer(lane, prefix, head.to_bytes(8, "little") + payload, seq):
@@ -173,9 +206,15 @@ class Encoder:
             if "intern" in self._claim and self._claim["intern"] is me:
                 del self._claim["intern"]
 
+    @property
+    def device(self) -> Device | None:
+        return self._device
+
     def detach(self) -> None:
         """In a forked child, for good: whoever still holds this encoder gets `Forked`."""
         self._mark = b"\0"
+        if self._device is not None:
+            self._device.detach()
 
 
 class _RankEncoder(Encoder):
@@ -184,7 +223,7 @@ class _RankEncoder(Encoder):
     __slots__ = ("_first",)
 
     def __init__(self, first: Encoder, rank: int) -> None:
-        super().__init__(first._mem, rank, first._mark)
+        super().__init__(first._mem, rank, first._mark, first._device)
         self._first = first
 
     def of_rank(self, rank: int) -> Encoder:

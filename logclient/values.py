@@ -53,6 +53,13 @@ class Points:
         if len(self.reasons) < 20:
             self.reasons.append((name, reason))
 
+    def leave_device_values_out(self, reason: str) -> None:
+        """Skip the points whose values lie on a device; all others stay."""
+        for index in reversed(range(len(self.codes))):
+            if self.codes[index] == tensor.CODE:
+                self.skip(self.names[index], reason)
+                del self.names[index], self.codes[index], self.values[index]
+
 
 def collect(metrics: Mapping[Any, Any]) -> Points:
     """All points of one call, nested dicts flattened by the rule in `keys.py`."""
@@ -97,7 +104,7 @@ def _walk(level: Mapping[Any, Any], parent: str | None, depth: int, path: set[in
 
 
 def convert(value: object) -> tuple[str, Any]:
-    """(code, value) as in `record.py`; raises LeftOut."""
+    """(code, value) as in `record.py`, or (`tensor.CODE`, value) of one on a device; raises LeftOut."""
     kind = type(value)  # isinstance() would ask the object itself, which may be foreign code
     if kind is float:
         return "d", value
@@ -113,8 +120,10 @@ def convert(value: object) -> tuple[str, Any]:
         return "s", _text(value)  # type: ignore[arg-type]
     if value is None:
         raise LeftOut("None")
-    if tensor.is_tensor(value):
-        reason, number = tensor.read(value)
+    if tensor.is_tensor(value) or tensor.is_jax(value):
+        reason, number = (tensor.read if tensor.is_tensor(value) else tensor.read_jax)(value)
+        if reason == tensor.ON_DEVICE:
+            return tensor.CODE, value
         if reason:
             raise LeftOut(reason)
         return _number(number, value)

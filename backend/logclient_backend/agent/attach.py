@@ -25,6 +25,7 @@ from logclient.errors import Corrupt
 from logclient.record import Shape
 from logclient.ring import RingReader, read_counts
 
+from .device import Cells
 from .place import LANES, Kept, Place
 
 _MOST_BYTES = 1 << 30
@@ -38,8 +39,10 @@ class BadLaneFile(Exception):
 class Lane:
     """Reader of one lane, and its counts beyond what is durable."""
 
-    def __init__(self, reader: RingReader, index: int, stream: bytes) -> None:
+    def __init__(self, reader: RingReader, index: int, stream: bytes, *, is_of_device: bool = False) -> None:
         self.reader = reader
+        self.is_of_device = is_of_device  # its records wait for values
+        self.waits = False  # the first of them still does
         self.index = index
         self.stream = stream
         self.durable, self.stored, self.damaged = read_counts(reader.words)
@@ -88,6 +91,7 @@ class Producer:
         self.created_ns = words[layout.FILE_CREATED_NS]
         self.rank = words[layout.FILE_RANK] - 1 if words[layout.FILE_RANK] else None
         self._place = place
+        self.cells = Cells(place, f"{self.name[: -len(LANES)]}.device")
         self.lanes = [self._lane(index) for index in range(words[layout.FILE_LANES])]
         self.documents: dict[str, Any] = {}
         self.documents_seen = 0
@@ -106,7 +110,8 @@ class Producer:
         stream = struct.pack(
             "<QQ", self.words[at + layout.LANE_STREAM], self.words[at + layout.LANE_STREAM + 1]
         )
-        return Lane(RingReader(self.mem, at), index, stream)
+        first = self.words[layout.FILE_LANES] - self.words[layout.FILE_DEVICE_LANES]
+        return Lane(RingReader(self.mem, at), index, stream, is_of_device=index >= first)
 
     # ---- is there something to do? -------------------------------------------------------------------
 

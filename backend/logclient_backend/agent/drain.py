@@ -11,34 +11,62 @@ Invariants:
 
 from __future__ import annotations
 
-from logclient import layout
+from struct import error as StructError
+
+from logclient import cells, layout
 from logclient.errors import Corrupt
 from logclient.record import PREFIX, Columns, Shape
 from logclient.ring import Taken, read_block
 
+from . import device
 from .attach import Lane, Producer
 
 
 class Harvest:
     """What one copy of a lane brought."""
 
-    __slots__ = ("blocks", "damaged", "forgotten", "last_seq", "parts", "position", "stored")
+    __slots__ = (
+        "blocks",
+        "cells",
+        "damaged",
+        "forgotten",
+        "last_seq",
+        "left_out",
+        "parts",
+        "position",
+        "stored",
+    )
 
     def __init__(self, position: int, last_seq: int) -> None:
         self.parts: list[Columns] = []
         self.damaged: list[tuple[int, int]] = []  # seq ranges, inclusive
         self.forgotten: list[tuple[int, int]] = []
         self.blocks: list[bytes] = []  # references to release once this is staged
+        self.cells: list[tuple[int, int]] = []  # cells to free then: offset, use
+        self.left_out = 0  # values that a device was to bring and never will
         self.position = position  # the lane may be released up to here
         self.last_seq = last_seq
         self.stored = 0
 
 
-def harvest(producer: Producer, lane: Lane, most_bytes: int) -> Harvest | None:
-    """Take the next frames of a lane, that many bytes or one frame; None where there is nothing that checks."""
+def harvest(producer: Producer, lane: Lane, most_bytes: int, *, is_dead: bool = False) -> Harvest | None:
+    """Take the next frames of a lane, that many bytes or one frame; None where there is nothing that checks.
+
+    None too, and `lane.waits`, where the first record waits for a device, whose process is not dead.
+    """
+    before = lane.reader.position
     taken = lane.reader.take(most_bytes)
+    lane.waits = False
     if taken is None:
         return None
+    if lane.is_of_device and not is_dead and taken.frames:
+        some = device.ready(producer.cells, taken)
+        if not some:
+            lane.reader.position, lane.waits = before, True
+            return None
+        if some < len(taken.frames):
+            taken.cut(some)
+            lane.reader.position = taken.end
     found = Harvest(taken.end, max(lane.staged_seq, taken.last_seq))
     if not taken.frames:
         _note_damage(found, lane, taken)
@@ -120,7 +148,10 @@ def _convert(
 ) -> None:
     data = taken.data
     number = head & layout.SHAPE_MASK
-    rank = (head >> layout.RANK_SHIFT) - 1
+    if number == layout.DEVICE_SHAPE:
+        for start, stop in places:
+            _convert_device(found, producer, data[start:stop])
+        return
     if number in (layout.INLINE_SHAPE, layout.BLOCK_SHAPE):
         for start, stop in places:
             _convert_each(found, producer, data[start:stop])
@@ -135,7 +166,7 @@ def _convert(
             found.damaged.append((seq, seq))
         return
     try:
-        _keep(found, Columns.from_frames(shape, rank if rank >= 0 else None, frames))
+        _keep(found, Columns.from_frames(shape, _rank_of(head), frames))
     except (Corrupt, ValueError):
         _convert_each(found, producer, frames, shape)
 
@@ -163,10 +194,45 @@ def _convert_each(found: Harvest, producer: Producer, frames: bytes, shape: Shap
             frame = PREFIX.pack(length, seq, order, step, time, head) + payload
             if its.fixed and length != its.frame_bytes:
                 frame = frame[: its.frame_bytes]
-            rank = (head >> layout.RANK_SHIFT) - 1
-            _keep(found, Columns.from_frames(its, rank if rank >= 0 else None, frame))
+            _keep(found, Columns.from_frames(its, _rank_of(head), frame))
         except (Corrupt, ValueError):
             found.damaged.append((seq, seq))
+
+
+def _convert_device(found: Harvest, producer: Producer, frames: bytes) -> None:
+    """Records whose values a device brought; those of one shape and rank become one `Columns`."""
+    groups: dict[int, tuple[Shape, list[bytes]]] = {}
+    for at in _frame_starts(frames):
+        word, seq, order, step, time, _ = PREFIX.unpack_from(frames, at)
+        payload = frames[at + layout.FRAME_PREFIX : at + (word & layout.LENGTH_MASK)]
+        try:
+            head, cell, number = cells.REFERENCE.unpack_from(payload)
+            found.cells.append((cell, number))
+            shape, start = producer.shape(head & layout.SHAPE_MASK), cells.REFERENCE.size
+            if head & layout.SHAPE_MASK == layout.INLINE_SHAPE:
+                size = int.from_bytes(payload[start : start + 8], "little")
+                shape = Shape.from_definition(payload[start + 8 : start + 8 + size])
+                start += 8 + size
+            if shape is None:
+                raise Corrupt(producer.name, at, "a known shape", head & layout.SHAPE_MASK)
+            values, empty = device.complete(producer.cells, payload, shape, start)
+            whole = PREFIX.pack(layout.FRAME_PREFIX + len(values), seq, order, step, time, head) + values
+            if empty:
+                found.left_out += len(empty)
+                _keep(found, device.without(shape, _rank_of(head), whole, empty))
+            elif head & layout.SHAPE_MASK == layout.INLINE_SHAPE or len(whole) != shape.frame_bytes:
+                _keep(found, Columns.from_frames(shape, _rank_of(head), whole))
+            else:
+                groups.setdefault(head, (shape, []))[1].append(whole)
+        except (Corrupt, ValueError, StructError):
+            found.damaged.append((seq, seq))
+    for head, (shape, some) in groups.items():
+        _keep(found, Columns.from_frames(shape, _rank_of(head), b"".join(some)))
+
+
+def _rank_of(head: int) -> int | None:
+    rank = (head >> layout.RANK_SHIFT) - 1
+    return rank if rank >= 0 else None
 
 
 def _keep(found: Harvest, columns: Columns) -> None:

@@ -187,6 +187,12 @@ class Stage:
         self._commit(staged)
         for reference in harvest.blocks:
             release_block(producer.mem, reference)
+        for cell, taken in harvest.cells:
+            producer.cells.free(cell, taken)
+        if harvest.left_out:
+            producer.words[layout.LEFT_OUT] += (
+                harvest.left_out
+            )  # its own process, which counts there, is dead
         count = sum(last - first + 1 for first, last in damaged)
         lane.release(harvest.position, harvest.last_seq, harvest.stored, count)
         failpoint.hit("stage.released")

@@ -1,0 +1,121 @@
+"""Records that a device completes: wait for their values, put them in, or say that they will not come.
+
+Runs in the worker; touches shared memory only.
+
+Invariants:
+
+- a record is taken out of its lane when all its values are there, or its process is dead: records stay in order;
+- a cell is freed only after its record is staged;
+- a value that never came is left out of its record and counted; everything else of the record is kept.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from array import array
+from struct import pack_into
+
+from logclient import cells, layout
+from logclient.errors import Corrupt
+from logclient.record import PREFIX, VARIABLE, Columns, Shape, variable_cells
+from logclient.ring import Taken
+
+from .place import Place
+
+_MOST_BYTES = 64 << 20
+
+
+class Cells:
+    """The cells of one producer, as soon as there are any."""
+
+    def __init__(self, place: Place, name: str) -> None:
+        self._place = place
+        self._name = name
+        self._mem: memoryview | None = None
+
+    def memory(self) -> memoryview | None:
+        """None where the file is not there, or none of cells."""
+        if self._mem is None:
+            try:
+                fd = os.open(self._place.file(self._name), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            except OSError:
+                return None
+            try:
+                size = os.fstat(fd).st_size
+                if not mmap.PAGESIZE <= size <= _MOST_BYTES:
+                    return None
+                found = memoryview(mmap.mmap(fd, size))
+                cells.check(found)
+                self._mem = found
+            except (OSError, ValueError, cells.BadCells):
+                return None
+            finally:
+                os.close(fd)
+        return self._mem
+
+    def is_pending(self, cell: int, taken: int) -> bool:
+        """May the values of that use of the cell still come?"""
+        mem = self.memory()
+        try:
+            return mem is not None and cells.read_cell(mem, cell, taken) is None
+        except LookupError:
+            return False
+
+    def free(self, cell: int, taken: int) -> None:
+        """Its record is staged."""
+        mem = self.memory()
+        if mem is not None:
+            try:
+                cells.free_cell(mem, cell, taken)
+            except (IndexError, ValueError):
+                pass  # a damaged reference
+
+
+def ready(area: Cells, taken: Taken) -> int:
+    """How many of these frames, from the first, have all their values."""
+    for index, (at, size, head) in enumerate(taken.frames):
+        if (
+            head & layout.SHAPE_MASK == layout.DEVICE_SHAPE
+            and size >= layout.FRAME_PREFIX + cells.REFERENCE.size
+        ):
+            _, cell, number = cells.REFERENCE.unpack_from(taken.data, at + layout.FRAME_PREFIX)
+            if area.is_pending(cell, number):
+                return index
+    return len(taken.frames)
+
+
+def complete(area: Cells, payload: bytes, shape: Shape, at: int) -> tuple[bytes, list[int]]:
+    """The record's payload (from byte `at` of the frame's) with its values in it, and the places that stay empty.
+
+    Raises Corrupt where the cell is gone or does not belong to it any more.
+    """
+    _, cell, number = cells.REFERENCE.unpack_from(payload)
+    mem = area.memory()
+    if mem is None:
+        raise Corrupt("device record", cell, "cells of its process", "none")
+    try:
+        wanted, values = cells.places_of(mem, cell), cells.read_cell(mem, cell, number) or []
+    except LookupError:
+        raise Corrupt("device record", cell, f"use {number} of the cell", "another one") from None
+    filled, empty = bytearray(payload[at:]), dict.fromkeys(wanted)
+    if wanted and 8 * max(wanted) + 8 > min(len(filled), 8 * len(shape.codes)):
+        raise Corrupt("device record", cell, f"places below {len(shape.codes)}", max(wanted))
+    for place, letter, value in values:
+        pack_into("<q" if letter == "q" else "<d", filled, 8 * place, value)
+        del empty[place]
+    return bytes(filled), list(empty)
+
+
+def without(shape: Shape, rank: int | None, frame: bytes, empty: list[int]) -> Columns:
+    """The record less the values at those places."""
+    _, seq, order, step, time, _ = PREFIX.unpack_from(frame)
+    given = variable_cells(shape, frame[layout.FRAME_PREFIX :])
+    kept = [place for place in range(len(shape.codes)) if place not in empty]
+    codes = "".join(shape.codes[place] for place in kept)
+    part = Shape(tuple(shape.names[place] for place in kept), codes)
+    columns = [
+        [given[place]] if shape.codes[place] in VARIABLE else array("Q", given[place]) for place in kept
+    ]
+    one = array("Q", [seq]), array("Q", [order]), array("q", [step]), array("q", [time])
+    return Columns(part, rank, *one, columns)

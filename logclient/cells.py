@@ -1,0 +1,255 @@
+"""Device cells: memory into which a device writes values by itself, each value of a record at its place, a tag behind.
+
+`Cells` belongs to the training process; `read_cell` and `free_cell` to the agent. Both see one file beside the lane
+file, made with the first device value. The record itself lies in a lane for such records (`Lanes.device`): its step,
+time and host values are those of the call, its device values are looked up in the cell once the tag is there.
+
+::
+
+    page 0   magic, bytes, then offset, cell bytes and number of cells of each class; cells from byte 4096
+    cell     +0 u64 taken, counted up by the producer    +8 u64 freed: equal to taken once the agent stored it
+             +16 u64 tag, written by the device behind the values      +24 u32 number of values, u32 their offset
+             +32 u16 place in the record, u16 type, for each value; then the values, 4 or 8 bytes each
+    payload of a frame with DEVICE_SHAPE
+             +0 u64 head of the record as it will be   +8 u64 offset of its cell   +16 u64 taken
+             +24 that record's payload, with zeros where device values go
+
+Invariants:
+
+- a cell is taken again only when its tag was seen, so no copy is under way, and its record was stored or forgotten;
+- a value without its tag is no value: nobody reads it;
+- the number of cells bounds the copies in flight; beyond it, values are left out and counted.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from itertools import count
+from struct import Struct, unpack_from
+
+from . import layout
+from .descriptors import Mapped
+from .layout import CELL_CLASSES, CELL_HEADER, CELLS_BYTES, CELLS_CLASSES, FORGOT, RELEASED
+from .ring import Forked
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
+    from .ring import Mark, RingWriter
+
+    Values: TypeAlias = "list[tuple[int, str, int | float]]"
+
+FULL_BYTES = 640 << 10
+LEAST_BYTES = FULL_BYTES >> 4
+_CLASSES = ((128, 2048), (1024, 128), (32 << 10, 8))  # bytes of a cell, cells, at FULL_BYTES
+_LOST = 0x8000  # with a type: the value never came
+TAGS = 63  # a cell's next tag is another one than its last
+_LOOKS = 4  # cells looked at for a free one: they become free in turn
+# how a value lies in its cell; a tag of another type would be damage
+TYPES = {1: ("f", 4), 2: ("d", 8), 3: ("q", 8)}
+_META = Struct("<II")
+_PLACE = Struct("<HH")
+REFERENCE = Struct("<QQQ")  # head, cell, taken
+
+
+def tag_of(taken: int) -> int:
+    """What the device writes behind the values of that use of a cell."""
+    return taken % TAGS + 1
+
+
+def describe(places: list[tuple[int, int]]) -> tuple[bytes, int, int]:
+    """Bytes behind a cell's tag for values of (place, type), ordered widest first; offset of the first value; size."""
+    start = CELL_HEADER + (4 * len(places) + 7 & ~7)
+    size = start + sum(TYPES[kind][1] for _, kind in places)
+    head = _META.pack(len(places), start) + b"".join([_PLACE.pack(*place) for place in places])
+    return head, start, size
+
+
+class Cells:
+    """The cells of one process incarnation."""
+
+    __slots__ = ("_claims", "_classes", "_mark", "_uses", "map", "mem", "path", "words")
+
+    def __init__(self, path: str, total_bytes: int, mark: Mark) -> None:
+        """Make the file, reserved and populated. Raises OSError."""
+        scale = total_bytes / FULL_BYTES
+        sizes = [(size, max(1, int(amount * scale))) for size, amount in _CLASSES]
+        length = mmap.PAGESIZE + sum(size * amount for size, amount in sizes)
+        length = -(-length // mmap.PAGESIZE) * mmap.PAGESIZE
+        making = f"{path}.new"
+        fd = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, length)
+            self.map = Mapped(fd, length, mmap.MAP_SHARED | mmap.MAP_POPULATE)
+            self.mem = memoryview(self.map)
+            self.words = words = self.mem.cast("Q")
+            words[CELLS_BYTES] = length
+            at = mmap.PAGESIZE
+            self._classes: list[tuple[int, int, int, Callable[[], int]]] = []
+            for index, (size, amount) in enumerate(sizes):
+                words[CELLS_CLASSES + 3 * index] = at
+                words[CELLS_CLASSES + 3 * index + 1], words[CELLS_CLASSES + 3 * index + 2] = size, amount
+                self._classes.append((at, size, amount, count().__next__))
+                at += size * amount
+            words[0] = layout.CELLS_MAGIC
+            os.rename(making, path)  # complete before anybody sees it
+        except BaseException:
+            os.unlink(making)
+            raise
+        finally:
+            os.close(fd)
+        self.path = path
+        self._mark = mark
+        self._claims: dict[int, object] = {}
+        self._uses: dict[
+            int, tuple[memoryview, int]
+        ] = {}  # cell -> lane header, end of the frame that names it
+
+    def claim(self, size: int, me: object) -> tuple[int, int] | None:
+        """Take a cell of at least `size` bytes: (offset, taken); None where all are in use. `drop` gives it back."""
+        for first, cell_bytes, amount, turn in self._classes:
+            if cell_bytes < size:
+                continue
+            for _ in range(min(_LOOKS, amount)):
+                cell = first + turn() % amount * cell_bytes
+                if self._claims.setdefault(cell, me) is me:
+                    if self._is_free(cell):
+                        return cell, self._take(cell)
+                    del self._claims[cell]
+            return None  # a larger one would be taken from those who need it
+        return None
+
+    def _take(self, cell: int) -> int:
+        taken = self.words[cell >> 3] + 1
+        if not self._mark[0]:
+            raise Forked
+        self.words[cell >> 3] = taken
+        return taken
+
+    def begin(self, cell: int, head: bytes, lane: RingWriter) -> None:
+        """Say what will lie in it. Until `name` is called it counts as named by a later frame of the lane."""
+        words, tail, size = lane.place()
+        if not self._mark[0]:
+            raise Forked
+        self._uses[cell] = words, tail + 2 * size
+        self.mem[cell + 24 : cell + 24 + len(head)] = head
+
+    def name(self, cell: int, lane: RingWriter) -> None:
+        """The lane's last frame names it: in use until the agent has stored that, or the lane forgot it."""
+        words, tail, _ = lane.place()
+        self._uses[cell] = words, tail
+
+    def lose(self, cell: int, index: int) -> None:
+        """That value of the cell will never come."""
+        at = cell + CELL_HEADER + 4 * index
+        place, kind = _PLACE.unpack_from(self.mem, at)
+        self.mem[at : at + 4] = _PLACE.pack(place, kind | _LOST)
+
+    def drop(self, me: object) -> None:
+        """What was claimed by `me` may be claimed again; where a copy was started, once its tag is there."""
+        for cell in [cell for cell, token in tuple(self._claims.items()) if token is me]:
+            self._claims.pop(cell, None)
+
+    def complete(self, cell: int, taken: int) -> None:
+        """Write the tag: the values came by another way than by the device itself."""
+        if self._mark[0] and self.words[cell >> 3] == taken:
+            self.words[cell + 16 >> 3] = tag_of(taken)
+
+    def in_flight(self) -> int:
+        """Cells whose tag is not there yet."""
+        words, waiting = self.words, 0
+        for first, cell_bytes, amount, _ in self._classes:
+            for cell in range(first, first + cell_bytes * amount, cell_bytes):
+                taken = words[cell >> 3]
+                waiting += bool(taken) and words[cell + 16 >> 3] != tag_of(taken)
+        return waiting
+
+    def _is_free(self, cell: int) -> bool:
+        words, word = self.words, cell >> 3
+        taken = words[word]
+        if not taken:
+            return True
+        if words[word + 2] != tag_of(taken):
+            return False  # the device may still write
+        if words[word + 1] == taken:
+            return True
+        lane, end = self._uses.get(cell, (None, 0))
+        return lane is None or end <= lane[RELEASED] or end <= lane[FORGOT]
+
+    def detach(self) -> None:
+        """In a forked child, for good."""
+        self._mark = b"\0"
+
+
+class BadCells(Exception):
+    """The file is none of cells."""
+
+
+def check(mem: memoryview) -> None:
+    """Raises BadCells where the file's head contradicts it."""
+    words = mem.cast("Q")
+    if len(mem) < mmap.PAGESIZE or words[0] != layout.CELLS_MAGIC or words[CELLS_BYTES] != len(mem):
+        raise BadCells
+    for index in range(CELL_CLASSES):
+        at, size, amount = words[CELLS_CLASSES + 3 * index : CELLS_CLASSES + 3 * index + 3]
+        if at % 8 or size % 8 or size < CELL_HEADER or at + size * amount > len(mem):
+            raise BadCells
+
+
+def read_cell(mem: memoryview, cell: int, taken: int) -> Values | None:
+    """(place, type letter, value) of each value of that use of the cell; None where its tag is not there.
+
+    Raises LookupError where the cell was taken again, or what is in it makes no sense.
+    """
+    if cell % 8 or not mmap.PAGESIZE <= cell <= len(mem) - CELL_HEADER:
+        raise LookupError(cell)
+    words = mem.cast("Q")
+    if words[cell >> 3] != taken:
+        raise LookupError(cell)
+    if words[cell + 16 >> 3] != tag_of(taken):
+        return None
+    amount, start = _META.unpack_from(mem, cell + 24)
+    found: Values = []
+    at = cell + start
+    if start < CELL_HEADER + 4 * amount or at + 4 * amount > len(mem):
+        raise LookupError(cell)
+    for index in range(amount):
+        place, kind = _PLACE.unpack_from(mem, cell + CELL_HEADER + 4 * index)
+        letter, size = TYPES.get(kind & ~_LOST, ("", 0))
+        if not letter or at + size > len(mem):
+            raise LookupError(cell)
+        if not kind & _LOST:
+            found.append((place, letter, unpack_from("<" + letter, mem, at)[0]))
+        at += size
+    return found
+
+
+def places_of(mem: memoryview, cell: int) -> list[int]:
+    """Places in the record of the values that the cell was to hold. Raises LookupError for none of a cell."""
+    if cell % 8 or not mmap.PAGESIZE <= cell <= len(mem) - CELL_HEADER:
+        raise LookupError(cell)
+    amount = min(_META.unpack_from(mem, cell + 24)[0], (len(mem) - cell - CELL_HEADER) // 4)
+    return [_PLACE.unpack_from(mem, cell + CELL_HEADER + 4 * index)[0] for index in range(amount)]
+
+
+def free_cell(mem: memoryview, cell: int, taken: int) -> None:
+    """Tell the producer that the record is stored."""
+    mem.cast("Q")[cell + 8 >> 3] = taken
+
+
+def reserve(path: str, room: Callable[[], int], mark: Mark) -> Cells:
+    """Cells within the run's budget on this node: fewer where it is short. Raises OSError."""
+    wanted = FULL_BYTES
+    while wanted >= LEAST_BYTES:
+        if room() >= wanted:
+            try:
+                return Cells(path, wanted, mark)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT):
+                    raise
+        wanted //= 2
+    raise OSError(errno.ENOSPC, "the run's share of shared memory is used up", path)

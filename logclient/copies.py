@@ -1,0 +1,221 @@
+"""How values get from a device into a cell, without anybody waiting for the device.
+
+Runs in the training process, inside `log()`. Two ways, chosen with the first value:
+
+- *registered*: the cells' memory is page-locked, and the device copies values and then the tag straight into the
+  cell, in the order of the stream that is current for the tensor. No later call has to do anything;
+- *pinned*: where the driver refuses to lock that memory, the device copies into a pinned buffer and an event is
+  recorded behind it; a later call of `log`, `flush`, `finish` or `status` that finds the event done moves the values
+  into the cell and writes the tag. Arrays of JAX go the same way, with a copy to the host that they start themselves.
+
+Invariants:
+
+- nothing here waits for a device, once the first value has been taken: no `item`, no synchronisation, no query that
+  blocks; the first one locks memory and makes the tags;
+- a tensor stays what it was at the call: its memory is not given to another stream before it was read;
+- nothing is recorded for autograd.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from struct import pack
+
+from . import foreign
+from .cells import TAGS, TYPES, Cells, tag_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+MOST_VIEWS = 16_384  # of cells by number and type of values; 16 pointers each
+_PORTABLE = 1  # cudaHostRegisterPortable: locked for every device of the process
+
+
+class CannotLock(Exception):
+    """Neither way works; the message says why."""
+
+
+class CudaCopies:
+    """Tensors of CUDA and ROCm devices."""
+
+    def __init__(self, cells: Cells) -> None:
+        """Raises CannotLock."""
+        self._torch: Any = sys.modules["torch"]
+        self._cells = cells
+        self._tags: dict[int, Any] = {}  # device index -> the tags, as tensors that lie there
+        self._streams: dict[tuple[int, ...], Any] = {}
+        self._views: dict[tuple[int, int, int], Any] = {}
+        self._pending: deque[tuple[int, int, int, Any]] = deque()  # cell, taken, end of its values, event
+        self.way, self.trouble = "registered", ""
+        torch = self._torch
+        area = torch.frombuffer(cells.map, dtype=torch.uint8)
+        code = int(torch.cuda.cudart().cudaHostRegister(area.data_ptr(), area.numel(), _PORTABLE))
+        if code or not area.is_pinned():
+            self.way = "pinned"
+            self.trouble = f"the driver does not lock shared memory (error {code})"
+            try:
+                area = torch.empty(area.numel(), dtype=torch.uint8, pin_memory=True)
+            except RuntimeError as error:
+                if foreign.is_users(error):
+                    raise
+                raise CannotLock(f"{self.trouble}, and no pinned buffer can be had") from None
+        self._area = area
+        self._typed = {kind: area.view(self._dtype(kind)) for kind in TYPES}
+
+    def _dtype(self, kind: int) -> Any:
+        torch = self._torch
+        return {"f": torch.float32, "d": torch.float64, "q": torch.int64}[TYPES[kind][0]]
+
+    def is_possible(self) -> str:
+        """Why a copy cannot be asked for just now, else nothing."""
+        if self._torch.cuda.is_current_stream_capturing():
+            return "logged while a CUDA graph is captured: its value would be that of no replay"
+        return ""
+
+    def start(self, cell: int, taken: int, first: int, groups: list[tuple[int, list[Any]]]) -> None:
+        """Have the values copied to byte `first` of the cell, group by group (type, tensors), then the tag."""
+        torch = self._torch
+        device = groups[0][1][0].device
+        tags = self._tags.get(device.index) or self._make_tags(device)
+        stream = self._stream(device.index)
+        at = cell + first
+        with torch.no_grad():
+            for kind, tensors in groups:
+                for tensor in tensors:
+                    tensor.record_stream(stream)
+                self._view(at, kind, len(tensors)).copy_(
+                    self._gather(tensors, device, kind), non_blocking=True
+                )
+                at += TYPES[kind][1] * len(tensors)
+            if self.way == "registered":
+                self._view(cell + 16, 3, 1).copy_(tags[tag_of(taken)], non_blocking=True)
+                return
+            event = torch.cuda.Event()
+            event.record(stream)
+        self._pending.append((cell, taken, at, event))
+
+    def _gather(self, tensors: list[Any], device: Any, kind: int) -> Any:
+        """One tensor of them all, on that device; they are all of one dtype, or get the type of the cell."""
+        torch = self._torch
+        flat = [tensor if not tensor.ndim else tensor.reshape(()) for tensor in tensors]
+        dtype = flat[0].dtype
+        if any(tensor.dtype is not dtype or tensor.device != device for tensor in flat):
+            flat = [tensor.to(device, self._dtype(kind), non_blocking=True) for tensor in flat]
+        return torch.stack(flat)
+
+    def _view(self, at: int, kind: int, amount: int) -> Any:
+        """That part of the locked memory as a tensor; making one costs more than the copy."""
+        view = self._views.get((at, kind, amount))
+        if view is None:
+            start = at // TYPES[kind][1]
+            view = self._typed[kind][start : start + amount]
+            if len(self._views) >= MOST_VIEWS:
+                self._views.clear()
+            self._views[at, kind, amount] = view
+        return view
+
+    def _stream(self, index: int) -> Any:
+        cuda = self._torch.cuda
+        key = self._torch._C._cuda_getCurrentStream(index)  # the public call costs four times as much
+        stream = self._streams.get(key)
+        if stream is None:
+            if len(self._streams) >= 256:
+                self._streams.clear()
+            stream = self._streams[key] = cuda.current_stream(index)
+        return stream
+
+    def _make_tags(self, device: Any) -> Any:
+        """Once per device. On a stream of its own: nothing that the device has to do before is waited for."""
+        torch = self._torch
+        stream = torch.cuda.Stream(device)
+        with torch.no_grad(), torch.cuda.stream(stream):
+            tags = torch.arange(TAGS + 1, dtype=torch.int64, device=device)
+        stream.synchronize()
+        self._tags[device.index] = found = [tags[number : number + 1] for number in range(TAGS + 1)]
+        return found
+
+    def settle(self) -> None:
+        """Of the way by a pinned buffer: move what has arrived into its cell. Looks, and does not wait."""
+        pending = self._pending
+        while pending:
+            entry = pending.popleft()
+            cell, taken, end, event = entry
+            try:
+                is_there = event.query()
+            except BaseException:
+                pending.appendleft(entry)
+                raise
+            if not is_there:
+                pending.appendleft(entry)
+                return
+            start = cell + 32
+            self._cells.mem[start:end] = memoryview(self._area[start:end].numpy())
+            self._cells.complete(cell, taken)
+
+    @property
+    def waiting(self) -> int:
+        """Copies that a later call has to complete."""
+        return len(self._pending)
+
+
+class JaxCopies:
+    """Arrays of JAX: each starts its own copy to the host; a later call looks whether it is there."""
+
+    def __init__(self, cells: Cells, lose: Callable[[int], None]) -> None:
+        self._cells = cells
+        self._lose = lose
+        self._pending: deque[tuple[int, int, int, list[tuple[int, Any]]]] = deque()
+
+    def start(self, cell: int, taken: int, first: int, groups: list[tuple[int, list[Any]]]) -> None:
+        """As of `CudaCopies`."""
+        arrays = [(kind, array) for kind, some in groups for array in some]
+        for _, array in arrays:
+            array.copy_to_host_async()
+        self._pending.append((cell, taken, first, arrays))
+
+    def settle(self) -> None:
+        """Move what has arrived into its cell. Looks, and does not wait."""
+        pending = self._pending
+        while pending:
+            entry = pending.popleft()
+            cell, taken, first, arrays = entry
+            try:
+                is_there = all(array.is_deleted() or array.is_ready() for _, array in arrays)
+            except BaseException:
+                pending.appendleft(entry)
+                raise
+            if not is_there:
+                pending.appendleft(entry)
+                return
+            at, lost = cell + first, 0
+            for index, (kind, array) in enumerate(arrays):
+                letter, size = TYPES[kind]
+                value = _value(array)
+                if value is None:
+                    lost += 1
+                    self._cells.lose(cell, index)
+                else:
+                    self._cells.mem[at : at + size] = pack(letter, value)
+                at += size
+            self._cells.complete(cell, taken)
+            self._lose(lost)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._pending)
+
+
+def _value(array: Any) -> Any:
+    """Of an array that is ready; None where it was given away to a later computation (donated) or failed."""
+    try:
+        return foreign.call(_read, array)
+    except foreign.Failed:
+        return None
+
+
+def _read(array: Any) -> Any:
+    numpy = sys.modules["numpy"]
+    return numpy.asarray(array).reshape(()).item()
