@@ -251,6 +251,15 @@ def test_texts_are_not_left_out_of_buckets_in_silence(api: Api, tmp_path: Path) 
             assert (beyond["points"], beyond["leaves_out_texts"]) == (0, True)
 
 
+def test_root_leads_to_the_manual(api: Api) -> None:
+    """Whoever opens the address in a browser sees what it answers; a proxy may have put it below a path."""
+    answer = requests.get(api.url + "/", timeout=TIMEOUT_S, allow_redirects=False)
+    assert (answer.is_redirect, answer.headers["Location"]) == (True, "docs")
+    answer = requests.get(api.url, timeout=TIMEOUT_S)
+    assert answer.url == api.url + "/docs"
+    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+
+
 def test_what_is_not_there_is_told(api: Api) -> None:
     """404, and which of it is missing."""
     assert api.refused("/run", run="nothing") == (404, "no_run")

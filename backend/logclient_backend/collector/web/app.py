@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
 from logclient.errors import BadArgument, Corrupt
@@ -114,6 +114,10 @@ def make_app(stands_on: Backing) -> FastAPI:
     app.add_exception_handler(Corrupt, _store)
     app.add_exception_handler(BadArgument, _argument)
     app.add_exception_handler(Exception, _failed)
+
+    @app.get("/", include_in_schema=False)
+    def root() -> RedirectResponse:
+        return RedirectResponse("docs")  # relative: a proxy may have put us below a path
 
     @app.get("/docs", include_in_schema=False)
     def docs() -> HTMLResponse:
