@@ -127,6 +127,12 @@ def test_roles_and_revocation_over_both_ports(server: Server) -> None:
     assert server.ask("DELETE", "/api/v1/run?run=mlp", made["read"]).status_code == 403
     assert server.get("/api/v1/runs", "wrong").status_code == 401
     listed = server.command("token", "list").stdout
+    assert listed.split("\n")[0].split() == ["NAME", "ROLES", "MADE"]
+    assert [line.split()[:2] for line in listed.splitlines()[1:]] == [
+        ["admin", "admin"],
+        ["ingest", "ingest"],
+        ["read", "read"],
+    ]
     assert "ingest" in listed and not any(token in listed for token in (*made.values(), server.token))
     server.command("token", "revoke", "ingest")
     server.command("token", "revoke", "ingest", code=3)

@@ -14,6 +14,7 @@ import click
 
 from logclient.errors import BadArgument, NoRun
 
+from . import screen
 from .options import with_json
 from .text import ago, moment, safe, size
 
@@ -109,10 +110,15 @@ def list_(ctx: click.Context, data: str | None, as_json: bool) -> None:
             ]
         )
         return
-    for each in found:
-        click.echo(f"{each.name:<24} {each.grant.role:<20} {moment(each.created_ns)}")
     if not found:
         click.echo("there are no tokens: nobody can use this collector")
+        return
+    table = screen.table("NAME", "ROLES", "MADE")
+    for each in found:
+        table.add_row(
+            each.name, each.grant.role.replace(",", ", "), screen.line((moment(each.created_ns), "dim"))
+        )
+    screen.show(table)
 
 
 @token.command(
