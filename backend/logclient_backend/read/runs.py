@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 Attempts = Literal["newest", "all"]
 _MOST_NAMED = 20
+_LIKE_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def read(path_or_url: str | os.PathLike[str], *, token: str | None = None) -> Runs:
@@ -35,6 +37,8 @@ def read(path_or_url: str | os.PathLike[str], *, token: str | None = None) -> Ru
         return Runs(server.url, of_server(server))
     if token is not None:
         raise BadArgument("token is for a server; a folder needs none")
+    if _LIKE_URL.match(where) and not os.path.exists(where):
+        raise access.unknown_scheme(where)
     base = os.path.abspath(where)
     own = folder.load(os.path.basename(base), base) if os.path.isdir(base) else None
     if own is not None and not own.problem:

@@ -12,11 +12,12 @@ from urllib.parse import urlsplit
 from logclient.errors import BadArgument, LogclientError
 
 from ..wire import credentials
-from ..wire.address import is_loopback
+from ..wire.address import hide_user, is_loopback
 from ..wire.messages import NotTaken
 from ..wire.sentence import one_line
 
 CONFIGURED = "-"  # as an address: that of LOGCLIENT_SERVER or of the config file
+_SCHEMES = ("http", "https", "grpc", "grpcs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,15 @@ class WebAccess:
 
 def is_url(text: str) -> bool:
     """Is it an address of a server, rather than a path?"""
-    return text.partition("://")[0].lower() in ("http", "https", "grpc", "grpcs") and "://" in text
+    return "://" in text and text.partition("://")[0].lower() in _SCHEMES
+
+
+def unknown_scheme(text: str) -> BadArgument:
+    """What to say of an address that begins with another one."""
+    return BadArgument(
+        f"server {one_line(hide_user(text), 100)!r}: an address begins with http:// or https:// (the web "
+        "address of a collector), or with grpc:// or grpcs:// (where agents ship to)"
+    )
 
 
 def find(server: str, *, token: str | None = None, token_file: str = "") -> WebAccess:
@@ -42,6 +51,8 @@ def find(server: str, *, token: str | None = None, token_file: str = "") -> WebA
 
     The token is the one given, else that of `token_file`, LOGCLIENT_TOKEN, or the config file if it names this host.
     """
+    if "://" in server and not is_url(server):
+        raise unknown_scheme(server)
     if server.partition("://")[0].lower() in ("http", "https"):
         url, host = _checked(server)
         opens = credentials.find_for(host, token_file, wants_token=token is None)

@@ -58,7 +58,7 @@ def parse(text: str, *, may_be_any_port: bool = False) -> Address:
 
     `may_be_any_port`: port 0 is fine, for who listens.
     """
-    shown = repr(one_line(_hide_user(text), 100))
+    shown = repr(one_line(hide_user(text), 100))
     scheme, found, rest = text.strip().partition("://")
     if not found:
         scheme, rest = "grpc", text.strip()
@@ -107,7 +107,7 @@ def _is_ipv6(text: str) -> bool:
     return True
 
 
-def _hide_user(text: str) -> str:
+def hide_user(text: str) -> str:
     """Without what may be a password."""
     scheme, found, rest = text.rpartition("://")
     return f"{scheme}{found}...@{rest.rpartition('@')[2]}" if "@" in rest else text

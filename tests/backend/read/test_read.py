@@ -156,6 +156,8 @@ def test_what_makes_no_sense_says_so(places: list[Any], tmp_path: Path) -> None:
         with pytest.raises((logclient.BadArgument, logclient.NoRun)) as caught:
             wrong()
         assert "secret" not in str(caught.value)
+    with pytest.raises(logclient.BadArgument, match="http:// or https://"):
+        logclient.read("ftp://host")
     with pytest.raises(logclient.NoRun):
         logclient.read(tmp_path / "nowhere")
     with pytest.raises(logclient.LogclientError, match="token"):

@@ -262,6 +262,9 @@ def test_which_server_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(BadArgument):
             access.find(wrong)
     config.unlink()
+    with pytest.raises(BadArgument, match=r"http:// or https://.*grpc:// or grpcs://") as caught:
+        access.find("ftp://me:secret@host")
+    assert "'ftp://...@host'" in str(caught.value) and "secret" not in str(caught.value)
     with pytest.raises(BadArgument, match="no server is set"):
         access.find(access.CONFIGURED)
     with pytest.raises(ServerError):
