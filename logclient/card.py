@@ -240,7 +240,9 @@ def _ended(run: Run) -> tuple[str, str]:
 
 
 def _server(server: dict[str, Any]) -> str:
-    missing = f", {server['lag_records']:,} not yet there" if server["lag_records"] else ", has all"
+    late = server["lag_records"] - server["refused_records"]
+    missing = f", {late:,} not yet there" if late else "" if server["refused_records"] else ", has all"
+    # where some are refused, the error says how many
     why = f": {server['error']}" if server["error"] else ""
     return _text(f"{server['address'] or 'unknown'} {server['state']}{missing}{why}", 500)
 

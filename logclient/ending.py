@@ -155,10 +155,20 @@ def about_server(run: Run, status: dict[str, Any]) -> str:
             f"; {missing:,} records are not at {where}{why}; if they shall be: "
             f"`logclient sync {folder}{there} --revive`"
         )
-    return (
-        f"; {missing:,} records are not yet at {where}{why}: the agent goes on with it, and "
-        f"`logclient sync {folder}{there}` finishes the job if it cannot"
-    )
+    refused, line = server["refused_records"], ""
+    if refused:  # sent again they would be refused again
+        reason = said.partition(" records are refused: ")[2] or said
+        why = f" ({reason})" if reason else ""
+        line = (
+            f"; {refused:,} records are not at {where}, which refuses them{why}: they stay in the run folder"
+        )
+        missing, why = missing - refused, ""
+    if missing:
+        line += (
+            f"; {missing:,} records are not yet at {where}{why}: the agent goes on with it, and "
+            f"`logclient sync {folder}{there}` finishes the job if it cannot"
+        )
+    return line
 
 
 def _quoted(path: str) -> str:

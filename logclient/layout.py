@@ -138,6 +138,7 @@ AGENT_SHIP_MOVED_NS = 23  # time.monotonic_ns at which anything was acked last
 AGENT_SHIP_RESTARTS = 24
 AGENT_SHIP_STOP = 25  # 1: it shall leave
 AGENT_PID_NAMESPACE = 26  # as FILE_PID_NAMESPACE: of the PIDs above; 0: none are there, or nobody can tell
+AGENT_SHIP_REFUSED = 27  # records that the collector will never take, as this process that ships knows
 SHIP_OFF, SHIP_LOOKING, SHIP_STARTING = 0, 1, 2  # looking: is there a server?
 SHIP_STATES = (
     *("off", "looking", "starting", "connecting", "shipping", "idle"),

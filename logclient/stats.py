@@ -208,7 +208,7 @@ def describe_agent(words: memoryview | None, now_ns: int, stall_s: float) -> dic
     }
 
 
-NO_SERVER = {"address": "", "state": "off", "error": "", "lag_records": 0}
+NO_SERVER = {"address": "", "state": "off", "error": "", "lag_records": 0, "refused_records": 0}
 
 
 def describe_server(
@@ -217,7 +217,7 @@ def describe_server(
     """Where the run is shipped to and how that goes, as the agent told last; `wanted`: the address given to `init`.
 
     `state` is off (no server), starting, connecting, shipping, idle (all is there), waiting (for the next try: see
-    `error`), refused (for good) or stalled. `lag_records` are not yet there.
+    `error`), refused (for good) or stalled. `lag_records` are not there; `refused_records` of them never will be.
     """
     address, error = (wanted, "") if words is None else ship_texts(words) or (wanted, "")
     state = layout.SHIP_OFF if words is None else words[layout.AGENT_SHIP_STATE]
@@ -229,7 +229,14 @@ def describe_server(
     elif words is not None and name != "refused":
         silent_s = (now_ns - words[layout.AGENT_SHIP_BEAT]) / 1e9
         name = "stalled" if silent_s > _SHIP_STALLS * max(1.0, stall_s) else name
-    return {"address": address, "state": name, "error": error, "lag_records": lag_records}
+    refused = min(lag_records, 0 if words is None else words[layout.AGENT_SHIP_REFUSED])
+    return {
+        "address": address,
+        "state": name,
+        "error": error,
+        "lag_records": lag_records,
+        "refused_records": refused,
+    }
 
 
 def ship_texts(words: memoryview) -> tuple[str, str] | None:

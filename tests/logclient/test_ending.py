@@ -16,8 +16,28 @@ SERVER = "grpc://h:1"
 def test_a_deleted_run_is_brought_back_by_a_command_of_its_own(state: str) -> None:
     """A plain `sync` of it would be refused as well."""
     run: Any = SimpleNamespace(dir="/runs", id="it")
-    server = {"state": state, "address": SERVER, "lag_records": 7, "error": "why"}
+    server = {"state": state, "address": SERVER, "lag_records": 7, "refused_records": 0, "error": "why"}
     said = about_server(run, {"server": server})
     assert "7 records are not" in said and "(why)" in said
     command = f"`logclient sync /runs/it --server {SERVER}"
     assert f"{command} --revive`" in said if state == "refused" else f"{command}`" in said
+
+
+@pytest.mark.parametrize(("refused", "late"), [(7, 0), (3, 4)])
+def test_records_that_the_server_refused_are_not_promised_to_get_there(refused: int, late: int) -> None:
+    """Sent again they would be refused again: `sync` is for the others only."""
+    run: Any = SimpleNamespace(dir="/runs", id="it")
+    server = {
+        "state": "idle",
+        "address": SERVER,
+        "lag_records": 7,
+        "refused_records": refused,
+        "error": f"{refused} records are refused: too odd",
+    }
+    said = about_server(run, {"server": server})
+    assert (
+        f"{refused} records are not at {SERVER}, which refuses them (too odd): they stay in the run folder"
+        in said
+    )
+    assert ("sync" in said) == bool(late)
+    assert (f"{late} records are not yet at" in said) == bool(late)

@@ -93,6 +93,7 @@ def test_states_are_what_the_agent_says_unless_it_is_silent(page: StatusPage) ->
         "state": "off",
         "error": "",
         "lag_records": 0,
+        "refused_records": 0,
     }
     assert (state(), state("")) == ("starting", "off")
     words[layout.AGENT_SHIP_STATE] = layout.SHIP_LOOKING

@@ -14,7 +14,7 @@ import pytest
 from logclient import layout
 from logclient_backend.cli.status import describe
 from logclient_backend.runs import live
-from logclient_backend.wire.messages import NotTaken
+from logclient_backend.wire.messages import NotTaken, Parcel
 from tests.collectors import MemoryCollector
 from tools.faults import processes
 
@@ -234,6 +234,33 @@ def test_agent_leaves_when_the_collector_takes_nothing(run_dir: Path, tmp_path: 
         )
         assert ended.code == 0, ended
         at(collector, 500)
+
+
+def test_records_that_the_collector_will_never_take_are_told_as_such(run_dir: Path, tmp_path: Path) -> None:
+    """In status, and in the last line, which promises nothing that no command can do."""
+    code = """
+        import time, logclient
+        run = logclient.init("case", id="it")
+        for step in range(20):
+            run.log(step, {"loss": step})
+        while run.status()["server"]["refused_records"] < 20:
+            time.sleep(0.01)
+        run.finish()
+    """
+
+    def refuse(parcel: Parcel) -> None:
+        if parcel.batches:
+            raise NotTaken("too odd for me", "invalid", is_final=True)
+
+    with MemoryCollector() as collector:
+        collector.on_parcel = refuse
+        where = str(collector.address)
+        ended = scripts.run_well(
+            tmp_path, code, env=scripts.environment(LOGCLIENT_SERVER=where), timeout_s=PATIENCE_S
+        )
+        said = f"; 20 records are not at {where}, which refuses them (too odd for me): they stay in the run folder"
+        assert ended.said[-1].endswith(said)
+        nothing_left(PATIENCE_S)
 
 
 def test_deleted_run_is_said_and_not_waited_for(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from logclient import layout
+from logclient.stats import NO_SERVER
 from logclient_backend.wire.messages import digest
 from tests.collectors import MemoryCollector
 from tests.listing import contents, listed
@@ -49,6 +50,7 @@ def test_rows_are_there_while_the_program_runs_and_its_end_as_well(run_dir: Path
             "state": "",
             "error": "",
             "lag_records": 0,
+            "refused_records": 0,
         }
         assert before["server"]["state"] in ("shipping", "idle")
         assert done is True
@@ -174,7 +176,7 @@ def test_without_a_server_no_process_ships(run_dir: Path, tmp_path: Path, mode: 
         maps = Path(f"/proc/{worker}/maps").read_text()
         status = trainer.end()
         assert "cygrpc" not in maps
-        assert status["server"] == {"address": "", "state": "off", "error": "", "lag_records": 0}
+        assert status["server"] == NO_SERVER
         assert not collector.hellos
     trainer.wait_gone(PATIENCE_S)
     (node,) = documents(run_dir)

@@ -207,6 +207,7 @@ class Teller:
             self._say(self._address, progress.trouble)
         if not is_last or progress.state in layout.SHIP_STATES:
             words[layout.AGENT_SHIP_STATE] = layout.SHIP_STATES.index(progress.state)
+        words[layout.AGENT_SHIP_REFUSED] = progress.refused_records
         words[layout.AGENT_SHIPPED] += progress.records - self._records
         self._records = progress.records
         if progress.acked_at != self._moved_at:

@@ -174,8 +174,10 @@ def _where(entry: dict[str, Any]) -> str:
 
 def _server(server: dict[str, Any]) -> Any:
     good = not server["error"] and server["state"] not in ("refused", "stalled")
-    missing = server["lag_records"]
-    left = f", {plural(missing, 'record')} not yet there" if missing else ", has all"
+    refused = server["refused_records"]
+    late = server["lag_records"] - refused
+    left = f", {plural(late, 'record')} not yet there" if late else "" if refused else ", has all"
+    left += f", refuses {plural(refused, 'record')}" if refused else ""
     return screen.line(
         safe(server["address"] or "unknown"), (f": {server['state']}", "" if good else "yellow"), left
     )

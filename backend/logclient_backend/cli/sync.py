@@ -338,9 +338,10 @@ def _print(jobs: list[Job], skipped: list[Skipped], seconds: float, server: str)
     _tell_skipped(skipped)
     sent, bytes = sum(job.progress.records for job in jobs), sum(job.progress.bytes for job in jobs)
     good = sum(job.is_good for job in jobs)
-    if jobs and good == len(jobs) and not bytes:
+    if jobs and all(job.outcome == uploading.THERE for job in jobs):
         records = plural(sum(job.total for job in jobs), "record")
-        screen.show(screen.line(f"nothing to send: all {records} were already there, at {server}"))
+        told = f"; what these folders tell of their runs was sent ({size(bytes)})" if bytes else ""
+        screen.show(screen.line(f"nothing to send: all {records} were already there, at {server}{told}"))
         return
     took = f"{duration(seconds)}, {short_count(round(sent / max(seconds, 1e-3)))} records/s"
     screen.show(

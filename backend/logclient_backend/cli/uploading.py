@@ -150,7 +150,8 @@ class Pool:
             if progress.trouble:
                 job.reasons.append(progress.trouble)
         else:
-            job.outcome = SENT if progress.bytes else THERE
+            has_sent = progress.records or (progress.bytes and not job.total)
+            job.outcome = SENT if has_sent else THERE
 
 
 class Pulse:

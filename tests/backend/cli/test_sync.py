@@ -23,7 +23,7 @@ from logclient_backend.ship.progress import Progress
 from logclient_backend.wal.documents import HEAD, DocumentFile
 from logclient_backend.wire.address import Address
 from logclient_backend.wire.messages import UNREACHABLE, NotTaken, Parcel
-from tests.backend.runs.build import NodeMaker, rec, simple_run
+from tests.backend.runs.build import SECOND, NodeMaker, rec, simple_run
 from tests.backend.ship import samples
 from tests.collectors import MemoryCollector
 from tests.process.disturbed import ROOT, wait_until
@@ -67,6 +67,23 @@ def test_a_folder_of_runs_arrives_once(sync: Command, collector: MemoryCollector
     assert "nothing to send: all 150 records were already there" in sync("sync").output
     assert collector.parcels == parcels
     assert sum(node.repeated for node in collector.nodes.values()) == 0
+
+
+def test_old_copy_of_which_all_is_there_is_told_so(
+    sync: Command, collector: MemoryCollector, run_dir: Path, tmp_path: Path
+) -> None:
+    """Its documents are others than those there, so they are sent; of its records none is."""
+    made = simple_run(run_dir, "run-1", 20)
+    shutil.copytree(run_dir, tmp_path / "old")
+    made.heard_ns += 60 * SECOND
+    made.save()
+    assert outcomes(sync.json("sync")) == {"run-1": "sent"}
+    output = sync("sync", tmp_path / "old").output
+    assert "nothing to send: all 20 records were already there" in output
+    assert "what these folders tell of their runs was sent" in output
+    (upload,) = sync.json("sync", tmp_path / "old")["uploads"]
+    assert (upload["outcome"], upload["records"], upload["sent"]) == ("already there", 20, 0)
+    assert collector.records == 20
 
 
 def test_what_is_said_of_what_was_sent(sync: Command, run_dir: Path) -> None:
