@@ -13,7 +13,9 @@ Invariants:
 - nothing here waits for a device, once the first value has been taken: no `item`, no synchronisation, no query that
   blocks; the first one locks memory and makes the tags;
 - a tensor stays what it was at the call: its memory is not given to another stream before it was read;
-- nothing is recorded for autograd.
+- nothing is recorded for autograd;
+- locked memory stays mapped until it is unlocked: a mapping that took its address would be refused;
+- an error of a CUDA call of ours is not left behind for the user's next call to raise.
 """
 
 from __future__ import annotations
@@ -34,6 +36,11 @@ MOST_VIEWS = 16_384  # of cells by number and type of values; 16 pointers each
 _PORTABLE = 1  # cudaHostRegisterPortable: locked for every device of the process
 
 
+_locked: list[
+    CudaCopies
+] = []  # of every run of this process; those that are over are unlocked by the next one
+
+
 class CannotLock(Exception):
     """Neither way works; the message says why."""
 
@@ -50,24 +57,53 @@ class CudaCopies:
         self._views: dict[tuple[int, int, int], Any] = {}
         self._pending: deque[tuple[int, int, int, Any]] = deque()  # cell, taken, end of its values, event
         self.way, self.trouble = "registered", ""
+        self.is_over = False
         torch = self._torch
-        area = torch.frombuffer(cells.map, dtype=torch.uint8)
+        for old in tuple(_locked):
+            old.unlock()
+        self._area = area = torch.frombuffer(cells.map, dtype=torch.uint8)
         code = int(torch.cuda.cudart().cudaHostRegister(area.data_ptr(), area.numel(), _PORTABLE))
-        if code or not area.is_pinned():
+        if code:
+            self._clear_error()
             self.way = "pinned"
             self.trouble = f"the driver does not lock shared memory (error {code})"
             try:
-                area = torch.empty(area.numel(), dtype=torch.uint8, pin_memory=True)
+                self._area = torch.empty(area.numel(), dtype=torch.uint8, pin_memory=True)
             except RuntimeError as error:
                 if foreign.is_users(error):
                     raise
+                self._clear_error()
                 raise CannotLock(f"{self.trouble}, and no pinned buffer can be had") from None
-        self._area = area
+        _locked.append(self)
+        area = self._area
         self._typed = {kind: area.view(self._dtype(kind)) for kind in TYPES}
 
     def _dtype(self, kind: int) -> Any:
         torch = self._torch
         return {"f": torch.float32, "d": torch.float64, "q": torch.int64}[TYPES[kind][0]]
+
+    def _clear_error(self) -> None:
+        """Have the error of a failed call raised here: the driver's own call that forgets it is not to be had."""
+        for _ in range(3):
+            try:
+                self._torch.zeros(1, device="cuda")
+                return
+            except RuntimeError as error:
+                if foreign.is_users(error):
+                    raise
+
+    def unlock(self) -> None:
+        """Give the memory back, if its run is over and nothing is on its way into it any more."""
+        if not self.is_over or self._pending or (self.way == "registered" and self._cells.in_flight()):
+            return
+        if self.way == "registered" and int(
+            self._torch.cuda.cudart().cudaHostUnregister(self._area.data_ptr())
+        ):
+            self._clear_error()
+            return
+        if self in _locked:
+            _locked.remove(self)
+            self._cells.map.let_go()
 
     def is_possible(self) -> str:
         """Why a copy cannot be asked for just now, else nothing."""

@@ -181,4 +181,12 @@ class Device:
         """In a forked child, for good: the copies and the memory are the parent's."""
         if self._cells is not None:
             self._cells.detach()
-        self._cuda = self._jax = None
+        self._jax = None
+        self._cuda = None  # `copies` keeps it: what CUDA made must not be freed in a child
+
+    def release(self) -> None:
+        """The run is over in this process. Locked memory is kept: copies may be on their way into it."""
+        if self._cuda is not None:
+            self._cuda.is_over = True
+        elif self._cells is not None:
+            self._cells.map.let_go()

@@ -473,6 +473,8 @@ class Run(Member):
             self._lanes.words[layout.STATE] = layout.STATE_FINISHED
         known = None if self._status is None else memoryview(bytes(self._status)).cast("Q")
         self._release_maps()
+        if self._encoder is not None and self._encoder.device is not None:
+            self._encoder.device.release()
         self._lanes = self._documents = self._encoder = None
         self._status = known  # what was heard of the agent last
         self._counters.detach()
