@@ -213,7 +213,8 @@ def _facts(run: RunView, found: Contents) -> list[tuple[str, Any]]:
     project = " · ".join(safe(text) for text in (run.project, run.group, *run.tags) if text)
     if project:
         facts.append(("project", project))
-    facts.append(("started", f"{moment(run.created_ns)}, {ago(run.created_ns, now)}"))
+    began = f"{moment(run.created_ns)}, " if run.created_ns else ""
+    facts.append(("started", f"{began}{ago(run.created_ns, now)}"))
     facts.append(("last point", f"{moment(end)}, {ago(end, now)}" if end else "-"))
     facts.append(("active", active))
     facts.append(("records", _counts(found.counts(run))))

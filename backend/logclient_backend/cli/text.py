@@ -94,7 +94,9 @@ def duration(seconds: float) -> str:
 
 
 def ago(then_ns: int, now_ns: int) -> str:
-    """12 s ago; in words that fit a column."""
+    """12 s ago; in words that fit a column; `unknown` where there is no such time."""
+    if not then_ns:
+        return "unknown"
     seconds = (now_ns - then_ns) / 1e9
     if seconds < 1:
         return "now"

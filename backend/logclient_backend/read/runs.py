@@ -133,9 +133,10 @@ class Run:
         return self._told.tags
 
     @property
-    def created(self) -> datetime:
-        """When it started first, UTC."""
-        return datetime.fromtimestamp(self._told.created_ns / 1e9, UTC)
+    def created(self) -> datetime | None:
+        """When it started first, UTC; None where its documents, which tell that, are not there."""
+        created_ns = self._told.created_ns
+        return datetime.fromtimestamp(created_ns / 1e9, UTC) if created_ns else None
 
     @property
     def config(self) -> Mapping[str, Any]:

@@ -74,7 +74,7 @@ def test_what_a_run_says_of_itself(places: list[Any]) -> None:
         assert run.summary == {"best": -math.inf, "big": 2**70}
         assert (run.id, run.name, run.project) == ("mixed", "every type", "digits")
         assert run.tags == ("base", "line")
-        assert run.created.year == 2023
+        assert run.created is not None and run.created.year == 2023
         assert run.about["notes"] == "n"
         assert run.about["counts"]["stored"] == 132
         assert str(run.created.tzinfo) == "UTC"

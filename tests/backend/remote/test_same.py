@@ -11,12 +11,14 @@ import pytest
 import requests
 from click.testing import CliRunner
 
+import logclient
 from logclient_backend.cli import cli
 from logclient_backend.collector.store.interface import Store
 from logclient_backend.remote import contents, follow
 from logclient_backend.remote.access import Unreachable
 from logclient_backend.remote.runs import RemoteRun
 from logclient_backend.remote.server import Server
+from tests.backend.runs.build import NodeMaker, rec
 from tests.served import backing, made_store, sample_runs, serving, take_in
 
 RUNS = ["plain", "mixed", "twice", "a/../b%2e?&=+#"]
@@ -216,3 +218,20 @@ def test_follow_outlives_a_server_that_goes_away(both: Both, monkeypatch: pytest
     assert [json.loads(line)["step"] for line in done.stdout.splitlines()] == list(range(10, 2010, 10))
     assert done.stderr.count("cable out; trying again") == done.stderr.count("answers again") == 1
     assert done.stderr.rstrip().endswith("-- finished")
+
+
+def test_run_without_documents_has_no_known_start(tmp_path: Path) -> None:
+    """Nobody has told when it began: neither list nor page takes that for 1970."""
+    maker = NodeMaker(tmp_path / "runs", "bare")
+    maker.segment({(1, 1, 0): [rec(seq) for seq in range(1, 6)]})
+    with made_store(tmp_path / "data") as store:
+        take_in(store, tmp_path / "runs")
+        with serving(backing(store)) as url:
+            for source in (("--dir", str(tmp_path / "runs")), ("--server", url)):
+                code, listed = say("ls", *source)
+                assert code == 0 and "unknown" in listed and " ago" not in listed, listed
+                code, shown = say("show", "bare", *source)
+                (began,) = [line for line in shown.splitlines() if line.startswith("started")]
+                assert began.split() == ["started", "unknown"], shown
+                assert json.loads(say("show", "bare", "--json", *source)[1])["first_start"] is None
+            assert [run.created for run in logclient.read(url)] == [None]
