@@ -1,0 +1,480 @@
+"""fastai: `Learner(..., cbs=LogclientCallback())` logs each training batch and each epoch.
+
+Runs in the training process, in the hooks that fastai calls. What is logged under which key, and what counts as a
+training, stands in docs/integrations/fastai.md.
+
+Invariants:
+
+- only a training logs: the run is looked for (or started) at its first epoch, so that `lr_find`, `validate`,
+  `get_preds` and `predict` start none;
+- no value is read here, device tensors go to `Run.log` as they are; but for predictions, where they are asked for;
+- the training is the same with and without it: no random numbers are taken, no other callback's events are caused.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from fastai.callback.core import (
+    Callback,
+    CancelBackwardException,
+    CancelBatchException,
+    CancelEpochException,
+    CancelFitException,
+    CancelStepException,
+    CancelTrainException,
+    CancelValidException,
+)
+from fastai.data.load import DataLoader
+from fastai.learner import Recorder
+from fastai.torch_core import get_model, rank_distrib, to_device
+
+from logclient.integrations import guard
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+    from logclient import NullRun, Run
+
+_PREDICTIONS = 36  # rows, unless a number is given
+_MOST_FITS = 200  # that the config lists
+_WIDEST = 8  # numbers of one prediction that are listed
+
+
+class LogclientCallback(guard.Guarded, Callback):  # type: ignore[misc]  # fastai has no types
+    """Logs a `Learner`'s training to a logclient run.
+
+    `run` is the run to log to; default is the current one, else one that is started with `settings` (arguments of
+    `logclient.init`) when a training begins. `log_model`: True, or a name as for `Learner.save`: save the model when
+    a training ends, and note the file in the run's summary. `log_preds`: True, or a number of items: put targets and
+    predictions of the first items of the validation set into the summary when a training ends.
+
+    Raises nothing in a training but `BadArgument` for settings that make no sense, at its begin.
+    """
+
+    order = Recorder.order + 1
+    run: bool  # fastai's switch
+    remove_on_fetch = True  # as Recorder: predictions for another callback are no part of the training
+    _passes = (
+        CancelBackwardException,
+        CancelBatchException,
+        CancelEpochException,
+        CancelFitException,
+        CancelStepException,
+        CancelTrainException,
+        CancelValidException,
+    )
+    _kept = ("_log_model", "_log_preds", "learn")
+
+    def __init__(
+        self,
+        run: Run | NullRun | None = None,
+        *,
+        log_model: bool | str | os.PathLike[str] = False,
+        log_preds: bool | int = False,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        self._tie = guard.Tie(run, settings)
+        self._log_model = log_model
+        self._log_preds = _PREDICTIONS if log_preds is True else int(log_preds)
+        self._progress = _Progress()
+
+    def __call__(self, event_name: str) -> None:
+        """As fastai's own, which looks an event that we do not have up in the learner and its model, ten times a batch,
+        and gives exceptions that pass through another text."""
+        method = getattr(type(self), event_name, None)
+        if method is not None and self.run:
+            method(self)
+        if event_name == "after_fit":
+            self.run = True  # switched off is for one training
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Without fastai's look for the same name in the learner and its model."""
+        object.__setattr__(self, name, value)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Exported or saved with its learner nothing of it is left, so that loading needs no logclient."""
+        if self.learn is not None and not guard.is_spawning():
+            return Callback, ()
+        return super().__reduce_ex__(protocol)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._progress = _Progress()
+
+    # ---- a training -------------------------------------------------------------------------------------
+
+    @guard.opening
+    def before_fit(self) -> None:
+        """Of a training, or of a validation or prediction, for which fastai calls this, too."""
+        self._progress.enter()
+        self._off = _is_trial(self.learn)
+
+    @guard.opening
+    def before_train(self) -> None:
+        progress, learn = self._progress, self.learn
+        begins = not progress.is_training and not self._off
+        if begins:
+            self._open()
+        if self._off:
+            return
+        if begins:
+            progress.begin()
+        if (
+            not progress.step and learn.epoch
+        ):  # a training that goes on in a new process: fit(start_epoch=...)
+            progress.step = learn.epoch * len(learn.dl)
+        progress.trained = True
+        progress.is_new(learn.loss)  # of no batch of this epoch
+        if begins and not rank_distrib():
+            self._describe()
+
+    @guard.hook
+    def after_batch(self) -> None:
+        learn, progress = self.learn, self._progress
+        if not learn.training or not progress.is_training:
+            return
+        progress.step += 1
+        if progress.is_new(learn.loss):  # else the batch was cancelled before it had one
+            recorder = getattr(learn, "recorder", None)
+            self._log_batch({} if recorder is None else {"batch/smooth_loss": _one(learn.smooth_loss)})
+
+    def _log_missed(self) -> None:
+        """The last batch, where a callback that came before us cancelled the rest in its `after_batch`."""
+        learn, progress = self.learn, self._progress
+        if progress.is_training and learn.training and progress.is_new(learn.loss):
+            progress.step += 1
+            self._log_batch({})
+
+    def _log_batch(self, row: dict[str, Any]) -> None:
+        learn, progress = self.learn, self._progress
+        progress.epoch = progress.first_epoch + learn.epoch + (learn.iter + 1) / learn.n_iter
+        row["batch/loss"] = _one(learn.loss)
+        row["epoch"] = progress.epoch
+        groups = learn.opt.hypers
+        for number, hypers in enumerate(groups):
+            suffix = f"_{number}" if len(groups) > 1 else ""
+            for name, value in hypers.items():
+                if isinstance(value, (int, float, torch.Tensor)) and type(value) is not bool:
+                    row[f"batch/{name}{suffix}"] = value
+        run = self._run()
+        run.log(progress.step, row)
+
+    @guard.hook
+    def after_train(self) -> None:
+        self._log_missed()
+
+    @guard.hook
+    def before_validate(self) -> None:
+        self._progress.validated = True
+
+    @guard.hook
+    def after_epoch(self) -> None:
+        self._log_missed()
+        self._log_epoch()
+
+    @guard.hook
+    def after_fit(self) -> None:
+        """Called where the training was cancelled, too, maybe by a callback that came before us."""
+        progress = self._progress
+        if not progress.is_training:
+            return
+        try:
+            self._log_missed()
+            self._log_epoch()
+        finally:
+            progress.is_training = False
+            if not rank_distrib():
+                self._save_model()
+                self._log_predictions()
+
+    def _log_epoch(self) -> None:
+        """What the Recorder has of this epoch and was not logged."""
+        progress, recorder = self._progress, getattr(self.learn, "recorder", None)
+        trained, validated = progress.trained, progress.validated
+        progress.trained = progress.validated = False
+        run = self._run()
+        if recorder is None or run is None or len(recorder.values) <= progress.rows:
+            return
+        progress.rows = len(recorder.values)
+        names = _names(recorder, trained, validated)
+        prefix = "epoch" if progress.is_training else "validate"
+        row: dict[str, Any] = {}
+        for name, value in zip(names, recorder.values[-1], strict=False):
+            if value is not None:
+                row[_free(f"{prefix}/{name}", row)] = value
+        if row:
+            run.log(progress.step, row)
+
+    def _run(self) -> Any:
+        return self._tie.run
+
+    # ---- what is noted once -----------------------------------------------------------------------------
+
+    def _describe(self) -> None:
+        """Config of the learner, and one entry for each training."""
+        learn, progress = self.learn, self._progress
+        run = self._run()
+        fits = [dict(fit) for fit in run.config.get("fits", ())][: _MOST_FITS - 1]
+        hypers = learn.opt.hypers
+        fit = {
+            "epochs": learn.n_epoch,
+            "first_step": progress.step + 1,
+            "lr": [_plain(group.get("lr")) for group in hypers],
+            "wd": [_plain(group.get("wd")) for group in hypers],
+            "frozen_groups": getattr(learn.opt, "frozen_idx", 0),
+            "callbacks": {type(cb).__name__: _arguments(cb) for cb in learn.cbs if cb is not self},
+        }
+        run.config.update({"learner": _describe(learn), "fits": [*fits, fit]})
+
+    @guard.hook
+    def _save_model(self) -> None:
+        """Where a SaveModelCallback writes a file, that is the one."""
+        if not self._log_model:
+            return
+        learn, run = self.learn, self._run()
+        saver = getattr(learn, "save_model", None)
+        if saver is not None and hasattr(saver, "last_saved_path"):
+            path = saver.last_saved_path
+            if saver.at_end or path is None:  # it saves after us
+                path = learn.path / learn.model_dir / f"{saver.fname}.pth"
+        else:
+            name = f"logclient-{run.id}" if self._log_model is True else self._log_model
+            path = learn.save(name)
+        noted = {"file": os.path.abspath(path), "step": self._progress.step}
+        if os.path.exists(path):
+            noted["bytes"] = os.path.getsize(path)
+        run.summary["model"] = noted
+
+    @guard.hook
+    def _log_predictions(self) -> None:
+        if self._log_preds:
+            table = _predictions(self.learn, self._log_preds)
+            self._run().summary["predictions"] = {"step": self._progress.step, **table}
+
+
+class _Progress:
+    """Where the learner is: `step` counts training batches over all trainings, `epoch` epochs."""
+
+    __slots__ = ("epoch", "first_epoch", "is_training", "rows", "seen", "step", "trained", "validated")
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.epoch = 0.0
+        self.first_epoch = 0.0  # epochs of earlier trainings
+        self.enter()
+
+    def enter(self) -> None:
+        """Between `before_fit` and the first training epoch; after an interrupt there was no `after_fit`."""
+        self.is_training = False
+        self.rows = 0  # of the Recorder that were logged
+        self.seen = 0  # id of the last loss
+        self.trained = self.validated = False  # in this epoch
+
+    def begin(self) -> None:
+        self.is_training = True
+        self.first_epoch = self.epoch
+
+    def is_new(self, loss: Any) -> bool:
+        """Is there a loss that was not seen? Known by its id: a reference would keep its graph alive."""
+        seen, self.seen = self.seen, id(loss)
+        return loss is not None and seen != self.seen
+
+
+def _is_trial(learn: Any) -> bool:
+    """`lr_find`, or predictions."""
+    schedule = sys.modules.get("fastai.callback.schedule")  # where nobody imported it, there is no `lr_find`
+    finder = getattr(schedule, "LRFinder", None)
+    return hasattr(learn, "gather_preds") or (
+        finder is not None and any(isinstance(cb, finder) for cb in learn.cbs)
+    )
+
+
+def _one(loss: Any) -> Any:
+    """A loss as one number: of items that were not reduced their mean; on a device a tensor, which `Run.log` reads.
+
+    fastai's own tensor types take part in each call, at some 20 us, unless they are kept from it.
+    """
+    if not isinstance(loss, torch.Tensor):
+        return loss
+    with torch._C.DisableTorchFunctionSubclass():
+        if loss.numel() != 1:
+            loss = loss.detach().mean()
+        return loss.item() if loss.is_cpu else loss.detach().as_subclass(torch.Tensor)
+
+
+def _names(recorder: Any, trained: bool, validated: bool) -> list[str]:
+    """Of the values that the Recorder has of an epoch: it leaves out the part that was cancelled or did not run."""
+    names = list(recorder.metric_names)[1:]
+    metrics = len(recorder.learn.metrics)
+    in_training = 1 + (metrics if recorder.train_metrics else 0)
+    in_validation = 1 + metrics if recorder.valid_metrics else 0
+    train = names[:in_training] if trained and not recorder.cancel_train else []
+    valid = names[in_training : in_training + in_validation]
+    return train + (valid if validated and not recorder.cancel_valid else [])
+
+
+def _free(name: str, row: dict[str, Any]) -> str:
+    """Two metrics may have one name."""
+    number, free = 1, name
+    while free in row:
+        number += 1
+        free = f"{name}_{number}"
+    return free
+
+
+# ---- config -----------------------------------------------------------------------------------------------
+
+
+def _describe(learn: Any) -> dict[str, Any]:
+    dls, model = learn.dls, get_model(learn.model)
+    parameters = list(model.parameters())
+    return {
+        "model": type(model).__name__,
+        "parameters": sum(parameter.numel() for parameter in parameters),
+        "trainable_parameters": sum(p.numel() for p in parameters if p.requires_grad),
+        "loss_func": _plain(learn.loss_func),
+        "metrics": [metric.name for metric in learn.metrics],
+        "batch_size": _plain(getattr(dls.train, "bs", getattr(dls.train, "batch_size", None))),
+        "train_batches": len(dls.train),
+        "train_items": _length(dls, 0),
+        "valid_items": _length(dls, 1),
+        "device": str(getattr(dls, "device", None)),
+        **{
+            name: _plain(getattr(learn, name, None))
+            for name in ("opt_func", "lr", "wd", "moms", "splitter", "wd_bn_bias", "train_bn")
+        },
+    }
+
+
+def _length(dls: Any, number: int) -> int | None:
+    try:
+        return len(dls[number].dataset)
+    except (AttributeError, IndexError, TypeError):  # no such set, or one without a length
+        return None
+
+
+def _arguments(cb: Any) -> dict[str, Any]:
+    """What its constructor got, where it stored that in fastai's way."""
+    return {name: _plain(value) for name, value in getattr(cb, "__stored_args__", {}).items()}
+
+
+def _plain(value: Any) -> Any:
+    """Settings as they are; of anything else its name: the text of an object may be long, or a wait for a device."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value[:100]]
+    if isinstance(value, slice):
+        return [_plain(value.start), _plain(value.stop)]
+    function = getattr(value, "func", value)  # of a partial
+    return getattr(function, "__name__", type(function).__name__)
+
+
+# ---- predictions ------------------------------------------------------------------------------------------
+
+
+def _predictions(learn: Any, count: int) -> dict[str, Any]:
+    """A table of the first `count` items of the validation set: its index, target, prediction and highest activation.
+
+    Calls the model itself: other callbacks hear nothing of it, and no other rank is waited for.
+    """
+    model = get_model(learn.model)
+    was_training = model.training
+    rows: list[list[Any]] = []
+    with _same_random_numbers(), torch.no_grad():
+        model.eval()
+        try:
+            for batch in _batches(learn.dls.valid, count):
+                batch = to_device(batch, next(model.parameters()).device)
+                inputs = getattr(learn.dls, "n_inp", 1 if len(batch) == 1 else len(batch) - 1)
+                rows += _rows(learn, batch, inputs, model(*batch[:inputs]), len(rows))
+                if len(rows) >= count:
+                    break
+        finally:
+            model.train(was_training)
+    return {"columns": ["item", "target", "prediction", "activation"], "rows": rows[:count]}
+
+
+def _batches(loader: Any, count: int) -> Iterable[Any]:
+    loader = getattr(loader, "dl", loader)  # of one that splits for several processes
+    if isinstance(loader, DataLoader):
+        size = min(count, loader.bs or count)
+        return loader.new(shuffle=False, drop_last=False, num_workers=0, bs=size)  # type: ignore[no-any-return]
+    size = min(count, loader.batch_size or count)
+    return torch.utils.data.DataLoader(loader.dataset, batch_size=size, collate_fn=loader.collate_fn)
+
+
+def _rows(learn: Any, batch: Any, inputs: int, output: Any, first: int) -> list[list[Any]]:
+    activation = getattr(learn.loss_func, "activation", None)
+    decodes = getattr(learn.loss_func, "decodes", None)
+    output = activation(output) if activation is not None else output
+    targets = [_host(target) for target in batch[inputs:]]
+    outputs = [_host(part) for part in (output if isinstance(output, (tuple, list)) else (output,))]
+    decoded = [_host(decodes(output))] if decodes is not None and len(outputs) == 1 else outputs
+    is_class = decodes is None and len(targets) == len(outputs) == 1
+    if is_class and outputs[0].ndim == targets[0].ndim + 1 and not targets[0].is_floating_point():
+        decoded = [outputs[0].argmax(1)]
+    vocab = _vocab(learn.dls)
+    return [
+        [
+            first + at,
+            _show([target[at] for target in targets], vocab),
+            _show([part[at] for part in decoded], vocab),
+            float(outputs[0][at].max()) if len(outputs) == 1 else None,
+        ]
+        for at in range(len(outputs[0]))
+    ]
+
+
+def _host(value: Any) -> Any:
+    return value.detach().as_subclass(torch.Tensor).cpu()
+
+
+def _show(values: list[Any], vocab: Any) -> Any:
+    """One item's targets or predictions: the name of a class, numbers, or how many numbers there are."""
+    shown = [_show_one(value, vocab) for value in values]
+    return shown[0] if len(shown) == 1 else shown
+
+
+def _show_one(value: Any, vocab: Any) -> Any:
+    if value.numel() == 1:
+        number = value.item()
+        is_index = vocab is not None and not value.is_floating_point() and 0 <= number < len(vocab)
+        return str(vocab[int(number)]) if is_index else number
+    if vocab is not None and value.dtype is torch.bool and value.numel() == len(vocab):
+        return [str(vocab[at]) for at in value.nonzero().flatten().tolist()]
+    if value.numel() <= _WIDEST:
+        return value.flatten().tolist()
+    return f"{value.numel()} numbers, {tuple(value.shape)}"
+
+
+def _vocab(dls: Any) -> Any:
+    """Names of the classes; where inputs have a vocabulary, too, the last one."""
+    vocab = getattr(dls, "vocab", None)
+    if vocab is None or not len(vocab):
+        return None
+    is_several = not isinstance(vocab[-1], str) and hasattr(vocab[-1], "__len__")
+    return vocab[-1] if is_several else vocab
+
+
+@contextmanager
+def _same_random_numbers() -> Iterator[None]:
+    """A loader takes some when it is made and when it is asked."""
+    before = random.getstate(), np.random.get_state(), torch.random.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+        torch.random.set_rng_state(before[2])
