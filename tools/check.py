@@ -1,7 +1,7 @@
 """Run all that CI runs; exit with 1 if any of it fails.
 
     python tools/check.py                  everything
-    python tools/check.py --quick          without the tests marked slow, root or bench
+    python tools/check.py --quick          without the tests marked slow, root or bench, and those of XLA and JAX
     python tools/check.py --only types     one step
     python tools/check.py --fix            the twin: mend and format instead of complaining
 
@@ -31,6 +31,9 @@ STEPS: dict[str, Command] = {
     "sizes": ["tools/sizes.py"],
     "proto": ["tools/genproto.py", "--check"],
     "docs": ["tools/gendocs.py", "--check"],
+    # Tests in environments of their own, made with the first call.
+    "xla": ["tools/apart.py", "xla"],
+    "jax": ["tools/apart.py", "jax"],
     # Alone, and before the tests: a bench wants a quiet machine.
     "benches": ["-m", "pytest", "-m", "bench"],
     # Most of a test is waiting for processes: two at a time take half as long, and no more than a small machine has.
@@ -90,8 +93,9 @@ def main() -> int:
         return 1 if run_all(FIXES) else 0
     steps = dict(STEPS) if options.only is None else {options.only: STEPS[options.only]}
     if options.quick:
-        steps.pop("benches", None)
-    for name in steps.keys() & {"benches", "tests"}:
+        for name in ("xla", "jax", "benches"):
+            steps.pop(name, None)
+    for name in steps.keys() & {"xla", "jax", "benches", "tests"}:
         pace = ["--pace", options.pace] if options.pace else []
         quick = QUICK if options.quick and name == "tests" else []
         steps[name] = [*steps[name], *quick, *pace]

@@ -148,7 +148,8 @@ class Tie:
     def __reduce__(self) -> tuple[Any, ...]:
         if self._copied is not None:
             return _copy, self._copied
-        return _copy, (os.getpid(), self.run._place.path if isinstance(self.run, Run) else "")
+        run = logclient._run if self.run is None else self.run  # copied before a training began
+        return _copy, (os.getpid(), run._place.path if isinstance(run, Run) else "")
 
 
 def current() -> Run | NullRun | None:

@@ -1,0 +1,250 @@
+"""PyTorch/XLA: log the tensors of a step when the step has run, from every device of a process.
+
+::
+
+    from logclient.integrations.xla import LogclientXLACallback
+
+    def train(index):                               # given to torch_xla.launch or xmp.spawn
+        callback = LogclientXLACallback()           # the run that the parent began
+        for step, (x, y) in enumerate(loader):
+            ...
+            callback.log(step, {"loss": loss})      # an XLA tensor: not read here
+            torch_xla.sync()                        # or xm.mark_step(), or a device loader's
+        callback.flush()
+
+Runs in the training process: `log` in the thread of its device, reading in torch_xla's own thread for step closures.
+
+Invariants:
+
+- an XLA tensor is read inside a step closure only, where its value is there; anywhere else that would run half a graph;
+- what is stored is the value at the time of the call: a copy is put into the graph of that step;
+- the rank is the runtime's for the thread that calls: one process may have several devices, each with a thread;
+- one closure a step, however many calls; a bounded number under way, those beyond are counted as refused;
+- the runtime is not touched before the first `log`: torch_xla can start no processes after that.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from functools import cache
+
+import numpy as np
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.runtime as xr
+from torch_xla.utils.closures import AsyncClosureHandler
+
+from logclient import Run
+from logclient.integrations import guard
+from logclient.stats import tell
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from logclient import NullRun
+
+MOST_STEPS = (
+    32  # of a device that wait for their closure; torch_xla's queue takes 100 and then blocks the training
+)
+MOST_RECORDS = 1_000  # of one step
+_MOST_DEPTH = 20
+_HELP = "call logclient.init before torch_xla.launch"
+_START_S = 30.0  # for another thread of this process that begins the run
+_NAP_S = 0.002
+_told: set[bool] = set()  # that a copy belongs to no run
+_starting: dict[
+    int, threading.RLock
+] = {}  # PID -> for the thread that looks for the run; a fork finds none held
+
+
+class LogclientXLACallback(guard.Guarded):
+    """Logs a loop on XLA devices to a logclient run; also a callback for fastai's `Learner(cbs=...)`.
+
+    `run` is the run to log to; default is the current one or the parent's, else one that is started with `settings`
+    (arguments of `logclient.init`). One object may be shared by the threads of several devices, and pickled into
+    processes that torch_xla starts. `sync`: in fastai, end each batch by `torch_xla.sync()`, where nothing else does.
+    """
+
+    name = "logclient_xla"  # in fastai
+    _kept = ("_sync",)
+
+    def __init__(self, run: Run | NullRun | None = None, *, sync: bool = False, **settings: Any) -> None:
+        self._tie = guard.Tie(run, settings)
+        self._sync = sync
+
+    @guard.hook
+    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """As `Run.log`, with the rank of this thread's device; XLA tensors are stored after this step's sync.
+
+        A record without XLA tensors is stored at once. Never waits for a device, but for a run that has to be started.
+        """
+        mine = self._thread()
+        if self._off:
+            return
+        tensors: list[tuple[dict[Any, Any], Any]] = []
+        row: Mapping[str, Any] = _snapshot(metrics, tensors) if isinstance(metrics, dict) else metrics
+        if not tensors:
+            mine.log(step, row)
+        else:
+            mine.put(self, _Record(step, row, tensors))
+
+    def flush(self, timeout_s: float = 5.0) -> bool:
+        """Wait until the steps of this thread that ended with a sync are logged, at most `timeout_s`; True if they are.
+
+        Before `run.finish()`; what is logged after the last sync is not waited for.
+        """
+        return self._flush(timeout_s) is not False
+
+    @guard.hook
+    def _flush(self, timeout_s: float) -> bool:
+        mine, deadline = self._thread(), time.monotonic() + timeout_s
+        while any(step is not mine.step for step in tuple(mine.steps)):
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_NAP_S)
+        return True
+
+    def _thread(self) -> _Thread:
+        """What this thread has under way; finds the run and the rank where there is nothing yet."""
+        local = self.__dict__.get("_local") or self.__dict__.setdefault("_local", threading.local())
+        mine: _Thread | None = getattr(local, "mine", None)
+        if mine is None or mine.pid != os.getpid() or _is_over(mine.run):
+            lock = _starting.setdefault(os.getpid(), threading.RLock())
+            is_mine = lock.acquire(timeout=_START_S)
+            try:
+                run = self._open()
+                copied = self._tie._copied
+                if copied is not None and not copied[1] and copied[0] != os.getpid() and not _told:
+                    _told.add(True)
+                    tell(f"{type(self).__name__} was copied before a run was open and logs nothing: {_HELP}")
+            finally:
+                if is_mine:
+                    lock.release()
+            mine = local.mine = _Thread(run, 0 if self._off else xr.global_ordinal())
+        return mine
+
+    @guard.hook
+    def _deliver(self, mine: _Thread, step: _Step) -> None:
+        """The step closure: its tensors have values now."""
+        step.is_taken = True
+        try:
+            while step.records:
+                self._store(mine, step.records.popleft())
+        finally:
+            mine.forget(step)
+
+    @guard.hook
+    def _store(self, mine: _Thread, record: _Record) -> None:
+        for level, key in record.tensors:
+            level[key] = level[key].cpu()
+        mine.log(record.step, record.row)
+
+
+class _Record:
+    """One call: `tensors` are where in `row` the XLA tensors stand."""
+
+    __slots__ = ("row", "step", "tensors")
+
+    def __init__(self, step: int, row: Mapping[str, Any], tensors: list[tuple[dict[Any, Any], Any]]) -> None:
+        self.step = step
+        self.row = row
+        self.tensors = tensors
+
+
+class _Step:
+    """The records between two syncs."""
+
+    __slots__ = ("is_taken", "records")
+
+    def __init__(self) -> None:
+        self.records: deque[_Record] = deque()
+        self.is_taken = False
+
+
+class _Thread:
+    """One device's thread: its run with its rank, and the steps whose closures have not run."""
+
+    def __init__(self, run: Run | NullRun, rank: int) -> None:
+        self.pid = os.getpid()
+        self.run = run
+        self.log = run.as_rank(rank).log
+        self.step: _Step | None = None  # until the next sync
+        self.steps: list[_Step] = []
+
+    def put(self, callback: LogclientXLACallback, record: _Record) -> None:
+        """Keep it for this step's closure. Called in the thread that also calls sync."""
+        step = self.step
+        if step is None:
+            if len(self.steps) >= MOST_STEPS:
+                return self._refuse(f"{MOST_STEPS} steps wait for the device or for torch_xla's thread")
+            step = _Step()
+            self._queue(
+                callback, step
+            )  # first: what a signal's handler interrupts leaves no step without a closure
+            self.steps.append(step)
+            self.step = step
+        if len(step.records) >= MOST_RECORDS:
+            return self._refuse(f"{MOST_RECORDS:,} records and no torch_xla.sync(), which ends a step")
+        step.records.append(record)
+        if step.is_taken:  # logged by another step closure, when ours may be through
+            self._queue(callback, step)
+
+    def _queue(self, callback: LogclientXLACallback, step: _Step) -> None:
+        # in the training's thread, right after the steps before were handed over: later records are the next step's
+        xm.add_step_closure(self._cut)
+        xm.add_step_closure(callback._deliver, (self, step), run_async=_may_be_async())
+
+    def _cut(self) -> None:
+        self.step = None
+
+    def forget(self, step: _Step) -> None:
+        """Its closure has run. Closures run in order: those of steps before it, if any is left, never will."""
+        while step in self.steps:
+            before = self.steps.pop(0)
+            if before is not step and not before.is_taken:
+                self._refuse(
+                    "torch_xla dropped a step's closures, because one of yours raised", len(before.records)
+                )
+
+    def _refuse(self, why: str, amount: int = 1) -> None:
+        if isinstance(self.run, Run):
+            self.run._count_refused(amount - 1)
+            self.run._refuse("xla", why)
+
+
+def _snapshot(
+    metrics: dict[Any, Any], tensors: list[tuple[dict[Any, Any], Any]], depth: int = 0
+) -> dict[Any, Any]:
+    """A copy of the metrics that nobody changes; `tensors` gets the places of XLA tensors in it."""
+    made: dict[Any, Any] = {}
+    for key, value in metrics.items():
+        if isinstance(value, torch.Tensor):
+            if value.numel() != 1:
+                value = torch.empty(()).expand(
+                    value.shape
+                )  # no value: `Run.log` leaves it out and names the shape
+            else:
+                value = value.detach().clone()
+                if value.device.type == "xla":
+                    tensors.append((made, key))
+        elif isinstance(value, np.ndarray) and value.size == 1:
+            value = value.copy()
+        elif isinstance(value, dict) and depth < _MOST_DEPTH:
+            value = _snapshot(value, tensors, depth + 1)
+        made[key] = value
+    return made
+
+
+def _is_over(run: Run | NullRun) -> bool:
+    return isinstance(run, Run) and bool(run._closed)
+
+
+@cache
+def _may_be_async() -> bool:
+    """False where torch_xla 2.9 would raise in `sync`: it takes the text of XLA_MAX_ASYNC_QUEUE for a number."""
+    return isinstance(AsyncClosureHandler()._closure_queue.maxsize, int)

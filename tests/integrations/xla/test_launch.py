@@ -1,0 +1,194 @@
+"""torch_xla.launch and xmp.spawn: a thread per device, several processes, each start method.
+
+On a CPU torch_xla starts one process with a thread per device. Several processes are had through a plugin that says
+that there are four chips: each process believes to be the only one, so ranks are nothing to look at there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lanes import Script, by_pid
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+TIMEOUT_S = 500  # torch_xla is imported in each process that is spawned
+STEPS = 10
+
+IMPORTS = """
+import torch, torch_xla
+import torch_xla.distributed.xla_multiprocessing as xmp
+from logclient.integrations.xla import LogclientXLACallback
+"""
+DEVICES = """
+def train(index, callback, settings):
+    if callback is None:
+        callback = LogclientXLACallback(**settings)
+    total = torch.zeros((), device=torch_xla.device())
+    for step in range(10):
+        total += 1
+        callback.log(step, {"total": total, "index": index})
+        total.add_(index)
+        callback.log(step, {"host": index + 0.5})
+        torch_xla.sync()
+    assert callback.flush(300)
+"""
+
+
+def start(folder: Path, source: str, devices: int = 2) -> Any:
+    env = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(devices), "OMP_NUM_THREADS": "1"}
+    return Script(folder, IMPORTS + source, env=env).result(TIMEOUT_S)
+
+
+def expected(rank: int) -> list[tuple[int, dict[str, float]]]:
+    device = [(step, {"total": 1.0 + step * (1 + rank), "index": rank}) for step in range(STEPS)]
+    return device + [(step, {"host": rank + 0.5}) for step in range(STEPS)]
+
+
+@pytest.mark.parametrize(
+    ("call", "devices"),
+    [
+        ("torch_xla.launch(train, args=(LogclientXLACallback(), {}), start_method='fork')", 4),
+        ("torch_xla.launch(train, args=(LogclientXLACallback(run), {}), start_method='spawn')", 2),
+        ("torch_xla.launch(train, args=(LogclientXLACallback(), {}), start_method='forkserver')", 2),
+        ("xmp.spawn(train, args=(None, {}), start_method='fork')", 2),
+        ("xmp.spawn(train, args=(None, {}), nprocs=1)", 1),
+    ],
+    ids=["launch fork", "launch spawn", "launch forkserver", "xmp.spawn", "xmp.spawn of one"],
+)
+def test_each_device_of_a_process_has_its_rank(
+    call: str, devices: int, run_dir: Path, tmp_path: Path
+) -> None:
+    """Cases R2-34, R2-40: one process, a thread and a rank per device; the callback is pickled on the way."""
+    source = f"""
+{DEVICES}
+if __name__ == "__main__":
+    run = logclient.init("xla")
+    run.log(0, {{"parent": 1.0}})
+    {call}
+    run.log(1, {{"parent": 2.0}})
+    print(json.dumps(os.getpid()))
+"""
+    parent = start(tmp_path, source, devices)
+    found = by_pid()
+    assert len(found) == (1 if devices == 1 else 2)
+    _, records = found[parent]
+    assert [record.values for record in records if "parent" in record.values] == [
+        {"parent": 1.0},
+        {"parent": 2.0},
+    ]
+    assert all(record.rank is None for record in records if "parent" in record.values)
+    records = [record for _, records in found.values() for record in records if "parent" not in record.values]
+    for rank in range(devices):
+        mine = [(record.step, record.values) for record in records if record.rank == rank]
+        assert sorted(mine, key=repr) == sorted(expected(rank), key=repr)
+    assert len(records) == 2 * STEPS * devices
+
+
+def test_threads_begin_one_run(run_dir: Path, tmp_path: Path) -> None:
+    """Where the parent has none, the first thread that logs begins it and the others join it."""
+    source = f"""
+{DEVICES}
+if __name__ == "__main__":
+    torch_xla.launch(train, args=(None, {{"project": "late", "name": "one"}}), start_method="fork")
+    print(json.dumps(os.getpid()))
+"""
+    parent = start(tmp_path, source, 4)
+    ((child, (file, records)),) = by_pid().items()
+    assert child != parent and file.document("start")["project"] == "late"
+    assert {record.rank for record in records} == {0, 1, 2, 3} and len(records) == 8 * STEPS
+
+
+def test_copy_made_before_the_run_logs_nothing_and_says_so(run_dir: Path, tmp_path: Path) -> None:
+    """There is no run that it could belong to; the training goes on."""
+    source = f"""
+{DEVICES}
+if __name__ == "__main__":
+    torch_xla.launch(train, args=(LogclientXLACallback(project="x"), {{}}), start_method="fork")
+    print(json.dumps("over"))
+"""
+    script = Script(
+        tmp_path,
+        IMPORTS + source,
+        env={"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "2", "LOGCLIENT_QUIET": ""},
+    )
+    out, err = script.process.communicate(timeout=TIMEOUT_S)
+    assert script.process.returncode == 0 and "over" in out
+    assert err.count("logclient.init before torch_xla.launch") == 1
+    assert not by_pid()
+
+
+PROCESSES = """
+class FourChips:
+    def physical_chip_count(self):
+        return 4
+
+    def configure_multiprocess(self, rank, size):
+        pass
+
+
+def train(index, callback, folder, ends):
+    number = int(os.environ["PJRT_LOCAL_PROCESS_RANK"])
+    callback.log(0, {"number": number, "here": 0.5})
+    value = torch.ones((), device=torch_xla.device()) * number
+    callback.log(1, {"value": value})
+    torch_xla.sync()
+    assert callback.flush(300)
+    open(f"{folder}/{number}", "w").close()
+    deadline = time.monotonic() + 300  # all have logged before the first one ends: torch_xla stops the others then
+    while len(os.listdir(folder)) < 4 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if ends and number in (0, 1):
+        os._exit(3)
+    if ends and number == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    from concurrent.futures.process import BrokenProcessPool
+
+    from torch_xla._internal import pjrt
+
+    pjrt.plugins.using_dynamic_plugins = lambda: True
+    pjrt.plugins.default = FourChips
+    method, folder, ends = sys.argv[1:]
+    run = logclient.init("xla")
+    run.log(0, {"parent": 1.0})
+    try:
+        xmp.spawn(train, args=(LogclientXLACallback(), folder, bool(ends)), start_method=method)
+    except AssertionError as error:
+        assert "4 results for replica 0" in str(error)
+    except BrokenProcessPool:
+        assert ends
+    run.log(1, {"parent": 2.0})
+    print(json.dumps(os.getpid()))
+"""
+
+
+@pytest.mark.parametrize(("method", "ends"), [("fork", ""), ("fork", "ends"), ("spawn", "ends")])
+def test_processes_are_told_apart_and_end_as_they_like(
+    method: str, ends: str, run_dir: Path, tmp_path: Path
+) -> None:
+    """Case R2-34: each has lanes of its own under its PID; os._exit and SIGKILL end no run but their own part."""
+    folder = tmp_path / "there"
+    folder.mkdir()
+    env = {"PJRT_DEVICE": "CPU", "OMP_NUM_THREADS": "1"}
+    parent = Script(tmp_path, IMPORTS + PROCESSES, method, folder, ends, env=env).result(TIMEOUT_S)
+    found = by_pid()
+    own, records = found.pop(parent)
+    assert [record.values for record in records] == [{"parent": 1.0}, {"parent": 2.0}]
+    assert own.document("state")["state"] == "finished"
+    assert len(found) == 4
+    numbers = []
+    for file, records in found.values():
+        number = records[0].values["number"]
+        assert [record.values for record in records] == [
+            {"number": number, "here": 0.5},
+            {"value": float(number)},
+        ]
+        assert file.document("start")["role"] == "member" and file.document("state") is None
+        numbers.append(number)
+    assert sorted(numbers) == [0, 1, 2, 3]
