@@ -202,8 +202,20 @@ def test_a_collector_listens_soon() -> None:
 
 
 @pytest.mark.parametrize(
-    "what", ["writing and compaction", "store, compacted", "buckets of 10,000,000 points", "10,000 runs"]
+    "what",
+    [
+        "writing and compaction",
+        "store, compacted",
+        "buckets of 10,000,000 points",
+        "in the store, 10,000 runs",
+    ],
 )
 def test_the_store_is_quick_and_small(what: str) -> None:
     """CPU per point, bytes per point, a chart of a long series, lists of many runs."""
     check("store", what)
+
+
+def test_ten_thousand_runs_are_listed_over_http() -> None:
+    """All in one answer, with their last values too; what the collector needs for it is bounded."""
+    check("store", "over HTTP, 10,000 runs", noise=2 * NOISE)  # client and collector share two cores
+    check("store", "memory of a collector that lists all")

@@ -111,6 +111,16 @@ def line_of(figure: dict[str, Any]) -> str:
     return line
 
 
+def milliseconds(call: Callable[[], object], rounds: int) -> float:
+    """Median."""
+    took = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        call()
+        took.append((time.perf_counter() - begin) * 1e3)
+    return median(took)
+
+
 def rounded(value: float) -> float:
     """Four digits are more than any of these figures is worth."""
     return float(f"{value:.4g}")

@@ -7,7 +7,8 @@
 - Size: the file after compaction, everything in it included (time stamps, ledger, summaries).
 - Chart: a series of so many points, to 2,000 buckets, first in a fresh reader with the file out of the page cache,
   then again.
-- Runs: as many small runs as told, then lists, filters and last values; with the same beside 1/20 of them.
+- Runs (`small_runs.py`): as many small runs as told, then lists, filters and last values, with the same beside 1/20 of
+  them; then over HTTP, from a collector on loopback, all of them in one answer.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ import tempfile
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tools.bench import harness
+from tools.bench import harness, small_runs
+from tools.bench.harness import milliseconds
 
 if __name__ == "__main__":
     harness.use_environment()
@@ -35,7 +37,7 @@ import numpy as np
 
 from logclient.record import Columns, Shape
 from logclient_backend.collector.store.embedded import EmbeddedStore, open_store
-from logclient_backend.collector.store.interface import Description, Filter, Parcel, RunQuery
+from logclient_backend.collector.store.interface import Parcel
 from logclient_backend.wal.scan import StreamColumns
 
 KEYS = 10
@@ -44,7 +46,6 @@ STREAMS = 8
 START_NS = 1_700_000_000_000_000_000
 CPU_BAR_S = 0.5  # of the 1.0 s that the collector may take from gRPC to committed rows
 FIRST_BAR_MS, AGAIN_BAR_MS = 150.0, 25.0
-RUNS_BAR_MS = 300.0
 
 
 def batches(points: int, *, keys: int, is_float32: bool) -> Iterator[StreamColumns]:
@@ -145,16 +146,6 @@ def size_of(folder: str) -> int:
     return os.stat(os.path.join(folder, "store.db")).st_size
 
 
-def milliseconds(call: Callable[[], object], rounds: int) -> float:
-    """Median."""
-    took = []
-    for _ in range(rounds):
-        begin = time.perf_counter()
-        call()
-        took.append((time.perf_counter() - begin) * 1e3)
-    return harness.median(took)
-
-
 def evict(folder: str) -> None:
     """Out of the page cache."""
     for name in os.listdir(folder):
@@ -224,68 +215,11 @@ def one_stream(points: int) -> Iterator[StreamColumns]:
         yield StreamColumns(b"l" * 16, b"p" * 16, 0, moved)
 
 
-def small_run(number: int) -> Parcel:
-    shape = Shape(("loss", "acc", "lr"), "ddd")
-    seqs = array("Q", range(1, 31))
-    times = array("q", [START_NS + number * 1_000_000 + seq for seq in seqs])
-    values = array("Q", array("d", [number + 1.0 / seq for seq in seqs]).tobytes())
-    columns = Columns(shape, 0, seqs, seqs, array("q", seqs), times, [values, values, values])
-    stream = number.to_bytes(16, "little")
-    about = Description(
-        project=f"project{number % 7}",
-        name=f"run {number}",
-        state="finished",
-        created_ns=START_NS + number,
-        config={"lr": 1e-3 * (number % 50), "model": {"layers": number % 12}, "seed": number},
-        summary={"loss": 1.0 / (number + 1)},
-        tags=("even" if number % 2 == 0 else "odd",),
-        attempts={stream.hex(): 1},
-    )
-    item = StreamColumns(stream, stream, 0, columns)
-    return Parcel(f"run-{number}", "node", START_NS, [item], (), b'{"node": %d}' % number, about)
-
-
-def run_runs(report: harness.Report, runs: int, folder: str) -> None:
-    figures: dict[int, dict[str, float]] = {}
-    place = os.path.join(folder, "runs")
-    store = open_store(place, synchronous="NORMAL")
-    made = 0
-    try:
-        for upto in (max(1, runs // 20), runs):
-            while made < upto:
-                store.writer.write([small_run(number) for number in range(made, min(upto, made + 50))])
-                made = min(upto, made + 50)
-            while store.compact(deadline_s=60, now=True):
-                pass
-            figures[upto] = ask(store, upto)
-    finally:
-        store.close()
-    few, many = figures.values()
-    for what, value in many.items():
-        report.figure(f"{what}, {runs:,} runs", value, "ms", well=few[what], most=RUNS_BAR_MS)
-
-
-def ask(store: EmbeddedStore, runs: int) -> dict[str, float]:
-    reader = store.reader
-    ids = [f"run-{number}" for number in range(runs)]
-    by_lr = RunQuery([Filter("config", "lr", "<", 0.01), Filter("tag", value="odd")], limit=50)
-    newest = f"run-{runs - 1}"
-    return {
-        "newest 50": milliseconds(lambda: reader.runs(RunQuery(limit=50)), 5),
-        "filtered by config and tag": milliseconds(lambda: reader.runs(by_lr), 5),
-        "sorted by summary": milliseconds(lambda: reader.runs(RunQuery(sort="summary::loss", limit=50)), 5),
-        "last values of all, one key": milliseconds(lambda: reader.last_values(ids, ["loss"]), 5),
-        "newest run: keys and a chart": milliseconds(
-            lambda: (reader.run(newest), reader.keys(newest), reader.buckets(newest, "loss")), 5
-        ),
-    }
-
-
 def run(report: harness.Report, given: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="logclient-bench-") as folder:
         run_writing(report, given.points, folder)
         run_long(report, given.long, folder)
-        run_runs(report, given.runs, folder)
+        small_runs.run(report, given.runs, Path(folder) / "runs")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     report.figure("peak memory of it all", peak, "MiB")
 

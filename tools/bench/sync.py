@@ -1,11 +1,14 @@
 """`logclient sync` of a large offline run: memory, time against live ingest, and what it sends after it was killed.
 
-    python tools/bench/sync.py [--quick] [--points N] [--share PERCENT]
+    python tools/bench/sync.py [--quick] [--points N] [--share PERCENT] [--runs N] [--only large|runs]
 
 A run folder of N points (10 values a record, noise) is written as the agent seals it, and goes to a collector on
 loopback: once as a whole, once killed when so much is there and started again. Live ingest is the same number of points
 from a client that has them in memory and sends parcels of the same size to a collector of its own: what no way through
 a disk can beat.
+
+Many small runs: so many, and a fifth and a twentieth of them, go to a collector of its own each; the time per run is to
+be the same.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ import requests
 from tools.bench.collector import Collector, Feed, collector
 
 VALUES = 10
-MEMORY_MIB, RATIO, AGAIN = 200.0, 1.5, 35.0
+MEMORY_MIB, RATIO, AGAIN, LINEAR = 200.0, 1.5, 35.0, 1.3
+SMALL_RECORDS = 30
 SEGMENT_RECORDS = 20_000
 TICK_S = 0.02
 
@@ -90,8 +94,8 @@ class Sync:
         self._begin = time.monotonic()
         self.seconds = 0.0
 
-    def wait(self) -> dict[str, Any]:
-        """Its only upload."""
+    def wait(self) -> list[dict[str, Any]]:
+        """What it says of its uploads."""
         while self.process.poll() is None:
             self.look()
             time.sleep(TICK_S)
@@ -99,8 +103,8 @@ class Sync:
         out, _ = self.process.communicate()
         if self.process.returncode:
             raise RuntimeError(f"sync ended with {self.process.returncode}: {out}")
-        (upload,) = json.loads(out)["uploads"]
-        return dict(upload)
+        found: list[dict[str, Any]] = json.loads(out)["uploads"]
+        return found
 
     def look(self) -> None:
         """How much memory it has at most, as the kernel counts."""
@@ -125,7 +129,56 @@ def records_at(to: Collector, run: str) -> int:
     return sum(int(each["records"]) for each in answer.json()["runs"] if each["id"] == run)
 
 
+def make_small(folder: Path, number: int) -> None:
+    """A finished run of one key."""
+    from tests.backend.runs.build import NOW_NS, simple_run
+
+    simple_run(folder, f"run-{number}", SMALL_RECORDS, name=f"small {number}", created_ns=NOW_NS + number)
+
+
+def run_small(report: harness.Report, runs: int) -> None:
+    counts = sorted({max(1, runs // 20), max(1, runs // 5), runs})
+    each_ms: list[float] = []
+    memory: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="logclient-bench-") as name:
+        folder = Path(name) / "runs"
+        made = 0
+        for count in counts:
+            for number in range(made, count):
+                make_small(folder, number)
+            made = count
+            with collector() as there:
+                whole = Sync(folder, there)
+                uploads = whole.wait()
+            sent = sum(upload["sent"] for upload in uploads)
+            if sent != count * SMALL_RECORDS:
+                raise RuntimeError(f"{sent} of {count * SMALL_RECORDS} records were sent.")
+            each_ms.append(whole.seconds / count * 1e3)
+            memory.append(whole.memory_mib)
+            harness.say(f"{count:,} runs: {each_ms[-1]:.2f} ms each, {memory[-1]:.0f} MiB")
+    report.notes["small_runs"] = {
+        f"{count}": {"ms_each": harness.rounded(ms), "memory_mib": harness.rounded(mib)}
+        for count, ms, mib in zip(counts, each_ms, memory, strict=True)
+    }
+    report.figure(
+        f"time of sync per run, {runs:,} runs beside {counts[0]:,}",
+        each_ms[-1],
+        "ms",
+        floor=each_ms[0],
+        ratio=each_ms[-1] / each_ms[0],
+        most_ratio=LINEAR,
+    )
+    report.figure(f"memory of sync, {runs:,} runs", memory[-1], "MiB", most=MEMORY_MIB)
+
+
 def run(report: harness.Report, given: argparse.Namespace) -> None:
+    if given.only in ("", "runs"):
+        run_small(report, given.runs)
+    if given.only in ("", "large"):
+        run_large(report, given)
+
+
+def run_large(report: harness.Report, given: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="logclient-bench-") as name:
         folder = Path(name) / "runs"
         records = make_run(folder, int(given.points))
@@ -137,7 +190,7 @@ def run(report: harness.Report, given: argparse.Namespace) -> None:
                 times["live"].append(feed.all_of(records))
             with collector() as there:
                 whole = Sync(folder, there)
-                upload = whole.wait()
+                (upload,) = whole.wait()
                 if upload["sent"] != records:
                     raise RuntimeError(f"{upload['sent']} of {records} records were sent.")
                 times["sync"].append(whole.seconds)
@@ -159,7 +212,7 @@ def run(report: harness.Report, given: argparse.Namespace) -> None:
                     raise RuntimeError("It was over before it could be killed: give more points.")
                 time.sleep(TICK_S)
             first.kill()
-            upload = Sync(folder, there).wait()
+            (upload,) = Sync(folder, there).wait()
             report.figure(
                 f"sent again after a kill at {100 * done / records:.0f} %",
                 100 * upload["sent"] / records,
@@ -174,6 +227,8 @@ if __name__ == "__main__":
     options: dict[str, Any] = {
         "points": (20e6, 3e6, "points of the run"),
         "pairs": (3, 1, "of live ingest and sync"),
+        "runs": (10_000, 400, "small runs"),
+        "only": ("", "", "large or runs; default both"),
         "share": (70.0, 70.0, "per cent that are there when it is killed"),
     }
     sys.exit(harness.main(__doc__, run, **options))

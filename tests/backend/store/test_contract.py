@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 from array import array
@@ -390,6 +391,38 @@ def test_a_description_replaces_the_one_before(catalogued: Store) -> None:
     assert catalogued.reader.documents("r0") == {NODE: b"second"}
     assert catalogued.reader.runs(RunQuery([Filter("config", "lr", value=0)])).total == 0
     assert catalogued.reader.runs(RunQuery([Filter("config", "lr", value="new")])).total == 1
+
+
+def test_a_list_has_the_briefs_and_the_columns_that_it_is_asked_for(catalogued: Store) -> None:
+    """What nobody told anything of has the brief of an empty description."""
+    catalogued.writer.write([parcel(ramp(1, 2), run="r5")])
+    asked = [("config", "deep::a::1::b"), ("config", "lr"), ("summary", "loss"), ("config", "none")]
+    listed = {run.id: run for run in catalogued.reader.runs(RunQuery(columns=asked)).runs}
+    for id, found in listed.items():
+        run = catalogued.reader.run(id)
+        assert run is not None
+        assert json.loads(found.brief) == run.description.brief()
+        assert (found.state, found.last_seen_ns, found.points) == (
+            run.description.state,
+            run.last_seen_ns,
+            run.points,
+        )
+    assert listed["r4"].columns == {
+        ("config", "deep::a::1::b"): "x4",
+        ("config", "lr"): 0.4,
+        ("summary", "loss"): 2**60,
+    }
+    assert listed["r5"].columns == {}
+    assert all(not run.columns for run in catalogued.reader.runs(RunQuery()).runs)
+
+
+def test_what_is_empty_is_found_and_shown_under_its_name(store: Store) -> None:
+    """Filters and columns name values by one rule (R2-57)."""
+    store.writer.write([described(config={"none": {}, "deep": {"no": [], "one": [{}]}})])
+    for key, text in (("none", "{}"), ("deep::no", "[]"), ("deep::one::0", "{}")):
+        assert store.reader.runs(RunQuery([Filter("config", key, value=text)])).total == 1
+        (run,) = store.reader.runs(RunQuery(columns=[("config", key)])).runs
+        assert json.dumps(run.columns["config", key]) == text
 
 
 def test_last_seen_is_told_at_once_and_kept(catalogued: Store, opened: Callable[[], Store]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -18,7 +19,7 @@ from logclient_backend.collector.store.embedded import EmbeddedStore, open_store
 from logclient_backend.collector.store.embedded.database import FILE
 from logclient_backend.collector.store.interface import RunQuery, StoreError
 
-from .samples import parcel, ramp
+from .samples import described, parcel, ramp
 
 ROOT = Path(__file__).parents[3]
 
@@ -85,6 +86,28 @@ def run(code: str, *args: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+def test_a_list_reads_no_description(tmp_path: Path) -> None:
+    """What it shows is kept apart: a list of many runs costs the same whatever their configs hold."""
+    folder = str(tmp_path / "store")
+    store = open_store(folder)
+    try:
+        store.writer.write([described(name="first", config={"lr": 0.1})])
+    finally:
+        store.close()
+    connection = sqlite3.connect(os.path.join(folder, FILE))
+    connection.execute("UPDATE runs SET description=x'00'")
+    connection.commit()
+    connection.close()
+    store = open_store(folder)
+    try:
+        (run,) = store.reader.runs(RunQuery()).runs
+        assert json.loads(run.brief)["name"] == "first"
+        with pytest.raises(Corrupt):
+            store.reader.run("run")
+    finally:
+        store.close()
 
 
 # ---- versions -----------------------------------------------------------------------------------------------

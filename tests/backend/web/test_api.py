@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 import requests
 
-from logclient_backend.collector.store.interface import Store
+from logclient_backend.collector.store.interface import Description, Parcel, Store
 from tests.backend.runs.build import NOW_NS, NodeMaker, Rec, simple_run
+from tests.backend.store.samples import parcel, ramp
 from tests.served import backing, made_store, sample_runs, serving, take_in
 
 TIMEOUT_S = 60
@@ -173,6 +175,37 @@ def test_runs_are_filtered_and_sorted_there(api: Api) -> None:
         "runs"
     ]
     assert row["columns"] == {"config::deep::a::b::0": 1, "config::odd": "nan", "summary::big": 2**70}
+    rows = api.get("/runs", column=["last::loss", "last::x", "config::lr", "last::loss"])["runs"]
+    shown = {row["id"]: row["columns"] for row in rows}
+    assert shown["plain"] == {"last::loss": 200 / 7} and shown["twice"] == {"last::loss": 1060.0}
+    assert shown["mixed"] == {"last::x": "nan", "config::lr": 0.1}
+
+
+def test_a_list_tells_of_a_run_what_the_run_itself_tells(tmp_path: Path) -> None:
+    """Field by field, though a list is made of texts that were kept for it; also of one that runs, and a bare one."""
+    told = Description(
+        name='"quoted" \\ \u2603',
+        created_ns=NOW_NS,
+        tags=("a", "b"),
+        counts={"accepted": 3},
+        more={"active_ns": 5},
+    )
+    with made_store(tmp_path / "data") as store, serving(backing(store)) as url:
+        sample_runs(tmp_path / "runs")
+        take_in(store, tmp_path / "runs")
+        store.writer.write([Parcel("live", "node", time.time_ns(), (), (), b"{}", told)])
+        store.writer.write([parcel(ramp(1, 3), run="bare")])
+        api = Api(url, store)
+        rows = {row["id"]: row for row in api.get("/runs", limit=100)["runs"]}
+        assert {"live", "bare", "plain", "mixed", "twice"} <= rows.keys()
+        for run, row in rows.items():
+            whole = api.get("/run", run=run)
+            assert row == {name: whole[name] for name in row}
+        assert (rows["live"]["state"], rows["bare"]["state"]) == ("running", "lost")
+        assert (rows["live"]["name"], rows["live"]["counts"]) == (told.name, {"accepted": 3})
+        store.writer.delete("plain", 7)
+        (row,) = api.get("/runs", deleted=True)["runs"]
+        assert (row["id"], row["deleted_ns"]) == ("plain", 7)
 
 
 @pytest.mark.parametrize(

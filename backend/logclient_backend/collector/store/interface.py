@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from logclient.errors import LogclientError
 
+from ...runs import strict
 from ...wal.scan import Gap, StreamColumns
 from ...wal.seqs import SeqSet
 from ...wal.spans import Spans
@@ -66,6 +67,27 @@ class Description:
     ranks: tuple[int, ...] = ()
     more: Mapping[str, Any] = field(default_factory=dict)  # alerts, notices, ...: JSON
 
+    def brief(self) -> dict[str, Any]:
+        """What lists show of it, as strict JSON has it; its size depends on no config.
+
+        An engine keeps it apart, as text, for lists of many runs. Who adds a field makes the stored ones anew.
+        """
+        active = self.more.get("active_ns")
+        made = {
+            "name": self.name,
+            "project": self.project,
+            "group": self.group,
+            "tags": list(self.tags),
+            "state": self.state,
+            "reason": self.reason,
+            "created_ns": self.created_ns,
+            "ended_ns": self.ended_ns,
+            "active_ns": active if isinstance(active, int) else 0,
+            "attempts": max(self.attempts.values(), default=0),
+            "counts": dict(self.counts),
+        }
+        return {name: strict.plain(value) for name, value in made.items()}
+
 
 @dataclass(slots=True)
 class Parcel:
@@ -100,7 +122,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run in a list."""
+    """One run, whole."""
 
     id: str
     description: Description
@@ -112,11 +134,26 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class Listed:
+    """A run in a list. Nothing of it was parsed, and its config was read only where `columns` ask for it."""
+
+    id: str
+    brief: str  # JSON of `Description.brief()`
+    state: str  # in `brief`, too: as the documents tell
+    last_seen_ns: int
+    records: int
+    points: int
+    bytes: int
+    deleted_ns: int = 0
+    columns: Mapping[tuple[str, str], Any] = field(default_factory=dict)  # those asked for that it has
+
+
+@dataclass(frozen=True, slots=True)
 class Filter:
     """One condition on runs; all of a list must hold."""
 
     field: str  # id, project, name, group, state, tag, created_ns, last_seen_ns, config, summary
-    key: str = ""  # with config and summary: flattened with "::", as `log` flattens; lists by their indices
+    key: str = ""  # with config and summary: as `flat.py` names it
     op: str = "="  # =, !=, <, <=, >, >=, contains
     value: str | float | bool | None = None
 
@@ -133,11 +170,12 @@ class RunQuery:
     limit: int = 100
     after: str = ""  # `next` of the page before
     deleted: bool = False  # those in the bin instead
+    columns: Sequence[tuple[str, str]] = ()  # ("config" or "summary", key): values to give with each run
 
 
 @dataclass(frozen=True, slots=True)
 class RunPage:
-    runs: Sequence[Run]
+    runs: Sequence[Listed]
     next: str  # empty: that was all
     total: int
 

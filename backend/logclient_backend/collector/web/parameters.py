@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Query
 
+from ..store.flat import SEPARATOR
 from ..store.interface import Filter
 from .answers import Refused
 
@@ -27,7 +28,6 @@ _NAME = r"^[^\x00]+$"
 
 FIELDS = ("id", "project", "name", "group", "state", "tag", "created_ns", "last_seen_ns", "config", "summary")
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "contains")
-SEPARATOR = "::"  # between the levels of a key, as `log` flattens
 SORTS = ("created_ns", "last_seen_ns", "name", "project", "state")
 _NUMBERS = ("created_ns", "last_seen_ns")
 

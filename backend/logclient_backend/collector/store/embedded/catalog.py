@@ -2,9 +2,11 @@
 
 The writer's half (`describe`) runs in its transaction; the reader's half in any session.
 
-Facts are a run's config and summary as (kind, key, type, value): nested keys joined with `::`, items of lists by their
-index. A key is never part of a query or a JSON path: it is a value that is compared. Types keep `True`, `1` and `"1"`
-apart. Texts are compared by their first MOST_TEXT characters.
+Facts are a run's config and summary as (kind, key, type, value), named as `flat.py` says. A key is never part of a
+query or a JSON path: it is a value that is compared. Types keep `True`, `1` and `"1"` apart. Texts are compared by
+their first MOST_TEXT characters; {} and [] are the texts "{}" and "[]".
+
+A list of 10,000 runs parses nothing: what it shows of a description (`brief`) is kept as the JSON that it was made of.
 
 A page's cursor is what its last run sorts by: runs that come or go meanwhile neither repeat others nor hide them.
 """
@@ -21,15 +23,15 @@ from typing import Any
 
 from logclient.errors import BadArgument
 
-from ..interface import Description, Filter, Run, RunPage, RunQuery
+from ..flat import SEPARATOR, flattened
+from ..interface import Description, Filter, Listed, Run, RunPage, RunQuery
 from .heard import HeardRuns
 
-SEPARATOR = "::"
 MOST_TEXT = 1000
 MOST_FACTS = 100_000  # of a run's config, and of its summary
-MOST_DEPTH = 64
 
 RUN = "run, id, description, last_seen_ns, records, points, bytes, deleted_ns"
+_LISTED = "id, brief, state, last_seen_ns, records, points, bytes, deleted_ns, run"
 _COLUMNS = {
     "id": "id",
     "project": "project",
@@ -53,7 +55,7 @@ def describe(connection: sqlite3.Connection, run: int, description: Description)
     digest = blake2b(facts.encode("utf-8", "surrogatepass"), digest_size=16).digest()
     known = connection.execute("SELECT facts FROM runs WHERE run=?", (run,)).fetchone()
     connection.execute(
-        "UPDATE runs SET project=?, name=?, grp=?, state=?, created_ns=?, facts=?, attempts=?, description=?"
+        "UPDATE runs SET project=?, name=?, grp=?, state=?, created_ns=?, facts=?, attempts=?, brief=?, description=?"
         " WHERE run=?",
         (
             _clean(description.project),
@@ -63,6 +65,7 @@ def describe(connection: sqlite3.Connection, run: int, description: Description)
             description.created_ns,
             digest,
             json.dumps(dict(description.attempts)),
+            _brief(description),
             _pack(description),
             run,
         ),
@@ -87,21 +90,6 @@ def _facts(
         yield "tag", "", _TEXT, _clean(tag)[:MOST_TEXT]
 
 
-def flattened(found: object, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, object]]:
-    """(key, plain value) of what is nested."""
-    pairs: Iterable[tuple[object, object]]
-    if isinstance(found, Mapping):
-        pairs = found.items()
-    elif isinstance(found, list | tuple):
-        pairs = enumerate(found)
-    else:
-        yield prefix, found
-        return
-    if depth < MOST_DEPTH:
-        for key, value in pairs:
-            yield from flattened(value, f"{prefix}{SEPARATOR}{key}" if depth else str(key), depth + 1)
-
-
 def _typed(value: object) -> tuple[str, object]:
     if value is None:
         return _NULL, None
@@ -111,7 +99,7 @@ def _typed(value: object) -> tuple[str, object]:
         return _NUMBER, value if -(1 << 63) <= value < 1 << 63 else _as_float(value)
     if isinstance(value, float):
         return (_NUMBER, value) if value == value else (_TEXT, "nan")  # SQLite has no NaN
-    return _TEXT, _clean(str(value))[:MOST_TEXT]
+    return _TEXT, _clean(str(value))[:MOST_TEXT]  # also of {} and []
 
 
 def _as_float(number: int) -> float:
@@ -131,6 +119,13 @@ def _pack(description: Description) -> bytes:
     for name in ("config", "summary", "counts", "attempts", "more"):
         table[name] = dict(table[name])
     return json.dumps(table, default=str).encode()
+
+
+def _brief(description: Description) -> str:
+    return json.dumps(description.brief(), allow_nan=False, separators=(",", ":"))
+
+
+_UNKNOWN = _brief(Description())  # nothing was told yet
 
 
 def unpack(data: bytes | None) -> Description:
@@ -167,7 +162,7 @@ def page(connection: sqlite3.Connection, query: RunQuery, heard: HeardRuns) -> R
     (total,) = connection.execute(f"SELECT count(*) FROM runs WHERE {' AND '.join(where)}", bound).fetchone()
     value, value_bound = _sorted_by(query.sort)
     way, beyond = ("DESC", "<") if query.descending else ("ASC", ">")
-    source = f"SELECT {RUN}, {value} AS v FROM runs WHERE {' AND '.join(where)}"
+    source = f"SELECT {_LISTED}, {value} AS v FROM runs WHERE {' AND '.join(where)}"
     bound = [*value_bound, *bound]
     if query.after:
         has_value, last, number = _cursor(query.after)
@@ -186,8 +181,30 @@ def page(connection: sqlite3.Connection, query: RunQuery, heard: HeardRuns) -> R
     ).fetchall()
     more = len(rows) > most
     del rows[most:]
-    following = _packed_cursor(rows[-1][-1], rows[-1][0]) if more else ""
-    return RunPage([run_of(row[:-1], heard) for row in rows], following, total)
+    following = _packed_cursor(rows[-1][-1], rows[-1][-2]) if more else ""
+    return RunPage([_listed(connection, row, heard, query.columns) for row in rows], following, total)
+
+
+def _listed(
+    connection: sqlite3.Connection,
+    row: Sequence[Any],
+    heard: HeardRuns,
+    columns: Sequence[tuple[str, str]],
+) -> Listed:
+    id, brief, state, seen_ns, records, points, size, deleted_ns, run, _ = row
+    shown = _shown(connection, run, columns) if columns else {}
+    seen_ns = heard.last_ns(id, seen_ns)
+    return Listed(id, brief or _UNKNOWN, state, seen_ns, records, points, size, deleted_ns, shown)
+
+
+def _shown(
+    connection: sqlite3.Connection, run: int, columns: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], Any]:
+    """One description in memory at a time."""
+    (packed,) = connection.execute("SELECT description FROM runs WHERE run=?", (run,)).fetchone()
+    told = unpack(packed)
+    flat = {"config": dict(flattened(told.config)), "summary": dict(flattened(told.summary))}
+    return {(kind, key): flat[kind][key] for kind, key in columns if key in flat[kind]}
 
 
 def _sorted_by(sort: str) -> tuple[str, list[object]]:

@@ -47,6 +47,7 @@ CREATE TABLE runs(
   records INTEGER NOT NULL DEFAULT 0, points INTEGER NOT NULL DEFAULT 0, bytes INTEGER NOT NULL DEFAULT 0,
   deleted_ns INTEGER NOT NULL DEFAULT 0, -- -1: is being purged
   facts BLOB NOT NULL DEFAULT x'',      -- digest of config and summary
+  brief TEXT,                           -- JSON of what lists show of the description
   attempts TEXT NOT NULL DEFAULT '{}',
   description BLOB                      -- JSON, see `catalog.py`; last, so that lists need not read it
 );
