@@ -25,7 +25,8 @@ from logclient_backend.wire.messages import (
     digest,
 )
 from logclient_backend.wire.replies import Replies
-from logclient_backend.wire.server import Caller, Limits, Server
+from logclient_backend.wire.server import Server
+from logclient_backend.wire.service import Caller, Limits
 
 
 @dataclass

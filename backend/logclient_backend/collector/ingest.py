@@ -1,6 +1,6 @@
 """The collector behind the wire: who may ship, what of it is taken, and what each conversation is told.
 
-`Ingest` is a `wire.server.Service`; its calls come from the threads of the wire, one per conversation, and what they
+`Ingest` is a `wire.service.Service`; its calls come from the threads of the wire, one per conversation, and what they
 take goes to the committing thread (`commit.py`). One conversation ships one node of one run.
 
 Invariants:
@@ -38,7 +38,7 @@ from ..wire.messages import (
     digest,
 )
 from ..wire.replies import Replies
-from ..wire.server import Caller
+from ..wire.service import Caller
 from .commit import DISK_RETRY_S, Committer, Source, deleted_run
 from .eventlog import EventLog
 from .limits import Limits, Pace, RunLimits, busy, check_ids

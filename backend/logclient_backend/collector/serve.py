@@ -25,8 +25,8 @@ from logclient.errors import BadArgument
 
 from ..wire.address import Address
 from ..wire.messages import NotTaken
-from ..wire.server import Limits as WireLimits
 from ..wire.server import Server, ServerTls
+from ..wire.service import Limits as WireLimits
 from .backup import backup
 from .catalog import LATE_S, LOST_S, Catalog, state_now
 from .commit import Committer

@@ -6,7 +6,10 @@
 `batch.py` `convert.py`        records, and the small messages, <-> protobuf
 `pages.py`                     what a collector gives back of a run
 `decode.py`                    parcels from a client that is not to be believed
-`server.py` `replies.py`       the collector's side, in front of a service that is plain Python
+`service.py`                   what a collector is to the wire: plain Python, with its limits
+`server.py`                    the collector's side, in front of it
+`reading.py` `replies.py`      of one conversation: what the client says, what it is answered
+`room.py`                      how much is under way, of all conversations together
 `channel.py` `client.py`       the shipper's side
 =============================  ===========================================================================
 """

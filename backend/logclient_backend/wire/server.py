@@ -20,29 +20,24 @@ Does not: know a store, a token or a run.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Iterator
 from concurrent import futures
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
 
 import grpc
-from google.protobuf.message import DecodeError
 
-from logclient.errors import Corrupt
 from logclient_proto.v1 import control_pb2
-from logclient_proto.v1 import ingest_pb2 as pb
 
 from . import convert, messages
 from .address import Address, is_loopback
-from .batch import MOST_BYTES
-from .decode import ParcelReader
-from .messages import Description, Hello, NotTaken, Parcel, Welcome
+from .messages import NotTaken
+from .reading import Reading, busy
 from .replies import Replies
-
-_log = logging.getLogger(__name__)
+from .room import Room
+from .service import Caller, Limits, Service
 
 SERVICE, CONTROL = "logclient.v1.Ingest", "logclient.v1.Control"
 
@@ -59,92 +54,11 @@ _STATUS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
-    """Who calls: the token it sent (empty: none) and where from. Nothing is checked yet."""
-
-    token: str = field(repr=False)
-    peer: str
-    is_loopback: bool
-
-
-class Conversation(Protocol):
-    """What a service does with one node's conversation. All calls come from one thread."""
-
-    @property
-    def welcome(self) -> Welcome:
-        """Asked once, at the start."""
-
-    def take(self, parcel: Parcel) -> None:
-        """The next parcel. It is under way until `Replies.ack` or a final `Replies.refuse` names it.
-
-        May wait, which makes the client wait. Raises `NotTaken` as `Replies.refuse` takes it; `Corrupt` counts as
-        INVALID and final for this parcel.
-        """
-
-    def heard(self) -> None:
-        """The client is there and has nothing to send."""
-
-    def closed(self, why: str) -> None:
-        """The last call; `why` in words. Replies go nowhere from now on."""
-
-
-class Service(Protocol):
-    """What a collector is to the wire. Calls come from many threads at once."""
-
-    def open(self, hello: Hello, caller: Caller, replies: Replies) -> Conversation:
-        """Begin. `NotTaken` where it shall not be: the conversation ends with that."""
-
-    def describe(self, caller: Caller) -> Description:
-        """Also for those who may do nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much is taken at once."""
-
-    conversations: int = 256
-    most_bytes: int = 64 << 20  # of parcels under way, of all conversations together
-    most_parcel_bytes: int = 16 << 20
-    most_unpacked_bytes: int = MOST_BYTES  # of one parcel, decoded
-    most_unpacking_bytes: int = 2 * MOST_BYTES  # of all that are decoded and that no service has taken yet
-    hello_s: float = 10.0  # a client says who it is within that
-    silence_s: float = 90.0  # and something at least that often
-    room_s: float = 10.0  # a parcel waits so long for room at most, then its client is told to come again
-    retry_after_s: float = 5.0
-
-
-@dataclass(frozen=True, slots=True)
 class ServerTls:
     """PEM files, read."""
 
     certificate: bytes
     key: bytes = field(repr=False)
-
-
-class _Room:
-    """Bytes of all parcels under way."""
-
-    def __init__(self, most: int) -> None:
-        self.taken = 0
-        self._most = most
-        self._changed = threading.Condition()
-
-    def take(self, size: int, replies: Replies, timeout_s: float) -> bool:
-        """False where there is none in time, or the conversation is over. One parcel alone always finds room."""
-        with self._changed:
-
-            def is_free() -> bool:
-                return replies.is_over or not self.taken or self.taken + size <= self._most
-
-            if not self._changed.wait_for(is_free, timeout_s) or replies.is_over:
-                return False
-            self.taken += size
-            return True
-
-    def give(self, size: int) -> None:
-        with self._changed:
-            self.taken -= size
-            self._changed.notify_all()
 
 
 class Server:
@@ -153,8 +67,8 @@ class Server:
     def __init__(self, service: Service, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self._service = service
-        self._room = _Room(self.limits.most_bytes)
-        self._unpacking = _Room(self.limits.most_unpacking_bytes)
+        self._room = Room(self.limits.most_bytes)
+        self._unpacking = Room(self.limits.most_unpacking_bytes)
         self._open: set[Replies] = set()
         self._lock = threading.Lock()
         self._is_stopping = False
@@ -258,14 +172,16 @@ class Server:
         else:
             if not context.add_callback(replies.cut):
                 replies.cut()
+            reading = Reading(self._service, self.limits, self._room, self._unpacking, replies)
+            let_go = partial(self._let_go, replies)
             reader = threading.Thread(
-                target=self._read, args=(requests, caller_of(context), replies), name="ingest", daemon=True
+                target=reading.run, args=(requests, caller_of(context), let_go), name="ingest", daemon=True
             )
             try:
                 reader.start()
             except RuntimeError:  # no more threads
-                replies.end(self._busy("the collector has no thread left"))
-                self._let_go(replies)
+                replies.end(busy("the collector has no thread left", self.limits))
+                let_go()
         yield from replies.messages(self.limits.silence_s, self.limits.hello_s)
         failure = replies.failure
         if failure is not None:
@@ -276,132 +192,12 @@ class Server:
         if self._is_stopping:
             return NotTaken("the collector is being stopped", messages.STOPPING, retry_after_s=1.0)
         if len(self._open) >= self.limits.conversations:
-            return self._busy(f"the collector has {self.limits.conversations} conversations, its most")
+            return busy(f"the collector has {self.limits.conversations} conversations, its most", self.limits)
         return None
-
-    def _busy(self, text: str) -> NotTaken:
-        return NotTaken(
-            f"{text}; it is tried again later", messages.BUSY, retry_after_s=self.limits.retry_after_s
-        )
 
     def _let_go(self, replies: Replies) -> None:
         with self._lock:
             self._open.discard(replies)
-
-    def _read(self, requests: Iterator[bytes], caller: Caller, replies: Replies) -> None:
-        """The conversation's own thread."""
-        conversation: Conversation | None = None
-        why = "the client closed it"
-        try:
-            conversation = self._begin(requests, caller, replies)
-            if conversation is not None:
-                self._take_all(requests, conversation, replies)
-            replies.finish(None)  # OK, once all is settled
-        except NotTaken as refused:
-            why = refused.text
-            replies.end(refused)
-        except Corrupt as error:
-            why = str(error)
-            replies.end(NotTaken(why, messages.WRONG_PROTOCOL))
-        except grpc.RpcError:  # what reading raises where the call is over
-            replies.cut()
-        except Exception as error:  # noqa: BLE001 - a fault of ours ends this conversation, and no other
-            why = f"a fault in the collector: {type(error).__name__}"
-            replies.end(NotTaken(f"{why}; its log has more", messages.UNKNOWN))
-            _log.exception("a conversation ended by a fault in the collector")
-        finally:
-            replies.wait_over(None)
-            self._let_go(replies)
-            if conversation is not None:
-                conversation.closed(replies.failure.text if replies.failure is not None else why)
-
-    def _begin(self, requests: Iterator[bytes], caller: Caller, replies: Replies) -> Conversation | None:
-        data = next(requests, None)
-        if data is None:
-            return None
-        message = _request(data)
-        if message.WhichOneof("what") != "hello":
-            raise Corrupt("conversation", 0, "a hello first", message.WhichOneof("what"))
-        hello = convert.read_hello(message.hello)
-        if not hello.protocol >= 1:
-            raise Corrupt("hello: protocol", 0, "from 1 on", hello.protocol)
-        conversation = self._service.open(hello, caller, replies)
-        replies.welcome(conversation.welcome)
-        return conversation
-
-    def _take_all(self, requests: Iterator[bytes], conversation: Conversation, replies: Replies) -> None:
-        limits = self.limits
-        reader = ParcelReader(limits.most_unpacked_bytes)
-        window_bytes = conversation.welcome.window_bytes
-        number = 0
-        for data in requests:
-            replies.heard()
-            message = _request(data)
-            kind = message.WhichOneof("what")
-            if kind == "alive":
-                conversation.heard()
-                replies.repeat_ack()
-            elif kind == "parcel":
-                number += 1
-                if message.parcel.number != number:
-                    raise Corrupt("parcel: number", 0, number, message.parcel.number)
-                size = len(data)
-                if not replies.wait_window(window_bytes, limits.silence_s):
-                    return
-                if not self._room.take(size, replies, limits.room_s):
-                    if replies.is_over:
-                        return
-                    raise self._busy("the collector has more under way than it can commit")
-                replies.taken(number, size)
-                if not self._take(message.parcel, size, reader, conversation, replies):
-                    return
-            elif kind == "hello":
-                raise Corrupt("conversation", 0, "one hello", "another")
-
-    def _take(
-        self,
-        message: pb.Parcel,
-        size: int,
-        reader: ParcelReader,
-        conversation: Conversation,
-        replies: Replies,
-    ) -> bool:
-        """False: the client has to begin again behind it, since key tables that it told of may be lost."""
-        number = message.number
-        if size > self.limits.most_parcel_bytes:
-            return _skip(
-                replies,
-                number,
-                f"a parcel of {size} bytes; at most {self.limits.most_parcel_bytes} are taken",
-            )
-        try:
-            unpacked = reader.size(message)
-        except Corrupt as error:
-            return _skip(replies, number, str(error))
-        if not self._unpacking.take(unpacked, replies, self.limits.room_s):
-            if replies.is_over:
-                return False
-            raise self._busy("the collector has more to unpack than it can commit")
-        try:
-            try:
-                parcel = reader.parcel(message, size)
-            except Corrupt as error:
-                return _skip(replies, number, str(error))
-            try:
-                conversation.take(parcel)
-            except Corrupt as error:
-                replies.refuse(NotTaken(str(error), messages.INVALID, is_final=True), number)
-            except NotTaken as refused:
-                replies.refuse(refused, number)
-        finally:
-            self._unpacking.give(unpacked)
-        return True
-
-
-def _skip(replies: Replies, number: int, text: str) -> bool:
-    replies.refuse(NotTaken(text, messages.INVALID, is_final=True), number)
-    replies.finish(NotTaken(f"parcel {number} was refused; begin again behind it", messages.INVALID))
-    return False
 
 
 def caller_of(context: grpc.ServicerContext) -> Caller:
@@ -413,10 +209,3 @@ def caller_of(context: grpc.ServicerContext) -> Caller:
     peer = context.peer()
     host = peer.partition(":")[2].rpartition(":")[0].replace("%5B", "").replace("%5D", "").strip("[]")
     return Caller(token, peer, is_loopback(host))
-
-
-def _request(data: bytes) -> pb.ShipRequest:
-    try:
-        return pb.ShipRequest.FromString(data)
-    except (DecodeError, RecursionError) as error:
-        raise Corrupt("message", 0, "one of this protocol", "other bytes") from error

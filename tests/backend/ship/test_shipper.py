@@ -23,7 +23,7 @@ from logclient_backend.wire.address import Address
 from logclient_backend.wire.client import Patience, Session
 from logclient_backend.wire.credentials import Access
 from logclient_backend.wire.messages import Hello, NotTaken, Parcel, digest
-from logclient_backend.wire.server import Limits
+from logclient_backend.wire.service import Limits
 from tests import badpeers
 from tests.badpeers import Peer
 from tests.collectors import MemoryCollector, gaps_of

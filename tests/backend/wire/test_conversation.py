@@ -18,7 +18,8 @@ from logclient_backend.wire.address import Address
 from logclient_backend.wire.client import Patience, Session, describe
 from logclient_backend.wire.credentials import Access
 from logclient_backend.wire.messages import Ack, Hello, NotTaken, Parcel, digest
-from logclient_backend.wire.server import Limits, Server
+from logclient_backend.wire.server import Server
+from logclient_backend.wire.service import Limits
 from tests.backend.ship.samples import item, stream
 from tests.collectors import MemoryCollector
 from tests.process.disturbed import wait_until

@@ -1,0 +1,68 @@
+"""What a collector is to the wire: a `Service` in plain Python, without gRPC or protobuf; and how much it may take.
+
+Does not: know a store or a token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from .batch import MOST_BYTES
+from .messages import Description, Hello, Parcel, Welcome
+from .replies import Replies
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls: the token it sent (empty: none) and where from. Nothing is checked yet."""
+
+    token: str = field(repr=False)
+    peer: str
+    is_loopback: bool
+
+
+class Conversation(Protocol):
+    """What a service does with one node's conversation. All calls come from one thread."""
+
+    @property
+    def welcome(self) -> Welcome:
+        """Asked once, at the start."""
+
+    def take(self, parcel: Parcel) -> None:
+        """The next parcel. It is under way until `Replies.ack` or a final `Replies.refuse` names it.
+
+        May wait, which makes the client wait. Raises `NotTaken` as `Replies.refuse` takes it; `Corrupt` counts as
+        INVALID and final for this parcel.
+        """
+
+    def heard(self) -> None:
+        """The client is there and has nothing to send."""
+
+    def closed(self, why: str) -> None:
+        """The last call; `why` in words. Replies go nowhere from now on."""
+
+
+class Service(Protocol):
+    """What a collector is to the wire. Calls come from many threads at once."""
+
+    def open(self, hello: Hello, caller: Caller, replies: Replies) -> Conversation:
+        """Begin. `NotTaken` where it shall not be: the conversation ends with that."""
+
+    def describe(self, caller: Caller) -> Description:
+        """Also for those who may do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much is taken at once."""
+
+    conversations: int = 256
+    most_bytes: int = 64 << 20  # of parcels under way, of all conversations together
+    most_parcel_bytes: int = 16 << 20
+    most_unpacked_bytes: int = MOST_BYTES  # of one parcel, decoded
+    most_unpacking_bytes: int = 2 * MOST_BYTES  # of all that are decoded and that no service has taken yet
+    hello_s: float = 10.0  # a client says who it is within that
+    silence_s: float = 90.0  # and something at least that often
+    room_s: float = 10.0  # a parcel waits so long for room at most, then its client is told to come again
+    retry_after_s: float = 5.0
