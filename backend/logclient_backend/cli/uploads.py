@@ -92,7 +92,7 @@ def _runs_at(path: str, places: list[live.LivePlace]) -> list[Found]:
     if not run.problem:
         _note_live(run, places)
         return [run]
-    return folder.find(path, places=places)
+    return folder.find(path, places=places, is_short=True)
 
 
 def _is_node(path: str) -> bool:

@@ -85,19 +85,26 @@ class Found:
         return last
 
 
-def find(folder: str, *, places: list[LivePlace] | None = None, home: str | None = None) -> list[Found]:
+def find(
+    folder: str,
+    *,
+    places: list[LivePlace] | None = None,
+    home: str | None = None,
+    is_short: bool = False,
+) -> list[Found]:
     """Runs of a folder, oldest first, then what is no run.
 
-    `home` (default: this user's) holds runs that could not go where they should. `NoRun` where there is no such folder
-    and nothing lies elsewhere that was meant for it.
+    `home` (default: this user's) holds runs that could not go where they should. `is_short`: of each node on a disk
+    only what `node.shorten` leaves, so memory does not grow with configs. `NoRun` where there is no such folder and
+    nothing lies elsewhere that was meant for it.
     """
     folder = os.path.abspath(folder)
     places = live.scan() if places is None else places
     home = settings.home_folder() if home is None else home
     found: dict[str, Found] = {}
-    problem = _take_all(found, folder, wanted=None)
+    problem = _take_all(found, folder, None, is_short)
     if home and os.path.isdir(home) and not _is_same(home, folder):
-        _take_all(found, home, wanted=folder)
+        _take_all(found, home, folder, is_short)
     _take_live(found, folder, places)
     if problem and not found:
         raise NoRun(problem)
@@ -174,7 +181,7 @@ def _why_none(run: Found, names: list[str]) -> str:
     return problems[0] if problems != ["empty"] else "empty"
 
 
-def _take_all(found: dict[str, Found], base: str, wanted: str | None) -> str:
+def _take_all(found: dict[str, Found], base: str, wanted: str | None, is_short: bool) -> str:
     """Add the runs of `base` (of the home folder: those meant for `wanted`); why not, or empty."""
     try:
         with os.scandir(base) as entries:
@@ -188,6 +195,9 @@ def _take_all(found: dict[str, Found], base: str, wanted: str | None) -> str:
         if name.startswith(".") or (wanted is not None and not _is_meant(path, wanted)):
             continue
         run = load(name, path)
+        if is_short:
+            for each in run.nodes:
+                node.shorten(each)
         if name not in found or found[name].problem:
             found[name] = run
         elif not run.problem:

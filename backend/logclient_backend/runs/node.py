@@ -131,6 +131,16 @@ def load_node(path: str) -> Node:
     return node
 
 
+def shorten(node: Node) -> None:
+    """Let go of what its processes and streams told, configs above all; for those who look at very many runs at once.
+
+    What is left says whose it is, and whether it is over.
+    """
+    if node.raw is not None:
+        node.raw = {"node": node.raw.get("node")}
+    node.processes, node.streams = {}, {}
+
+
 def take(node: Node, raw: Any) -> None:
     """Fill a node from its documents' JSON; `Unsupported` where a newer version wrote it, `ValueError` for none."""
     if not isinstance(raw, dict):

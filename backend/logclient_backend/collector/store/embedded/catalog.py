@@ -41,6 +41,7 @@ _COLUMNS = {
     "created_ns": "created_ns",
     "last_seen_ns": "last_seen_ns",
 }
+_FACTS = ("config", "summary", "tag")
 _COMPARES = {"=": "=", "!=": "=", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "contains": "contains"}
 _NUMBER, _BOOL, _TEXT, _NULL = "n", "b", "s", "z"
 
@@ -154,6 +155,8 @@ def run_of(row: Sequence[Any], heard: HeardRuns) -> Run:
 def page(connection: sqlite3.Connection, query: RunQuery, heard: HeardRuns) -> RunPage:
     """Runs as they were asked for; `BadArgument` for a question that has no meaning."""
     where = ["deleted_ns>0" if query.deleted else "deleted_ns=0"]
+    if any(each.field in _FACTS and each.op == "=" for each in query.filters):
+        where[0] = f"+{where[0]}"  # not by an index over all runs: those with that value are found by theirs
     bound: list[object] = []
     for each in query.filters:
         condition, values = _condition(each)
@@ -234,8 +237,8 @@ def _condition(each: Filter) -> tuple[str, list[object]]:
         if compare == "contains":
             return f"instr({column}, ?) > 0", [str(value)]
         return f"{negated}({column} {compare} ?)", [value]
-    if each.field not in ("config", "summary", "tag"):
-        known = ", ".join([*_COLUMNS, "tag", "config", "summary"])
+    if each.field not in _FACTS:
+        known = ", ".join([*_COLUMNS, *_FACTS])
         raise BadArgument(f"Filter: {each.field!r} is no field of a run; take one of {known}.")
     found = "run IN (SELECT f.run FROM facts AS f WHERE f.kind=? AND f.key=? AND "
     key = "" if each.field == "tag" else _clean(each.key)
