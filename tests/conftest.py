@@ -9,13 +9,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
-
-if TYPE_CHECKING:
-    from tests.servers import Server
 
 DEFAULT_PACE = 20.0  # `make test`; 1 is full length, `make soak`
 CAP_SYS_ADMIN = 21  # bit in /proc/PID/status; root in a plain container lacks it
@@ -133,19 +129,6 @@ def run_dir(
             kill_all_with(f"LOGCLIENT_SHM_DIR={meeting_place}")
         finally:
             shutil.rmtree(meeting_place, ignore_errors=True)
-
-
-@pytest.fixture
-def collector(tmp_path: Path) -> Iterator[Server]:
-    """A `logclient server` that listens on free ports of loopback; `token` is its administrator's."""
-    from tests.servers import Server
-
-    made = Server(tmp_path / "collector")
-    try:
-        made.start()
-        yield made
-    finally:
-        made.kill()
 
 
 def kill_all_with(setting: str, timeout_s: float = 10.0) -> None:

@@ -74,6 +74,24 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.fixture
+def listening_server(server: Server) -> Server:
+    """The same, started; `token` is its administrator's."""
+    server.start()
+    return server
+
+
+@pytest.fixture
+def collector(tmp_path: Path, home: Path) -> Iterator[Collector]:
+    """A collector on loopback that listens, to be fed, killed, stopped, started again; the home is the test's own."""
+    made = Collector(tmp_path / "collector")
+    try:
+        made.start()
+        yield made
+    finally:
+        made.kill()
+
+
+@pytest.fixture
 def patience(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`init` waits longer for its agent than on an idle machine: a loaded one is no fault to be tested."""
     monkeypatch.setenv("LOGCLIENT_START_TIMEOUT_S", "20")

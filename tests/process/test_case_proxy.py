@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -78,16 +77,6 @@ def test_dead_proxy_means_offline_and_keeps_the_password(hosts: Hosts, run_dir: 
     trainer.assert_few_words(log_of(run_dir), "10.77.0.2:9")
     for secret in (PASSWORD, "p%40ss", "cEBzcy93OnJkJQ", hosts.collector.token):
         assert secret not in said + json.dumps(status)
-
-
-@pytest.fixture
-def collector(tmp_path: Path, home: Path) -> Iterator[Collector]:
-    made = Collector(tmp_path / "collector")
-    try:
-        made.start()
-        yield made
-    finally:
-        made.kill()
 
 
 @pytest.mark.parametrize("exempt", ["", "localhost,127.0.0.1"], ids=["without no_proxy", "with no_proxy"])

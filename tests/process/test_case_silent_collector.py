@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,16 +20,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 RATE, VALUES = 1000, 200
 # after a third of the time: what may be under way, and what malloc makes of it. At full length 96 MB are logged.
 GROWTH_MIB = {"trainer": 4, "supervisor": 4, "worker": 24, "shipper": 48}
-
-
-@pytest.fixture
-def collector(tmp_path: Path, home: Path) -> Iterator[Collector]:
-    made = Collector(tmp_path / "collector")
-    try:
-        made.start()
-        yield made
-    finally:
-        made.kill()
 
 
 def about(pid: int) -> tuple[float, int, int]:

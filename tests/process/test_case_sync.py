@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +31,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 OK, NO, PARTIAL = 0, 1, 4
 OFFLINE = {"LOGCLIENT_MODE": "offline", **two_hosts.PATIENT}
-
-
-@pytest.fixture
-def collector(tmp_path: Path, home: Path) -> Iterator[Collector]:
-    made = Collector(tmp_path / "collector")
-    try:
-        made.start()
-        yield made
-    finally:
-        made.kill()
 
 
 def words(collector: Collector, *more: object, server: str = "") -> list[str]:

@@ -35,9 +35,9 @@ run.finish(60)
 
 
 @pytest.fixture(autouse=True)
-def alone(collector: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def alone(listening_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user's environment with the token, and no config file."""
-    monkeypatch.setenv("LOGCLIENT_TOKEN", collector.token)
+    monkeypatch.setenv("LOGCLIENT_TOKEN", listening_server.token)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.delenv("LOGCLIENT_SERVER", raising=False)
 
@@ -55,12 +55,12 @@ def say(*words: str, code: int = 0) -> str:
 
 
 def test_synced_runs_are_read_by_every_address(
-    collector: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    listening_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Web address, the agents' address, and the one of the environment; the same as the folder."""
     folder = tmp_path / "runs"
     sample_runs(folder)
-    grpc, http = str(collector.address), collector.facts["http"]
+    grpc, http = str(listening_server.address), listening_server.facts["http"]
     say("sync", str(folder), "--server", grpc)
     expected = say("export", "mixed", "--dir", str(folder))
     for server in (http, grpc):
@@ -118,15 +118,15 @@ def started() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 def test_live_run_is_followed_to_its_end(
-    collector: Server, run_dir: Path, started: Callable[..., subprocess.Popen[str]]
+    listening_server: Server, run_dir: Path, started: Callable[..., subprocess.Popen[str]]
 ) -> None:
     """`tail -f --server` prints each record once, while the run goes on, and ends when it has finished."""
-    grpc, http = str(collector.address), collector.facts["http"]
+    grpc, http = str(listening_server.address), listening_server.facts["http"]
     trainer = started("-c", TRAINER, grpc)
     assert trainer.stdin is not None
 
     def points() -> int:
-        answer = collector.get("/api/v1/run?run=live")
+        answer = listening_server.get("/api/v1/run?run=live")
         return int(answer.json()["points"]) if answer.status_code == 200 else 0
 
     wait_until(lambda: points() == 100, PATIENCE_S, "the first records at the server")
@@ -146,7 +146,7 @@ def test_live_run_is_followed_to_its_end(
 
 
 def test_over_tls_with_a_certificate_of_the_config_file(
-    collector: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    listening_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`ca`, `server` and `token` of the file open both addresses; without them nothing is said, and why is told."""
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
@@ -158,15 +158,15 @@ def test_over_tls_with_a_certificate_of_the_config_file(
         )
     except FileNotFoundError:
         pytest.skip("no openssl here to make a certificate")
-    assert collector.stop() == 0
-    facts = collector.start("--tls-cert", str(cert), "--tls-key", str(key))
+    assert listening_server.stop() == 0
+    facts = listening_server.start("--tls-cert", str(cert), "--tls-key", str(key))
     monkeypatch.delenv("LOGCLIENT_TOKEN")
     with pytest.raises(logclient.LogclientError, match=r"TLS fails.*set ca in the config file"):
-        logclient.read(facts["http"], token=collector.token)
+        logclient.read(facts["http"], token=listening_server.token)
     config = tmp_path / "logclient" / "config.toml"
     config.parent.mkdir()
     config.touch(0o600)
-    config.write_text(f'server = "{facts["grpc"]}"\ntoken = "{collector.token}"\nca = "{cert}"\n')
+    config.write_text(f'server = "{facts["grpc"]}"\ntoken = "{listening_server.token}"\nca = "{cert}"\n')
     assert facts["http"].startswith("https://")
     for address in (facts["http"], facts["grpc"]):
         assert len(logclient.read(address)) == 0
