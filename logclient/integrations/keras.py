@@ -1,0 +1,196 @@
+"""Keras 3: `model.fit(..., callbacks=[LogclientCallback()])` logs each batch and each epoch, under keys of their own.
+
+Runs in the training process, in the hooks that Keras calls. What is logged under which key stands in
+docs/integrations/keras.md.
+
+Invariants:
+
+- nothing here waits for a device, nor makes Keras wait: `async_safe` lets it read the values of a batch in a thread of
+  its own, as it does where there is no callback, and call `on_train_batch_end` there, several at once, in any order;
+- so that hook changes nothing that another thread changes; whoever comes behind it, in the thread that trains, is
+  called when all of them are done.
+"""
+
+from __future__ import annotations
+
+from _thread import get_ident
+
+from keras.callbacks import Callback
+
+from logclient.integrations import guard
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from logclient import NullRun, Run
+
+_MOST_FITS = 200  # that the config lists
+
+
+class LogclientCallback(guard.Guarded, Callback):  # type: ignore[misc]  # Keras has no types
+    """Logs a model's trainings to a logclient run.
+
+    `run` is the run to log to; default is the current one, else one that is started with `settings` (arguments of
+    `logclient.init`) when a training or evaluation begins.
+
+    Raises nothing in a training but `BadArgument` for settings that make no sense, at its begin.
+    """
+
+    async_safe = True
+    params: Any = None
+    _model: Any = None
+
+    def __init__(self, run: Run | NullRun | None = None, **settings: Any) -> None:
+        super().__init__()
+        self._tie = guard.Tie(run, settings)
+        self._progress = _Progress()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._progress = _Progress()
+
+    @guard.opening
+    def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        self._open()
+        self._progress.is_training = True
+        self._progress.described = False
+
+    @guard.hook
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        progress = self._progress
+        progress.begin_epoch(epoch, self._batches())
+        if not progress.described:
+            progress.described = True
+            self._describe(epoch)
+
+    @guard.hook
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Of the last batch of `steps_per_execution`, where that is not 1; `logs` are means over the epoch so far."""
+        progress = self._progress
+        progress.last[get_ident()] = batch
+        if not logs:
+            return
+        row = {f"batch/{name}": value for name, value in logs.items()}
+        if progress.batches:
+            row["epoch"] = progress.epochs + (batch + 1) / progress.batches
+        self._run().log(progress.first + batch + 1, row)
+
+    @guard.hook
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        progress = self._progress
+        progress.end_epoch()
+        if not logs:
+            return
+        row = {f"epoch/{name}": value for name, value in logs.items()}
+        if "epoch/learning_rate" not in row:
+            row.update(_learning_rate(self.model))
+        row["epoch"] = progress.epochs
+        self._run().log(progress.first, row)
+
+    @guard.hook
+    def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        self._progress.is_training = False
+
+    @guard.opening
+    def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        """Of a validation, too, which is part of a training."""
+        if not self._progress.is_training:
+            self._open()
+
+    @guard.hook
+    def on_test_end(self, logs: Mapping[str, Any] | None = None) -> None:
+        """`model.evaluate(..., callbacks=[...])`; what a validation gives comes with its epoch."""
+        if logs and not self._progress.is_training:
+            row = {f"validate/{name}": value for name, value in logs.items()}
+            self._run().log(self._progress.newest(), row)
+
+    def _run(self) -> Any:
+        return self._tie.run
+
+    def _batches(self) -> int:
+        """Of one epoch; 0 where nobody knows, in the first epoch over a generator."""
+        return int((self.params or {}).get("steps") or 0)
+
+    def _describe(self, first_epoch: int) -> None:
+        """Config of the model, and one entry for each training."""
+        run, model = self._run(), self.model
+        if run._rank not in (None, 0):
+            return
+        fits = [dict(fit) for fit in run.config.get("fits", ())][: _MOST_FITS - 1]
+        epochs = (self.params or {}).get("epochs")
+        fit = {"epochs": None if epochs is None else epochs - first_epoch, "batches": self._batches() or None}
+        described = {
+            "class": type(model).__name__,
+            "name": model.name,
+            "parameters": model.count_params() if model.built else None,
+            "loss": _plain(getattr(model, "loss", None)),
+            "optimizer": _settings(getattr(model, "optimizer", None)),
+        }
+        run.config.update(
+            {"model": described, "fits": [*fits, {**fit, "first_step": self._progress.first + 1}]}
+        )
+
+
+class _Progress:
+    """Where the model is. `first` counts batches and `epochs` epochs before the current one, over all trainings."""
+
+    __slots__ = ("batches", "described", "epochs", "first", "is_training", "last")
+
+    def __init__(self) -> None:
+        self.first = 0
+        self.epochs = 0
+        self.batches = 0  # of an epoch, where that is known
+        self.last: dict[int, int] = {}  # thread -> newest batch of this epoch that it had: see `async_safe`
+        self.is_training = self.described = False
+
+    def newest(self) -> int:
+        """Step of the newest batch."""
+        return self.first + max(tuple(self.last.values()), default=-1) + 1
+
+    def begin_epoch(self, epoch: int, batches: int) -> None:
+        """`epoch` counts from `initial_epoch` on, in each training anew."""
+        self.first = self.newest()  # behind an epoch that was interrupted, too
+        self.last = {}
+        if not self.first:
+            self.first = epoch * batches  # goes on in a new process: fit(initial_epoch=...)
+        self.epochs = max(self.epochs, epoch)
+        self.batches = batches
+
+    def end_epoch(self) -> None:
+        self.first = self.newest()
+        self.last = {}
+        self.epochs += 1
+
+
+def _learning_rate(model: Any) -> dict[str, Any]:
+    """As it lies on the device; nothing where `Run.log` would not know its type."""
+    rate = getattr(getattr(model, "optimizer", None), "learning_rate", None)
+    rate = getattr(rate, "value", rate)
+    is_array = type(rate).__module__.partition(".")[0] in ("torch", "jax", "jaxlib")
+    return {"epoch/learning_rate": rate} if is_array or isinstance(rate, (int, float)) else {}
+
+
+def _settings(thing: Any) -> dict[str, Any] | None:
+    """Class and plain attributes: `get_config` would read the learning rate from the device."""
+    if thing is None:
+        return None
+    public = {name: value for name, value in vars(thing).items() if not name.startswith("_")}
+    plain = {
+        name: value
+        for name, value in public.items()
+        if value is None or type(value) in (bool, int, float, str)
+    }
+    return {"class": type(thing).__name__, **plain}
+
+
+def _plain(value: Any) -> Any:
+    """Names as they are, of functions and objects theirs; models with several outputs have lists and dicts of them."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return getattr(value, "__name__", type(value).__name__)

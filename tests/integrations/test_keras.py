@@ -1,0 +1,289 @@
+# ruff: noqa: E402 - where Keras or its backend is missing, the tests are skipped before anything imports it
+"""Keras 3 on torch: real trainings, what of them is logged, and that nothing of ours ends or slows one."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import logclient
+from tests.lanes import Record, Script, by_pid, opened, wait_until
+
+os.environ.setdefault("KERAS_BACKEND", "torch")  # read when Keras is imported
+np = pytest.importorskip("numpy")
+torch = pytest.importorskip("torch", reason="needs torch")
+datasets = pytest.importorskip("sklearn.datasets", reason="needs scikit-learn")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    keras = pytest.importorskip("keras", reason="needs Keras")
+
+from logclient.integrations.keras import LogclientCallback
+
+BATCHES = 5  # of one epoch
+HOOKS = [name for name in vars(LogclientCallback) if name.startswith("on_")]
+pytestmark = pytest.mark.filterwarnings("ignore")  # of Keras on torch
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """The models are small, the machine is shared."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def lanes(run_dir: Path) -> Iterator[tuple[Any, Callable[[], list[Record]]]]:
+    """A current run, and what was logged to it since the last call."""
+    with opened() as (run, file):
+        yield run, lambda: sorted(file.read(), key=lambda record: record.order)
+
+
+def digits() -> tuple[Any, Any]:
+    x, y = datasets.load_digits(return_X_y=True)
+    return (x[:480] / 16).astype("float32"), y[:480]
+
+
+def classifier(**arguments: Any) -> Any:
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(16, "relu"), keras.layers.Dense(10)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss, metrics=["accuracy"], **arguments)
+    return model
+
+
+def fit(model: Any, callbacks: Any, epochs: int = 1, **arguments: Any) -> Any:
+    x, y = digits()
+    given = {"validation_data": (x[320:], y[320:]), "batch_size": 64, "verbose": 0, "epochs": epochs}
+    return model.fit(x[:320], y[:320], callbacks=callbacks, **{**given, **arguments})
+
+
+def batches(records: list[Record]) -> list[Record]:
+    return sorted((r for r in records if "batch/loss" in r.values), key=lambda record: record.step)
+
+
+def epochs(records: list[Record]) -> list[Record]:
+    return [record for record in records if any(key.startswith("epoch/") for key in record.values)]
+
+
+def test_a_training_is_read_back_from_disk(run_dir: Path) -> None:
+    """Batches and epochs under keys of their own; the model in the config."""
+    history = fit(classifier(), [LogclientCallback(project="digits", name="mlp", quiet=True)], 2).history
+    run: Any = logclient._run
+    assert run.status()["refused"] == run.status()["left_out"] == 0
+    assert run.finish()
+    stored = logclient.read(run_dir)["mlp"]
+    for key in ("loss", "accuracy"):
+        series = stored.series(f"batch/{key}")
+        assert sorted(series.step) == list(range(1, 2 * BATCHES + 1))
+        last = [series.value[list(series.step).index(step)] for step in (BATCHES, 2 * BATCHES)]
+        assert last == pytest.approx(
+            history[key], rel=1e-5
+        )  # a batch's value is the mean over its epoch so far
+    for key in ("loss", "accuracy", "val_loss", "val_accuracy"):
+        series = stored.series(f"epoch/{key}")
+        assert list(series.step) == [BATCHES, 2 * BATCHES] and list(series.value) == pytest.approx(
+            history[key]
+        )
+    assert list(stored.series("epoch/learning_rate").value) == pytest.approx([0.001, 0.001])
+    described, fits = stored.config["model"], stored.config["fits"]
+    assert described["class"] == "Sequential" and described["parameters"] == 64 * 16 + 16 + 160 + 10
+    assert described["loss"] == "SparseCategoricalCrossentropy" and described["optimizer"]["beta_1"] == 0.9
+    assert [(fit["epochs"], fit["batches"], fit["first_step"]) for fit in fits] == [(2, BATCHES, 1)]
+
+
+def test_trainings_go_on_in_one_run(lanes: Any) -> None:
+    """Steps and epochs count over all of them; evaluations are kept apart, predictions are nothing."""
+    run, read = lanes
+    model, callback = classifier(), LogclientCallback()
+    fit(model, [callback])
+    first = read()
+    assert [record.step for record in epochs(first)] == [5]
+    assert not any(key.startswith("validate/") for record in first for key in record.values)
+    x, y = digits()
+    loss, correct = model.evaluate(x, y, verbose=0, callbacks=[callback])
+    (record,) = read()
+    assert record.step == 5
+    assert record.values == {
+        "validate/loss": pytest.approx(loss),
+        "validate/accuracy": pytest.approx(correct),
+    }
+    model.predict(x, verbose=0, callbacks=[callback])
+    assert not read()
+    fit(model, [callback], 2)
+    records = read()
+    assert [record.step for record in batches(records)] == list(range(6, 16))
+    assert [record.values["epoch"] for record in batches(records)] == pytest.approx(
+        [n / 5 for n in range(6, 16)]
+    )
+    assert [record.step for record in epochs(records)] == [10, 15] and len(run.config["fits"]) == 2
+
+
+def test_resumed_several_steps_and_unknown_length(lanes: Any) -> None:
+    """initial_epoch in a new process, steps_per_execution, and a generator that does not say how many."""
+    _, read = lanes
+    fit(classifier(), [LogclientCallback()], 4, initial_epoch=3)
+    assert [record.step for record in batches(read())] == [16, 17, 18, 19, 20]
+    model = classifier()
+    hooks = keras.callbacks.CallbackList([LogclientCallback()], model=model, steps=BATCHES, epochs=1)
+    hooks.on_train_begin()  # as a backend calls them that has steps_per_execution=2; torch has not
+    hooks.on_epoch_begin(0)
+    for batch in (1, 3, 4):
+        hooks.on_train_batch_end(batch, {"loss": torch.tensor(0.5)})
+    hooks.on_epoch_end(0, {"loss": 0.5})
+    hooks.on_train_end()
+    records = read()
+    assert [record.step for record in batches(records)] == [2, 4, 5] and epochs(records)[0].step == 5
+    x, y = digits()
+
+    def generate() -> Iterator[Any]:
+        yield from ((x[at : at + 64], y[at : at + 64]) for at in range(0, 320, 64))
+
+    model, callback = classifier(), LogclientCallback()
+    for number in (1, 2):
+        model.fit(generate(), callbacks=[callback], verbose=0)
+        assert epochs(read())[-1].step == number * BATCHES
+
+
+def test_an_interrupted_training(lanes: Any) -> None:
+    """Keeps what it has; the next one goes on behind it."""
+    _, read = lanes
+
+    class Stop(keras.callbacks.Callback):  # type: ignore[misc,name-defined]
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            if batch == 2:
+                raise KeyboardInterrupt
+
+    model, callback = classifier(), LogclientCallback()
+    records: list[Record] = []
+
+    def are_there(count: int) -> bool:
+        """Keras's own threads may still be at the last batches."""
+        records.extend(read())
+        return len(batches(records)) == count
+
+    for count, callbacks in ((2, [Stop(), callback]), (4, [callback, Stop()])):
+        with pytest.raises(KeyboardInterrupt):
+            fit(model, callbacks)
+        wait_until(partial(are_there, count), "the batches before the interrupt", 60)
+    fit(model, [callback])
+    records.extend(read())
+    assert [record.step for record in batches(records)] == list(range(1, 4 + BATCHES + 1))
+    assert [record.step for record in epochs(records)] == [4 + BATCHES]
+
+
+def test_keras_does_not_wait_because_of_us(lanes: Any) -> None:
+    """It reads the values of a batch in another thread, as it does without any callback."""
+    _, read = lanes
+    threads = []
+
+    class Where(LogclientCallback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            threads.append(threading.current_thread())
+            super().on_train_batch_end(batch, logs)
+
+    assert keras.src.backend.IS_THREAD_SAFE
+    fit(classifier(), [Where()], 3)
+    assert len(threads) == 3 * BATCHES and threading.main_thread() not in threads
+    assert [record.step for record in batches(read())] == list(range(1, 3 * BATCHES + 1))
+
+
+@pytest.mark.parametrize("part", ["_tie", "_progress", "logs"])
+@pytest.mark.parametrize("hook", HOOKS)
+def test_a_failing_hook_ends_no_training(lanes: Any, hook: str, part: str) -> None:
+    """Case R2-38: a part of the callback is gone, or Keras passes nonsense, in one hook; later callbacks go on."""
+    run, _ = lanes
+    seen = []
+
+    class Broken(LogclientCallback):
+        """Its `hook` finds a part missing, and it is back afterwards."""
+
+    def spoiled(self: Any, *arguments: Any) -> None:
+        original = getattr(LogclientCallback, hook)
+        if part == "logs":
+            original(self, *arguments[:-1], {"loss": object(), 7: None})
+            return
+        kept = vars(self).pop(part)
+        try:
+            original(self, *arguments)
+        finally:
+            vars(self)[part] = kept
+
+    if hook == "on_train_batch_end":
+        setattr(Broken, hook, lambda self, batch, logs=None: spoiled(self, batch, logs))
+    elif hook in ("on_epoch_begin", "on_epoch_end"):
+        setattr(Broken, hook, lambda self, epoch, logs=None: spoiled(self, epoch, logs))
+    else:
+        setattr(Broken, hook, lambda self, logs=None: spoiled(self, logs))
+
+    class Later(keras.callbacks.Callback):  # type: ignore[misc,name-defined]
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            seen.append(logs["val_loss"])
+
+    model, callback = classifier(), Broken()
+    fit(model, [callback, Later()], 2)
+    x, y = digits()
+    model.evaluate(x, y, verbose=0, callbacks=[callback])
+    assert len(seen) == 2
+    status = run.status()
+    if part == "_progress":
+        assert status["refused"] >= 1
+        assert any(f"Broken.{hook} failed" in line for line in status["notices"])
+
+
+def test_switched_off(run_dir: Path) -> None:
+    """mode="disabled": nothing is made."""
+    callback = LogclientCallback(mode="disabled")
+    fit(classifier(), [callback])
+    assert not run_dir.exists() and callback._progress.first == 0
+
+
+def test_copies_are_inert(lanes: Any) -> None:
+    """Pickled and deep copies, of a callback that was used, too: no model, no run; they train on in silence."""
+    _, read = lanes
+    model, callback = classifier(), LogclientCallback()
+    fit(model, [callback])
+    read()
+    for made in (pickle.loads(pickle.dumps(callback)), copy.deepcopy(callback)):
+        assert set(vars(made)) == {"_tie", "_progress"}
+        fit(model, [made])
+        assert not read()
+    fit(model, [callback])
+    assert len(batches(read())) == BATCHES
+
+
+SPAWN = """
+import multiprocessing
+from tests.integrations.test_keras import LogclientCallback, classifier, fit, torch
+
+def train(callback):
+    torch.set_num_threads(1)
+    fit(classifier(), [callback])
+
+if __name__ == "__main__":
+    run = logclient.init("children")
+    context = multiprocessing.get_context("spawn")
+    child = context.Process(target=train, args=(LogclientCallback(run),))
+    child.start()
+    child.join()
+    print(json.dumps([os.getpid(), child.pid, child.exitcode]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_callback_that_is_handed_to_a_child_logs_to_the_run(run_dir: Path, tmp_path: Path) -> None:
+    """Case R2-34."""
+    _, child, code = Script(tmp_path, SPAWN).result(timeout_s=500)
+    assert code == 0
+    assert len(batches(by_pid()[child][1])) == BATCHES
