@@ -12,34 +12,85 @@ Invariants:
 
 from __future__ import annotations
 
+from struct import Struct
 from time import time_ns
 
 from . import cells, foreign, layout, tensor
-from .copies import CannotLock, CudaCopies, JaxCopies
+from .copies import CudaCopies, JaxCopies
 from .lanes import is_empty
+from .record import STRUCT_CODES, pack_payload
 from .ring import TooLarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from .lanes import Lanes
+    from .record import Shape
     from .ring import Mark, RingWriter
     from .shapes import Encoder
     from .values import Points
 
 _WIDEST_FIRST = (tensor.DOUBLE, tensor.INT, tensor.FLOAT)  # so that values stay aligned
+_MOST_PLANS = 1024
 
 
 class _LeftOut(Exception):
     """Why the device values of a record cannot be had."""
 
 
+class Plan:
+    """How records of the same keys and types are laid out: made once, used with every call."""
+
+    __slots__ = ("dtypes", "first", "groups", "head", "hosts", "pack", "shape", "size")
+
+    def __init__(self, shape: Shape, values: Sequence[Any], places: list[int]) -> None:
+        """`places`: where `values` holds device values."""
+        by_kind: dict[int, list[int]] = {kind: [] for kind in _WIDEST_FIRST}
+        for place in places:
+            by_kind[tensor.kind_of(values[place].dtype)[0]].append(place)
+        self.shape = shape
+        self.groups = [(kind, some) for kind, some in by_kind.items() if some]
+        self.dtypes = [(place, values[place].dtype) for place in places]
+        self.head, self.first, self.size = cells.describe(
+            [(place, kind) for kind, some in self.groups for place in some]
+        )
+        self.hosts = len(values) - len(places)
+        self.pack = (
+            Struct("<" + "".join(STRUCT_CODES[code] for code in shape.codes)).pack if shape.fixed else None
+        )
+
+    def fits(self, values: Sequence[Any]) -> bool:
+        """Are these values of CUDA, one element each, and of the same types?"""
+        for place, dtype in self.dtypes:
+            value = values[place]
+            if value.dtype is not dtype or not value.is_cuda or value.numel() != 1:
+                return False
+        return bool(self.dtypes)
+
+    def payload(self, values: list[Any]) -> bytes:
+        """The record's payload with zeros for device values, which `values` loses. Raises StructError, TypeError."""
+        for place, _ in self.dtypes:
+            values[place] = 0
+        return pack_payload(self.shape.codes, values) if self.pack is None else self.pack(*values)
+
+
 class Device:
     """What one process incarnation needs to log device values. Makes nothing before the first one."""
 
-    __slots__ = ("_cells", "_cuda", "_jax", "_lanes", "_lose", "_mark", "_no_cells", "_no_cuda", "_room")
+    __slots__ = (
+        "_cells",
+        "_cuda",
+        "_jax",
+        "_lanes",
+        "_lose",
+        "_mark",
+        "_no_cells",
+        "_no_cuda",
+        "_plans",
+        "_room",
+    )
 
     def __init__(
         self, lanes: Lanes, room: Callable[[], int], lose: Callable[[int], None], mark: Mark
@@ -53,26 +104,68 @@ class Device:
         self._cuda: CudaCopies | None = None
         self._jax: JaxCopies | None = None
         self._no_cells = self._no_cuda = ""  # why there are none
+        self._plans: dict[object, Plan] = {}
 
-    def offer(self, encoder: Encoder, next_order: Callable[[], int], step: int, points: Points) -> bool:
-        """Commit a record with device values; False, with those left out of `points`, where that cannot be."""
+    def offer_again(
+        self, kinds: object, encoder: Encoder, next_order: Callable[[], int], step: int, found: Sequence[Any]
+    ) -> bool:
+        """Commit a record like one before: same keys, same types. False, with nothing done, where it is none."""
+        plan = self._plans.get(kinds)
+        if plan is None or not plan.fits(found):
+            return False
+        return not self._offer(encoder, next_order, step, list(found), plan)
+
+    def offer(
+        self, encoder: Encoder, next_order: Callable[[], int], step: int, points: Points, kinds: object
+    ) -> bool:
+        """Commit a record with device values; False, with those left out of `points`, where that cannot be.
+
+        `kinds` stands for its keys and types, where all its values are as the user gave them; else None.
+        """
+        codes = list(points.codes)
+        places = [place for place, code in enumerate(codes) if code == tensor.CODE]
+        for place in places:
+            codes[place] = tensor.kind_of(points.values[place].dtype)[1]
+        shape = encoder.shape_of(tuple(points.names), "".join(codes))
+        plan = Plan(shape, points.values, places)
+        why = self._offer(encoder, next_order, step, list(points.values), plan)
+        if why:
+            points.leave_device_values_out(why)
+        elif (
+            kinds is not None
+            and tensor.is_tensor(points.values[places[0]])
+            and shape.head & layout.SHAPE_MASK
+            and len(self._plans) < _MOST_PLANS
+        ):
+            self._plans[kinds] = plan
+        return not why
+
+    def _offer(
+        self, encoder: Encoder, next_order: Callable[[], int], step: int, values: list[Any], plan: Plan
+    ) -> str:
+        """Why not, or nothing."""
         lane = None
         me = object()
         try:
-            self.settle()
+            if self._cuda is None or self._cuda.waiting or self._jax is not None:
+                self.settle()
             try:
                 lane = self._lanes.device.pop()
             except IndexError as error:
                 if not is_empty(error):
                     raise
-                points.leave_device_values_out("no lane for device values is free")
-                return False
+                return "no lane for device values is free"
             try:
-                self._commit(encoder, next_order, step, points, lane, me)
+                self._commit(encoder, next_order, step, values, plan, lane, me)
             except _LeftOut as why:
-                points.leave_device_values_out(str(why))
-                return False
-            return True
+                return str(why)
+            except BaseException as error:
+                committed = lane.resync()
+                if not foreign.is_own(error):
+                    raise
+                if not committed:
+                    return f"a failure of logclient itself: {type(error).__name__}: {error}"
+            return ""
         finally:
             if self._cells is not None:
                 self._cells.drop(me)
@@ -85,39 +178,31 @@ class Device:
         encoder: Encoder,
         next_order: Callable[[], int],
         step: int,
-        points: Points,
+        values: list[Any],
+        plan: Plan,
         lane: RingWriter,
         me: object,
     ) -> None:
-        values, codes = list(points.values), list(points.codes)
-        by_type: dict[int, list[Any]] = {}
-        found: dict[int, list[int]] = {}
-        for place, code in enumerate(codes):
-            if code == tensor.CODE:
-                kind, codes[place] = tensor.kind_of(values[place].dtype)
-                by_type.setdefault(kind, []).append(values[place])
-                found.setdefault(kind, []).append(place)
-                values[place] = 0
-        groups = [(kind, by_type[kind]) for kind in _WIDEST_FIRST if kind in by_type]
-        copies = self._copies([one for _, some in groups for one in some])
-        shape = encoder.shape_of(tuple(points.names), "".join(codes))
-        payload = encoder.payload_of(shape, values)
+        groups = [(kind, [values[place] for place in places]) for kind, places in plan.groups]
+        copies = self._copies(groups)
+        payload = encoder.definition_of(plan.shape) + plan.payload(values)
         if cells.REFERENCE.size + len(payload) > lane.largest:
             raise _LeftOut("too much else in one call")
-        head, first, size = cells.describe([(place, kind) for kind, _ in groups for place in found[kind]])
         area = self._memory()
-        claimed = area.claim(size, me)
+        claimed = area.claim(plan.size, me)
         if claimed is None:
             raise _LeftOut("too many values are on their way from the device already, or in one call")
         cell, taken = claimed
-        area.begin(cell, head, lane)
+        area.begin(cell, plan.head, lane)
         try:
-            foreign.call(copies.start, cell, taken, first, groups)
+            foreign.call(copies.start, cell, taken, plan.first, groups)
         except foreign.Failed as error:
             raise _LeftOut(f"copying it from the device failed ({error})") from None
-        prefix = encoder.body(lane.seq + 1, next_order(), step, time_ns(), layout.DEVICE_SHAPE)
+        seq = lane.seq + 1
+        prefix = encoder.body(seq, next_order(), step, time_ns(), layout.DEVICE_SHAPE)
+        head = encoder.head_of(plan.shape)
         try:
-            lane.offer_body(prefix, cells.REFERENCE.pack(shape.head, cell, taken) + payload, lane.seq + 1)
+            lane.offer_body(prefix, cells.REFERENCE.pack(head, cell, taken) + payload, seq)
         except TooLarge:
             raise _LeftOut("too much else in one call") from None
         area.name(cell, lane)
@@ -136,21 +221,20 @@ class Device:
             raise _LeftOut(self._no_cells)
         return self._cells
 
-    def _copies(self, values: list[Any]) -> CudaCopies | JaxCopies:
+    def _copies(self, groups: list[tuple[int, list[Any]]]) -> CudaCopies | JaxCopies:
         """Who copies these. With the first of them the memory is locked."""
-        area = self._memory()
-        kinds = {tensor.is_tensor(value) for value in values}
+        kinds = {tensor.is_tensor(value) for _, some in groups for value in some}
         if len(kinds) > 1:
             raise _LeftOut("arrays of JAX and tensors of torch in one call")
         if kinds == {False}:
             if self._jax is None:
-                self._jax = JaxCopies(area, self._lose)
+                self._jax = JaxCopies(self._memory(), self._lose)
             return self._jax
         if self._cuda is None and not self._no_cuda:
             try:
-                self._cuda = CudaCopies(area)
-            except CannotLock as error:
-                self._no_cuda = f"its value cannot be had without waiting: {error}"
+                self._cuda = foreign.call(CudaCopies, self._memory())
+            except foreign.Failed as error:
+                self._no_cuda = f"its value cannot be had without waiting ({error})"
         if self._cuda is None:
             raise _LeftOut(self._no_cuda)
         why = self._cuda.is_possible()

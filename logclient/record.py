@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 VARIABLE = frozenset("is")
 PREFIX = Struct("<QQQqqQ")  # length and CRC, seq, order, step, time, head
-_STRUCT_CODES = {"d": "d", "r": "d", "q": "q", "b": "q", "i": "Q", "s": "Q"}
+STRUCT_CODES = {"d": "d", "r": "d", "q": "q", "b": "q", "i": "Q", "s": "Q"}
 _BODY = "<QQqqQ"
 
 
@@ -58,7 +58,7 @@ class Shape:
         self.fixed = not VARIABLE.intersection(codes)
         self.frame_bytes = layout.FRAME_PREFIX + 8 * len(codes)
         # packs a whole frame body from (seq, order, step, time, head, *values)
-        self.pack: Callable[..., bytes] = Struct(_BODY + "".join(_STRUCT_CODES[code] for code in codes)).pack
+        self.pack: Callable[..., bytes] = Struct(_BODY + "".join(STRUCT_CODES[code] for code in codes)).pack
         # float.conjugate is the cheapest call that returns a float unchanged and refuses, without
         # touching it, whatever is none: `pack` alone would call __float__, on a device tensor a wait
         self.exact: Callable[[Any], float] | None = float.conjugate if codes == "d" * len(codes) else None
@@ -113,7 +113,7 @@ def pack_payload(codes: str, values: Iterable[Value]) -> bytes:
             offset += len(data)
         else:
             words.append(value)
-    body = b"".join((pack("<" + "".join(_STRUCT_CODES[code] for code in codes), *words), *tail))
+    body = b"".join((pack("<" + "".join(STRUCT_CODES[code] for code in codes), *words), *tail))
     return body + bytes(-len(body) % 8)
 
 

@@ -96,12 +96,13 @@ class Encoder:
         given = tuple(metrics)
         found = tuple(metrics.values())
         kinds = (given, tuple(map(type, found)))
+        device = self._device
         try:
             shape = self._mixed.get(kinds)
         except Exception as error:  # foreign __hash__ or __eq__ of a key
             if foreign.is_users(error):
                 raise
-            shape = None
+            shape = device = None
         if shape is not None:
             try:
                 self._commit(lane, next_order, step, shape, found)
@@ -109,13 +110,16 @@ class Encoder:
             except StructError as error:  # an int beyond 64 bits
                 if foreign.is_users(error):
                     raise
+        elif device is not None and device.offer_again(kinds, self, next_order, step, found):
+            return None
         points = values.collect(metrics)
         if tensor.CODE in points.codes:
             same = tuple(points.names)
             self.known.pop(same, None)
             if len(self._unsteady) < MOST_SHAPES:
                 self._unsteady.add(same)
-            if self._offer_device(next_order, step, points):
+            is_flat = same == given and not points.left_out
+            if self._offer_device(next_order, step, points, kinds if is_flat else None):
                 return points if points.left_out else None
         names, codes = tuple(points.names), "".join(points.codes)
         shape = self._interned.get((names, codes)) or self._intern(names, codes)
@@ -133,25 +137,28 @@ class Encoder:
         self._commit(lane, next_order, step, shape, points.values)
         return points if points.left_out else None
 
-    def _offer_device(self, next_order: Callable[[], int], step: int, points: Points) -> bool:
+    def _offer_device(self, next_order: Callable[[], int], step: int, points: Points, kinds: object) -> bool:
         """False, with device values left out, where they cannot be had."""
         if self._device is None:
             points.leave_device_values_out("this process takes no device values")
             return False
-        return self._device.offer(self, next_order, step, points)
+        return self._device.offer(self, next_order, step, points, kinds)
 
     def shape_of(self, names: tuple[str, ...], codes: str) -> Shape:
         """The shape of these keys and codes: interned, or one that its records describe themselves."""
         shape = self._interned.get((names, codes)) or self._intern(names, codes)
         return shape or Shape(names, codes, layout.INLINE_SHAPE | self._rank)
 
-    def payload_of(self, shape: Shape, found: Sequence[Any]) -> bytes:
-        """What follows a record's head: its values, and before them the shape where that is not interned."""
-        payload = pack_payload(shape.codes, found)
+    def definition_of(self, shape: Shape) -> bytes:
+        """What stands before the values of a record whose shape is not interned; else nothing."""
         if shape.head & layout.SHAPE_MASK:
-            return payload
+            return b""
         definition = shape.definition()
-        return b"".join((len(definition).to_bytes(8, "little"), definition, payload))
+        return len(definition).to_bytes(8, "little") + definition
+
+    def head_of(self, shape: Shape) -> int:
+        """The head word of a record of that shape, with this encoder's rank."""
+        return shape.head & layout.SHAPE_MASK | self._rank
 
     def body(self, seq: int, order: int, step: int, time: int, number: int) -> bytes:
         """Head of a frame's body; `number` stands for the shape."""
@@ -168,7 +175,7 @@ class Encoder:
                 return
             except TooLarge:
                 pass
-        payload = self.payload_of(shape, found)
+        payload = self.definition_of(shape) + pack_payload(shape.codes, found)
         if len(payload) > min(LARGE_PAYLOAD, lane.largest):
             prefix = BODY.pack(seq, next_order(), step, time_ns(), layout.BLOCK_SHAPE | self._rank)
             if lane.blocks.offer(lane, prefix, head.to_bytes(8, "little") + payload, seq):

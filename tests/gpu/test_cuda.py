@@ -42,10 +42,13 @@ def checked(run_dir: Path, run: Any, wanted: int = STEPS, least: float = 0.999) 
     assert run.finish(120), run.status()
     status = run.status()
     (found,) = logclient.read(run_dir)
+    print(
+        {name: status[name] for name in ("accepted", "durable", "forgotten", "damaged", "left_out", "device")}
+    )
+    print(status["notices"], *(path.read_text() for path in run_dir.rglob("agent.log")))
     series = found.series("value")
     assert (series.value == series.step).all()
     assert len(series.step) + status["left_out"] + status["forgotten"] == wanted == status["accepted"]
-    print(f"stored {len(series.step):,} of {wanted:,}; {status['device']}; {status['notices']}")
     assert len(series.step) >= least * wanted
 
 
@@ -213,6 +216,9 @@ def test_where_memory_cannot_be_locked_a_later_call_completes_the_record(
     class Refuses:
         def cudaHostRegister(self, address: int, size: int, flags: int) -> Any:
             return real.cudaHostRegister(4096, size, flags)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
 
     monkeypatch.setattr(torch.cuda, "cudart", Refuses)
     run = logclient.init("cuda", quiet=True)
