@@ -25,6 +25,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 
 from . import layout, stdlib
 from .proc import pid_namespace
@@ -270,7 +271,9 @@ def _make_in(place: str, folder: str, facts: dict[str, Any]) -> Meeting:
         _remove_if_empty(path)
         raise OSError(errno.ENOSPC, f"{free_bytes:,} bytes are free, {_LEAST_FREE:,} are needed", place)
     facts["budget_bytes"] = free_bytes // SHARE
-    _write_whole(os.path.join(path, "agent.status"), bytes(layout.STATUS_BYTES))
+    page = memoryview(bytearray(layout.STATUS_BYTES)).cast("Q")
+    page[layout.AGENT_CALLED_NS] = time.monotonic_ns()  # whoever makes the place calls for an agent
+    _write_whole(os.path.join(path, "agent.status"), page.tobytes())
     _write_whole(
         os.path.join(path, "run.json"), json.dumps(facts).encode()
     )  # last: it shows the place to others

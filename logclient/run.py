@@ -17,7 +17,8 @@ from __future__ import annotations
 import sys
 import time
 
-from . import foreign, lanes, layout
+from . import foreign, lanes, layout, spawn
+from .descriptors import Mapped
 from .errors import BadArgument
 from .facts import Facts
 from .member import Member
@@ -334,13 +335,20 @@ class Run(Member):
         counts = dict(self._last_counts) if taken is None else lane_counts(taken.words)
         durable = counts.pop("stored", 0)
         counts["durable"] = durable
-        now_ns, stall_s = time.monotonic_ns(), self._settings.stall_s
-        server = describe_server(self._status, self._server, missing_there(counts), now_ns, stall_s)
+        words, now_ns, stall_s = self._status, time.monotonic_ns(), self._settings.stall_s
+        if words is not None and not isinstance(
+            words.obj, Mapped
+        ):  # finished: as it was when we heard of it last
+            now_ns = max(words[layout.AGENT_SUPERVISOR_BEAT], words[layout.AGENT_WORKER_BEAT])
+        agent = describe_agent(words, now_ns, stall_s)
+        if agent["state"] == "gone" and words is not None and spawn.agent_lives(self._place):
+            agent["state"] = "stalled"  # on a machine that is very busy, or stopped
+        server = describe_server(words, self._server, missing_there(counts), now_ns, stall_s)
         return {
             **counts,
             "refused": self._counters.refused.value if self._mark[0] else 0,
             "left_out": self._counters.left_out.value if self._mark[0] else 0,
-            "agent": describe_agent(self._status, now_ns, stall_s),
+            "agent": agent,
             "server": server,
             "device": self._describe_device(),
             "notices": list(self._notices.lines),
@@ -387,10 +395,8 @@ class Run(Member):
                 raise
 
     def _agent_is_gone(self) -> bool:
-        """Nobody is there to wait for: silent for longer than a restart takes."""
+        """Nobody is there to wait for: silent for longer than a restart takes. Only reads memory."""
         state = describe_agent(self._status, time.monotonic_ns(), self._settings.stall_s)["state"]
-        if state == "starting":
-            return bool(time.time_ns() - self._place.created_ns > 2 * self._settings.stall_s * 1e9)
         return state in ("gone", "gave up")
 
     def finish(self, timeout_s: float | None = None, *, state: str = "finished") -> bool:

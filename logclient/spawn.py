@@ -35,8 +35,18 @@ _TERMINAL = 3  # where the launcher finds standard error
 
 
 def agent_lives(meeting: Meeting) -> bool:
-    """Does a supervisor hold the election lock of this meeting place?"""
-    return is_locked(meeting.file("agent.lock"))
+    """Does a supervisor hold the election lock of this meeting place, and stays with those who come now?"""
+    return is_locked(meeting.file("agent.lock")) and not _is_keeping(meeting)
+
+
+def _is_keeping(meeting: Meeting) -> bool:
+    """Is its agent about to leave, with all that there is left in shared memory?"""
+    try:
+        with open(meeting.file("agent.status"), "rb", buffering=0) as file:
+            page = file.read(8 * (layout.AGENT_CLOSING + 1))
+    except OSError:
+        return False
+    return page[8 * layout.AGENT_CLOSING :] == layout.CLOSING_KEPT.to_bytes(8, "little")
 
 
 def start_agent(

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .ring import Mark
 
 MOST_NOTICES = 50
+_START_STALLS = 2  # stall times within which the worker of an agent that was called for is heard
 _SHIP_STALLS = 6  # stall times after which the process that ships has been replaced, if that is any use
 _PIPE_SAFE = 2048  # POLLOUT promises at least PIPE_BUF = 4096 bytes of room
 
@@ -179,14 +180,19 @@ def tell(line: str, *, on_device: int = 0) -> bool:
 
 
 def describe_agent(words: memoryview | None, now_ns: int, stall_s: float) -> dict[str, Any]:
-    """Health of the agent in words: running, starting, stalled, gave up or gone."""
+    """Health of the agent in words: running, starting, stalled, gave up or gone.
+
+    By the page alone: `starting` is one that was called for a moment ago and is not heard yet, `gone` one that is
+    silent for longer than a restart takes. Whether a process lives after all is for the caller to find out.
+    """
     if words is None:
         return {"state": "gone"}
     beat, worker = words[layout.AGENT_SUPERVISOR_BEAT], words[layout.AGENT_WORKER_BEAT]
+    called = words[layout.AGENT_CALLED_NS]
     limit = int(max(1.0, stall_s) * 1e9)
     if words[layout.AGENT_GAVE_UP]:
         state = "gave up"
-    elif not beat and not worker:
+    elif worker < called and now_ns - called <= _START_STALLS * limit:
         state = "starting"
     elif now_ns - max(beat, worker) > limit:
         state = "gone"

@@ -71,13 +71,13 @@ def main(arguments: list[str]) -> int:
 
 
 def _announce(meeting: meetings.Meeting) -> None:
-    """The page may hold the last beat of a dead agent: whoever waits for one must not take it for ours."""
+    """The page may hold the last beat of a dead agent: whoever looks for one must not take it for ours."""
     try:
         page = StatusPage(meeting.file("agent.status"))
     except OSError:
         return
     page.words[layout.AGENT_GAVE_UP] = 0
-    page.beat(layout.AGENT_SUPERVISOR_BEAT)
+    page.beat(layout.AGENT_CALLED_NS)
 
 
 def _take_name() -> None:

@@ -1,4 +1,6 @@
-"""The end of a meeting place: everything is stored, so it goes, unless somebody came at the last moment.
+"""The end of an agent: everything is stored, so its meeting place goes, unless somebody came at the last moment.
+
+Or what is there can go nowhere, and the place stays.
 
 Runs in the supervisor.
 
@@ -23,9 +25,23 @@ _MAKING = ".new"
 _STALE_S = 10.0
 
 
+def keep(place: Place, status: StatusPage) -> bool:
+    """Leave the place as it is; False if somebody logs again.
+
+    Who has shown lanes before the word is stored is seen here; who looks for an agent afterwards sees the word, and
+    calls for another, which waits for our lock.
+    """
+    status.words[layout.AGENT_CLOSING] = layout.CLOSING_KEPT
+    place.look()
+    if not any(is_lane_file(kept.name) and kept.is_open for kept in place.kept()):
+        return True
+    status.words[layout.AGENT_CLOSING] = 0
+    return False
+
+
 def leave(place: Place, status: StatusPage) -> bool:
     """Remove the place; False if somebody is in it again."""
-    status.words[layout.AGENT_CLOSING] = 1
+    status.words[layout.AGENT_CLOSING] = layout.CLOSING_STORED
     if place.is_removed:
         return True
     before = place.public

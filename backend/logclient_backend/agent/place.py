@@ -37,6 +37,7 @@ _STEM = 32  # hex digits of a process id
 _FDS_EACH = 3  # file, process, mapping
 _FDS_ELSE = 64  # for all else that the agent opens
 _SWEPT = (1).to_bytes(8, "little")
+_OPEN = layout.STATE_OPEN.to_bytes(8, "little")
 _COARSE_NS = 50_000_000  # two changes in this time may have the same time stamp
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 
@@ -62,6 +63,11 @@ class Kept:
         if self.watch is not None:
             return not self.watch.has_ended()
         return self._live >= 0 and _is_locked(self._live)
+
+    @property
+    def is_open(self) -> bool:
+        """Of a lane file: its process lives, and has not given up its lanes."""
+        return self.is_alive() and os.pread(self.fd, 8, 8 * layout.STATE) == _OPEN
 
     @property
     def is_done(self) -> bool:

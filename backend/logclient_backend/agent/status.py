@@ -27,7 +27,7 @@ class StatusPage:
         self.words = memoryview(self._map).cast("Q")
 
     def beat(self, which: int) -> None:
-        """Say that we are alive now."""
+        """Note that this is now: we are alive, or an agent was called for."""
         self.words[which] = time.monotonic_ns()
 
     def age_s(self, which: int) -> float:

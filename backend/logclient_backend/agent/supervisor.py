@@ -78,6 +78,7 @@ class Supervisor:
         if election.has_foreign_worker(self.status):
             os.close(lock)
             return 0
+        self.status.beat(layout.AGENT_CALLED_NS)  # what comes before the first worker takes a while
         resident.prepare()
         if not self._be_supervisor(lock):
             resident.read_mapped_files()
@@ -123,9 +124,10 @@ class Supervisor:
             code = cause.exit_code if cause else None
             if code == STORED:
                 self._shipping.end()  # before its files go
-            if code == KEPT or (code == STORED and leaving.leave(self.place, self.status)):
+            leaves = {KEPT: leaving.keep, STORED: leaving.leave}.get(-1 if code is None else code)
+            if leaves is not None and leaves(self.place, self.status):
                 return 0
-            if code == STORED:  # somebody came at the last moment
+            if leaves is not None:  # somebody came at the last moment
                 _reap(self._worker)
                 self._pause(_LOOK_S)
                 self._start_worker()

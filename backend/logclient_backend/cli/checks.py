@@ -119,9 +119,11 @@ def shared_memory() -> list[Finding]:
 def left_behind() -> list[Finding]:
     """Runs that wait in shared memory for somebody."""
     subject = "live runs"
-    places = live.scan()
-    alone = [place for place in places if not place.has_agent]
-    homeless = [place for place in places if not place.dir]
+    told = [(place, place.agent()["state"], place.dir) for place in live.scan()]
+    told = [each for each in told if each[0].is_there]  # what an agent leaves meanwhile is stored
+    places = [place for place, _, _ in told]
+    alone = [place for place, state, _ in told if state in ("gone", "gave up")]
+    homeless = [place for place, _, dir in told if not dir]
     findings = []
     if alone:
         text = f"{plural(len(alone), 'run')} in shared memory without an agent: {_names(alone)}"

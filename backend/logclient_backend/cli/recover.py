@@ -25,6 +25,7 @@ from .text import plural, safe
 
 _POLL_S = 0.1
 _START_S = 5.0
+_MOST_STARTS = 3  # of agents for one run, which die one after the other
 _PROBE_S = 10.0
 
 
@@ -37,7 +38,7 @@ class Job:
     targets: dict[str, int]  # records accepted by process when we came
     dir: str = ""  # where it goes
     trouble: str = ""
-    started: bool = False
+    starts: int = 0  # of agents, by us
 
     @property
     def waiting(self) -> int:
@@ -47,8 +48,9 @@ class Job:
     @property
     def is_done(self) -> bool:
         """All records that were there are durable, and the documents: an agent that leaves has seen to that."""
-        is_gone = not os.path.isdir(self.place.meeting.path)
-        return not self.waiting and (is_gone or all(lanes.has_durable_documents for lanes in self.lanes))
+        return not self.waiting and (
+            not self.place.is_there or all(lanes.has_durable_documents for lanes in self.lanes)
+        )
 
     def counts(self) -> dict[str, int]:
         total = dict.fromkeys(("accepted", "stored", "forgotten", "damaged", "waiting"), 0)
@@ -151,10 +153,13 @@ def _begin(job: Job, dir: str | None) -> str | None:
         trouble = _set_folder(place, dir)
         if trouble:
             return trouble
-    if place.has_agent:
-        return None
-    job.started = True
-    return start_agent(place.meeting, _START_S, check_folder=not place.meeting.folder_answer())
+    return None if place.has_agent else _start(job)
+
+
+def _start(job: Job) -> str | None:
+    job.starts += 1
+    meeting = job.place.meeting
+    return start_agent(meeting, _START_S, check_folder=not meeting.folder_answer())
 
 
 def _set_folder(place: LivePlace, dir: str) -> str | None:
@@ -196,7 +201,7 @@ def _wait(jobs: list[Job], timeout_s: float, total: int, advance: Any) -> None:
     deadline = time.monotonic() + timeout_s
     shown = 0
     while time.monotonic() < deadline:
-        left = [job for job in jobs if not job.trouble and not job.is_done]
+        left = [job for job in jobs if not job.trouble and not job.is_done and _has_hope(job)]
         done = total - sum(job.waiting for job in jobs)
         advance(done - shown)
         shown = done
@@ -205,10 +210,21 @@ def _wait(jobs: list[Job], timeout_s: float, total: int, advance: Any) -> None:
         time.sleep(_POLL_S)
 
 
+def _has_hope(job: Job) -> bool:
+    """Is there an agent? One that was about to leave when we came, or that died since, is replaced."""
+    while job.place.agent()["state"] == "gone":
+        if job.starts >= _MOST_STARTS:
+            return False
+        job.trouble = _start(job) or ""
+        if job.trouble:
+            return False
+    return True
+
+
 def _result(job: Job, timeout_s: float) -> dict[str, Any]:
     place = job.place
     counts = job.counts()
-    agent = place.agent() if os.path.isdir(place.meeting.path) else {"state": "done"}
+    agent = place.agent()
     trouble = job.trouble
     if not trouble and not job.is_done:
         trouble = f"not all is stored after {timeout_s:g} s; the agent goes on"
@@ -224,7 +240,7 @@ def _result(job: Job, timeout_s: float) -> dict[str, Any]:
         "id": place.run_id,
         "name": place.name,
         "dir": job.dir,
-        "agent_started": job.started,
+        "agent_started": job.starts > 0,
         "stored_all": not trouble,
         "trouble": trouble,
         **counts,

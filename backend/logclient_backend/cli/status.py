@@ -29,8 +29,7 @@ def command(as_json: bool) -> None:
     \b
     logclient status
     """
-    places = live.scan()
-    found = [describe(place) for place in places]
+    found = [entry for place in live.scan() if (entry := describe(place))["agent"]["state"] != "left"]
     if as_json:
         screen.print_json({"runs": found})
     elif not found:
@@ -46,7 +45,7 @@ def command(as_json: bool) -> None:
 
 
 def describe(place: LivePlace) -> dict[str, Any]:
-    """All about one meeting place, for programs."""
+    """All about one meeting place, for programs; its agent has `left` where all is stored by now."""
     now = time.time_ns()
     agent = place.agent()
     processes: list[dict[str, Any]] = []
@@ -94,7 +93,9 @@ def describe(place: LivePlace) -> dict[str, Any]:
         "processes": processes,
         "bad_files": place.bad,
     }
-    made["problems"] = list(_problems(made))
+    if not place.is_there:  # what was read last may be wrong
+        agent["state"] = "left"
+    made["problems"] = [] if agent["state"] == "left" else list(_problems(made))
     return made
 
 
@@ -103,7 +104,7 @@ def _problems(place: dict[str, Any]) -> Iterator[str]:
     if agent["state"] in ("gone", "gave up"):
         yield f"the agent is {agent['state']}: `logclient recover` brings one"
     elif agent["state"] == "stalled":
-        yield "the agent does not answer; its supervisor restarts it"
+        yield "the agent does not answer just now; a worker that hangs is restarted"
     if not place["dir"]:
         yield "in shared memory only, since its run folder could not be used: `logclient recover --dir FOLDER`"
     elif agent.get("disk", "answers") != "answers":

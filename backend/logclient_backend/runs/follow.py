@@ -55,8 +55,9 @@ class FolderFollower:
     @property
     def is_over(self) -> bool:
         """Has it ended, and is known how? A process that is gone is lost until its agent has said more."""
-        if self.run.state.name == "lost" and any(place.has_agent for place in self.run.found.live.values()):
-            return False
+        places = self.run.found.live.values()
+        if self.run.state.name == "lost" and any(place.has_agent or not place.is_there for place in places):
+            return False  # an agent that has left since has said it: the next look sees that
         return self.run.state.is_over
 
     def look_again(self) -> None:

@@ -25,7 +25,7 @@ from logclient.stats import describe_agent, describe_server, lane_counts, missin
 
 _SUFFIX = ".lanes"
 _MOST_BYTES = 1 << 30
-_STARTING_S = 5.0  # an agent that is not there after that did not start
+_LOOKS = 5  # at an agent whose workers follow each other
 
 
 class LiveLanes:
@@ -141,6 +141,7 @@ class LivePlace:
     """One run on this host that has processes, an agent, or something left to store."""
 
     meeting: meeting.Meeting
+    folder: tuple[int, int]  # device and inode: another one may be made at its path
     processes: list[LiveLanes] = field(default_factory=list)
     bad: list[str] = field(default_factory=list)  # lane files that cannot be read, and why
 
@@ -176,20 +177,38 @@ class LivePlace:
         return os.path.join(base, meeting.folder_name(self.run_id), self.node) if base else ""
 
     @property
+    def is_there(self) -> bool:
+        """Still? An agent that has stored all removes it, whatever we have read of it by then."""
+        return _identity(self.meeting.path) == self.folder
+
+    @property
     def has_agent(self) -> bool:
-        """Does a supervisor serve this place?"""
-        return is_locked(self.meeting.file("agent.lock"))
+        """Does a supervisor serve this place, or a worker that is about to fork one, since the last one died?"""
+        lock, namespace = self.meeting.file("agent.lock"), self.meeting.facts.get("pid_namespace")
+        words = map_status(self.meeting) or memoryview(bytes(layout.STATUS_BYTES)).cast("Q")
+        for _ in range(_LOOKS):
+            worker = words[layout.AGENT_WORKER]
+            ticks = words[layout.AGENT_WORKER_TICKS]
+            if is_alive(lock, worker, ticks, namespace if type(namespace) is int else 0) or is_locked(lock):
+                return True  # asked again: a worker that ends now may have left a supervisor behind
+            if worker == words[layout.AGENT_WORKER]:
+                return False
+        return True
 
     def agent(self) -> dict[str, Any]:
-        """Health of the agent, as `Run.status()` has it; state `gone` where nobody holds its lock."""
+        """Health of the agent, as `Run.status()` has it, and by the processes that there are.
+
+        State `left`: all was stored, and the place is removed. `gone`: no process serves the place, and none is
+        starting. One that lives and is silent is `stalled`, whether its supervisor is or not.
+        """
         found = describe_agent(map_status(self.meeting), time.monotonic_ns(), self._stall_s)
-        is_new = time.time_ns() - _created(self) < _STARTING_S * 1e9
-        if (
-            not self.has_agent
-            and found["state"] != "gave up"
-            and not (found["state"] == "starting" and is_new)
-        ):
-            found["state"] = "gone"
+        if found["state"] not in ("gave up", "starting"):
+            if not self.has_agent:
+                found["state"] = "gone"
+            elif found["state"] == "gone":
+                found["state"] = "stalled"
+        if not self.is_there:  # asked last: whoever leaves takes all else away with it
+            found["state"] = "left"
         return found
 
     def server(self) -> dict[str, Any]:
@@ -234,10 +253,11 @@ def scan(config: Config | None = None) -> list[LivePlace]:
 
 def look(path: str) -> LivePlace | None:
     """The meeting place at `path`; None where there is none."""
+    folder = _identity(path)
     there = meeting.read(path)
-    if there is None or not isinstance(there.facts.get("run_id"), str):
+    if folder is None or there is None or not isinstance(there.facts.get("run_id"), str):
         return None
-    place = LivePlace(there)
+    place = LivePlace(there, folder)
     try:
         names = sorted(os.listdir(path))
     except OSError:
@@ -253,6 +273,14 @@ def look(path: str) -> LivePlace | None:
         except (OSError, ValueError) as error:
             place.bad.append(str(error))
     return place
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _created(place: LivePlace) -> int:

@@ -21,6 +21,7 @@ from typing import Any
 
 from . import state as states
 from .folder import Found
+from .live import LivePlace
 from .node import Node, Process, listed, table, text, whole
 from .state import State
 
@@ -137,17 +138,23 @@ class RunView:
             if node.problem:
                 yield f"node {node.id}: {node.problem}"
         for place in self.found.live.values():
-            agent = place.agent()
-            if agent["state"] in ("gone", "gave up"):
-                yield f"its agent is {agent['state']}: `logclient recover` stores what is in shared memory"
-            elif agent["state"] == "stalled":
-                yield "its agent does not answer and will be restarted"
-            if not place.dir:
-                yield "it is in shared memory only: `logclient recover --dir FOLDER` before a reboot"
-            elif agent.get("disk", "answers") != "answers":
-                yield f"its disk is {agent['disk']}"
-            if agent.get("disk_error"):
-                yield f"writing to {place.dir} fails: {agent['disk_error']}"
+            told = list(_troubles_here(place))
+            if place.is_there:  # else all is stored, and what was read last may be wrong
+                yield from told
+
+
+def _troubles_here(place: LivePlace) -> Iterator[str]:
+    agent = place.agent()
+    if agent["state"] in ("gone", "gave up"):
+        yield f"its agent is {agent['state']}: `logclient recover` stores what is in shared memory"
+    elif agent["state"] == "stalled":
+        yield "its agent does not answer just now; a worker that hangs is restarted"
+    if not place.dir:
+        yield "it is in shared memory only: `logclient recover --dir FOLDER` before a reboot"
+    elif agent.get("disk", "answers") != "answers":
+        yield f"its disk is {agent['disk']}"
+    if agent.get("disk_error"):
+        yield f"writing to {place.dir} fails: {agent['disk_error']}"
 
 
 def view(found: Found, now_ns: int | None = None) -> RunView:

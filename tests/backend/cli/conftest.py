@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,8 +16,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from logclient_backend.cli import cli
+from tools.faults import processes
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @pytest.fixture
@@ -45,6 +47,25 @@ class Command:
             raise AssertionError(f"{name} is no strict JSON")
 
         return json.loads(self(*arguments, "--json", code=code).stdout, parse_constant=refuse)
+
+    def live(self, run_id: str) -> dict[str, Any] | None:
+        """What `status` says of one run of this test, if it lives; its exit code fits what it says of all runs."""
+        result = CliRunner().invoke(cli, ["status", "--json"], prog_name="logclient")
+        assert result.exit_code in (0, 1), f"{result.output}\n{result.exception!r}"
+        runs = json.loads(result.stdout)["runs"]
+        assert result.exit_code == any(run["problems"] for run in runs), result.stdout
+        return next((run for run in runs if run["id"] == run_id), None)
+
+    def agent(self, run_id: str) -> dict[str, Any]:
+        """What `status` says of its agent, once that is at work."""
+
+        def at_work() -> dict[str, Any] | None:
+            found = self.live(run_id)
+            return found["agent"] if found is not None and found["agent"]["state"] == "running" else None
+
+        agent: dict[str, Any] = wait_for(at_work)
+        assert min(agent["worker"], agent["supervisor"]) > 1
+        return agent
 
 
 @pytest.fixture
@@ -116,7 +137,7 @@ def trainer(run_dir: Path, home: Path) -> Iterator[Callable[..., Trainer]]:
     made: list[Trainer] = []
 
     def start(init: str = "run = logclient.init('digits', name='mlp')", more: str = "") -> Trainer:
-        made.append(Trainer(f"{init}\nrun.log(0, {{'loss': 1.0}})\nrun.flush(10)\n{more}"))
+        made.append(Trainer(f"{init}\nrun.log(0, {{'loss': 1.0}})\nrun.flush(60)\n{more}"))
         return made[-1]
 
     yield start
@@ -133,6 +154,9 @@ def trainer(run_dir: Path, home: Path) -> Iterator[Callable[..., Trainer]]:
 
 
 def kill_agent(pids: dict[str, Any]) -> None:
-    """Both processes of an agent, for good; `pids` is what `status` says of it."""
-    os.kill(pids["supervisor"], 9)
-    os.kill(pids["worker"], 9)
+    """Both processes of an agent, for good; `pids` is what `status` says of it. Stopped first: none brings another."""
+    both = pids["worker"], pids["supervisor"]
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in both:
+            os.kill(pid, number)
+    wait_for(lambda: not any(map(processes.is_alive, both)))

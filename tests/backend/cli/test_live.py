@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from logclient_backend.agent import mounts
-from logclient_backend.cli import checks
+from logclient_backend.cli import checks, cli
+from logclient_backend.cli.status import describe
+from logclient_backend.runs import live
+from tools.faults import processes
 
 from .conftest import Command, Trainer, kill_agent, wait_for
 
@@ -23,23 +28,13 @@ ID = "run = logclient.init('digits', name='mlp', id='the-run')"
 
 def place(logclient: Command, run_id: str = "the-run") -> dict[str, Any]:
     """What `status` says of one run: other users of this host's memory do not matter here."""
-    code = 1 if any(run["problems"] for run in all_places(logclient)) else 0
-    runs = logclient.json("status", code=code)["runs"]
-    (found,) = (run for run in runs if run["id"] == run_id)
-    return dict(found)
-
-
-def all_places(logclient: Command) -> list[dict[str, Any]]:
-    from click.testing import CliRunner
-
-    from logclient_backend.cli import cli
-
-    found: list[dict[str, Any]] = json.loads(CliRunner().invoke(cli, ["status", "--json"]).stdout)["runs"]
+    found = logclient.live(run_id)
+    assert found is not None
     return found
 
 
 def is_live(logclient: Command, run_id: str = "the-run") -> bool:
-    return any(run["id"] == run_id for run in all_places(logclient))
+    return logclient.live(run_id) is not None
 
 
 def test_status_of_a_healthy_run(logclient: Command, trainer: Start) -> None:
@@ -47,6 +42,7 @@ def test_status_of_a_healthy_run(logclient: Command, trainer: Start) -> None:
     it = trainer(ID)
     it.go("for step in range(500): run.log(step, {'loss': 1.0, 'bad': [1]})\nrun.flush(10)")
     wait_for(lambda: place(logclient)["lag_records"] == 0)
+    logclient.agent("the-run")
     found = place(logclient)
     assert found["agent"]["state"] == "running"
     assert found["problems"] == []
@@ -55,14 +51,14 @@ def test_status_of_a_healthy_run(logclient: Command, trainer: Start) -> None:
     assert process["counts"]["accepted"] == 501
     assert process["counts"]["left_out"] == 500
     assert 0 <= process["fill"] <= 1
-    text = logclient("status", code=1 if any(run["problems"] for run in all_places(logclient)) else 0).stdout
+    text = CliRunner().invoke(cli, ["status"]).stdout
     assert "none: all is on disk" in text and "500 points left out" in text
 
 
 def test_status_tells_lag_and_fill_while_the_agent_stands_still(logclient: Command, trainer: Start) -> None:
     """How many records are not durable, and how old the oldest is."""
     it = trainer(ID)
-    agent = place(logclient)["agent"]
+    agent = logclient.agent("the-run")
     for name in ("supervisor", "worker"):
         os.kill(agent[name], signal.SIGSTOP)
     try:
@@ -87,7 +83,7 @@ def test_status_tells_lag_and_fill_while_the_agent_stands_still(logclient: Comma
 def test_recover_stores_what_a_killed_run_left(logclient: Command, trainer: Start) -> None:
     """Trainer and agent killed: everything that fits the lanes is stored, nothing is missing."""
     it = trainer(ID)
-    kill_agent(place(logclient)["agent"])
+    kill_agent(logclient.agent("the-run"))
     it.go("for step in range(1, 3000): run.log(step, {'loss': 1.0})")
     it.kill()
     found = place(logclient)
@@ -105,7 +101,7 @@ def test_recover_stores_what_a_killed_run_left(logclient: Command, trainer: Star
 def test_recover_counts_the_gap_exactly(logclient: Command, trainer: Start) -> None:
     """More than the lanes hold: the newest is stored, and what was forgotten is counted."""
     it = trainer(ID)
-    kill_agent(place(logclient)["agent"])
+    kill_agent(logclient.agent("the-run"))
     it.go("for step in range(1, 60_000): run.log(step, {'loss': 1.0})")
     text = logclient("recover", "the-run").stdout
     (counts,) = [run["counts"] for run in [place(logclient)]]
@@ -145,6 +141,60 @@ def test_run_in_shared_memory_only_is_seen_and_stored(
     target = homeless / "saved"
     assert "100 records stored, none missing" in logclient("recover", "the-run", "--dir", target).stdout
     assert logclient.json("show", "the-run", "--dir", target)["counts"]["stored"] == 100
+
+
+def test_recover_brings_another_where_the_agent_it_found_was_about_to_leave(
+    logclient: Command, homeless: Path, trainer: Start
+) -> None:
+    """It says where to while an agent is there, which then leaves what it has in shared memory."""
+    it = trainer(ID)
+    it.go("for step in range(1, 100): run.log(step, {'loss': 1.0})")
+    agent, answer = logclient.agent("the-run"), Path(place(logclient)["meeting_place"], "folder.json")
+    for name in ("worker", "supervisor"):
+        os.kill(agent[name], signal.SIGSTOP)
+    it.kill()
+    target = homeless / "saved"
+    words = [sys.executable, "-m", "logclient_backend", "recover", "the-run", "--dir", str(target), "--json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as recover:
+        wait_for(lambda: str(target) in answer.read_text())
+        kill_agent(agent)
+        told = json.loads(recover.communicate(timeout=120)[0])["runs"][0]
+    assert (recover.returncode, told["trouble"], told["stored"], told["waiting"]) == (0, "", 100, 0)
+    assert told["agent_started"]
+
+
+def test_place_whose_agent_leaves_while_it_is_looked_at_has_no_problem(
+    logclient: Command, trainer: Start
+) -> None:
+    """Its files go after they were listed: nothing is said of an agent that is gone."""
+    it = trainer(ID)
+    (found,) = (each for each in live.scan() if each.run_id == "the-run")
+    it.go("run.finish()")
+    it.end()
+    wait_for(lambda: not found.is_there)
+    assert found.agent()["state"] == "left"
+    assert describe(found)["problems"] == []
+
+
+def test_worker_that_is_to_bring_another_supervisor_is_an_agent(logclient: Command, trainer: Start) -> None:
+    """Nobody holds the lock for that long: `status` does not say that the agent is gone."""
+    trainer(ID)
+    agent = logclient.agent("the-run")
+    os.kill(agent["worker"], signal.SIGSTOP)
+    try:
+        os.kill(agent["supervisor"], signal.SIGKILL)
+        wait_for(lambda: not processes.is_alive(agent["supervisor"]))
+        found = place(logclient)
+        assert found["agent"]["state"] in ("running", "stalled")
+        assert "recover" not in " ".join(found["problems"])
+    finally:
+        os.kill(agent["worker"], signal.SIGCONT)
+
+    def has_another() -> bool:
+        now = place(logclient)
+        return bool(now["agent"]["supervisor"] != agent["supervisor"] and now["problems"] == [])
+
+    wait_for(has_another)
 
 
 def test_recover_removes_what_an_agent_left_that_was_killed_while_it_left(logclient: Command) -> None:
@@ -200,10 +250,6 @@ def test_live_run_is_not_repaired_nor_replaced(logclient: Command, trainer: Star
 
 def test_doctor_looks_at_everything(logclient: Command, run_dir: Path) -> None:
     """Memory, disk, agent, rights, versions; what needs doing has advice."""
-    from click.testing import CliRunner
-
-    from logclient_backend.cli import cli
-
     result = CliRunner().invoke(cli, ["doctor", "--json"])
     found = json.loads(result.stdout)
     subjects = {finding["subject"] for finding in found["findings"]}

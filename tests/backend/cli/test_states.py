@@ -93,8 +93,7 @@ def test_interrupt_is_terminated(logclient: Command, trainer: Start) -> None:
 def test_run_goes_on_without_its_agent(logclient: Command, trainer: Start) -> None:
     """Its lock says that it runs; then it dies, and what nobody saw is lost, until it comes again."""
     it = trainer("run = logclient.init('digits', name='mlp', id='again')")
-    (place,) = [run for run in logclient.json("status")["runs"] if run["id"] == "again"]
-    kill_agent(place["agent"])
+    kill_agent(logclient.agent("again"))
     wait_for(lambda: any("agent is gone" in p for p in logclient.json("show", "mlp")["problems"]))
     assert state(logclient, "running")
     assert "logclient recover" in logclient("show", "mlp").stdout
@@ -114,7 +113,13 @@ def test_attempts_are_shown_apart(logclient: Command, trainer: Start) -> None:
     first.go("for step in range(1, 301): run.log(step, {'loss': 1.0})")
     first.kill()
     state(logclient, "killed")
-    wait_for(lambda: not [run for run in logclient.json("status", code=0)["runs"] if run["id"] == "two"])
+
+    def has_left() -> bool:
+        found = logclient.live("two")
+        assert found is None or found["problems"] == []
+        return found is None
+
+    wait_for(has_left)
     second = trainer(init)
     second.go("for step in range(201, 401): run.log(step, {'loss': 2.0})\nrun.finish()")
     shown = logclient.json("show", "two")

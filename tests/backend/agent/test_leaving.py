@@ -1,0 +1,64 @@
+"""How an agent leaves without whoever comes at the last moment being left alone."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from logclient import lanes, layout, spawn
+from logclient.meeting import Meeting
+from logclient.owner import LiveLock
+from logclient_backend.agent import leaving
+from logclient_backend.agent.place import Place
+from logclient_backend.agent.status import StatusPage
+
+
+@pytest.fixture
+def page(place: Place) -> StatusPage:
+    return StatusPage(place.file("agent.status"))
+
+
+def come(folder: Path) -> lanes.Lanes:
+    """A process shows its lanes."""
+    made = lanes.Lanes(str(folder), 256 << 10, 2, None)
+    LiveLock(made.path.replace(".lanes", ".live"))
+    made.show()
+    return made
+
+
+def test_what_is_kept_is_left_only_if_nobody_logs(place: Place, page: StatusPage, tmp_path: Path) -> None:
+    """A process that came before the word was said is served; one that has given up its lanes needs nobody."""
+    assert leaving.keep(place, page)
+    made = come(tmp_path / "place")
+    assert not leaving.keep(place, page)
+    assert page.words[layout.AGENT_CLOSING] == 0
+    made.words[layout.STATE] = layout.STATE_FINISHED
+    assert leaving.keep(place, page)
+
+
+def test_who_comes_after_the_word_calls_for_another_agent(place: Place, page: StatusPage) -> None:
+    """The lock is held until the process is gone, but by nobody who would look at new lanes."""
+    meeting = Meeting(place.public, {})
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        lock = os.open(place.file("agent.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        os.write(writer, b"1")
+        signal.pause()
+    try:
+        os.read(reader, 1)
+        assert spawn.agent_lives(meeting)
+        assert leaving.keep(place, page)
+        assert not spawn.agent_lives(meeting)
+        page.words[layout.AGENT_CLOSING] = layout.CLOSING_STORED
+        assert spawn.agent_lives(meeting), "who is in by then is served"
+    finally:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        os.close(reader)
+        os.close(writer)
