@@ -71,6 +71,10 @@ class FolderFollower:
             found = self._search()
         if found is not None and not found.problem:
             self.run = view(found)
+        else:  # stored elsewhere: what is known is all that will be
+            live = self.run.found.live
+            for node in [node for node, place in live.items() if not place.is_there]:
+                del live[node]
 
     def _search(self) -> Found | None:
         return next((run for run in folder.find(self._base) if run.name == self.run.found.name), None)

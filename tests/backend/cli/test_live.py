@@ -40,7 +40,7 @@ def is_live(logclient: Command, run_id: str = "the-run") -> bool:
 def test_status_of_a_healthy_run(logclient: Command, trainer: Start) -> None:
     """Processes, streams, lag, fill, drops, and an agent that runs."""
     it = trainer(ID)
-    it.go("for step in range(500): run.log(step, {'loss': 1.0, 'bad': [1]})\nrun.flush(10)")
+    it.go("for step in range(500): run.log(step, {'loss': 1.0, 'bad': [1]})\nrun.flush(60)")
     wait_for(lambda: place(logclient)["lag_records"] == 0)
     logclient.agent("the-run")
     found = place(logclient)
@@ -75,7 +75,7 @@ def test_status_tells_lag_and_fill_while_the_agent_stands_still(logclient: Comma
     counts = place(logclient)["counts"]
     assert counts["accepted"] == 61_001 == counts["stored"] + counts["forgotten"] + counts["damaged"]
     assert counts["forgotten"] > 0
-    it.go("run.finish()")
+    it.go("run.finish(60)")
     shown = logclient.json("show", "the-run")
     assert shown["counts"]["forgotten"] == counts["forgotten"] == sum(gap["records"] for gap in shown["gaps"])
 
@@ -109,7 +109,7 @@ def test_recover_counts_the_gap_exactly(logclient: Command, trainer: Start) -> N
     assert counts["accepted"] == 60_000 == counts["stored"] + counts["forgotten"]
     assert f"{counts['forgotten']:,} forgotten: exactly these are missing" in text
     assert is_live(logclient)  # the trainer lives, and has an agent again
-    it.go("run.finish()")
+    it.go("run.finish(60)")
     assert logclient.json("show", "the-run")["state"]["name"] == "finished"
 
 
@@ -169,7 +169,7 @@ def test_place_whose_agent_leaves_while_it_is_looked_at_has_no_problem(
     """Its files go after they were listed: nothing is said of an agent that is gone."""
     it = trainer(ID)
     (found,) = (each for each in live.scan() if each.run_id == "the-run")
-    it.go("run.finish()")
+    it.go("run.finish(60)")
     it.end()
     wait_for(lambda: not found.is_there)
     assert found.agent()["state"] == "left"
@@ -221,7 +221,7 @@ def test_fallback_to_the_home_folder_is_found(
     (home / "file").write_text("")
     monkeypatch.setenv("LOGCLIENT_DIR", str(home / "file" / "runs"))
     it = trainer(ID)
-    it.go("run.finish()")
+    it.go("run.finish(60)")
     shown = logclient.json("show", "the-run")
     assert shown["path"].startswith(str(home / ".local" / "share" / "logclient-runs"))
     assert shown["counts"]["stored"] == 1
@@ -230,7 +230,7 @@ def test_fallback_to_the_home_folder_is_found(
 def test_live_run_is_not_repaired_nor_replaced(logclient: Command, trainer: Start, tmp_path: Path) -> None:
     """What its agent still writes is left alone."""
     it = trainer(ID)
-    it.go("for step in range(1, 100): run.log(step, {'loss': 1.0})\nrun.flush(10)")
+    it.go("for step in range(1, 100): run.log(step, {'loss': 1.0})\nrun.flush(60)")
     assert "sound" in logclient("wal", "verify", "the-run").stdout
     repairs = logclient.json("wal", "repair", "the-run", code=4)["repairs"]
     assert {repair["action"] for repair in repairs} == {"left"}

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Command, Trainer, kill_agent, wait_for
+from .conftest import WAIT_S, Command, Trainer, kill_agent, wait_for
 
 Start = Callable[..., Trainer]
 
@@ -29,7 +29,7 @@ def test_finished(logclient: Command, trainer: Start) -> None:
     """run.finish(), and the program goes on."""
     it = trainer()
     assert state(logclient, "running")["cause"] == ""
-    it.go("run.finish()")
+    it.go("run.finish(60)")
     assert state(logclient, "finished")["exit_code"] is None
     it.kill()
     assert state(logclient, "finished")
@@ -78,7 +78,7 @@ def test_default_sigterm_is_terminated(logclient: Command, trainer: Start) -> No
     """Another signal, with its name."""
     it = trainer()
     it.process.terminate()
-    it.process.wait(10)
+    it.process.wait(WAIT_S)
     assert state(logclient, "terminated")["cause"] == "SIGTERM"
 
 
@@ -86,7 +86,7 @@ def test_interrupt_is_terminated(logclient: Command, trainer: Start) -> None:
     """Ctrl-C that nobody caught."""
     it = trainer()
     it.tell("signal.raise_signal(signal.SIGINT)")
-    it.process.wait(20)
+    it.process.wait(WAIT_S)
     assert state(logclient, "terminated")["signal"] == 2
 
 
@@ -101,7 +101,7 @@ def test_run_goes_on_without_its_agent(logclient: Command, trainer: Start) -> No
     assert state(logclient, "lost")["cause"]
     again = trainer("run = logclient.init('digits', name='mlp', id='again')")
     assert state(logclient, "running")
-    again.go("run.finish()")
+    again.go("run.finish(60)")
     assert state(logclient, "finished")
     assert len(logclient.json("show", "mlp")["attempts"]) == 2
 
@@ -121,7 +121,7 @@ def test_attempts_are_shown_apart(logclient: Command, trainer: Start) -> None:
 
     wait_for(has_left)
     second = trainer(init)
-    second.go("for step in range(201, 401): run.log(step, {'loss': 2.0})\nrun.finish()")
+    second.go("for step in range(201, 401): run.log(step, {'loss': 2.0})\nrun.finish(60)")
     shown = logclient.json("show", "two")
     assert [attempt["number"] for attempt in shown["attempts"]] == [1, 2]
     assert shown["attempts"][0]["end"] < shown["attempts"][1]["start"]
@@ -139,7 +139,7 @@ def test_steps_in_any_order_are_all_there(logclient: Command, trainer: Start) ->
     it = trainer()
     it.go(
         "for step in (4, 3, 2, 10_000_000, *range(1000)): run.log(step, {'train': float(step)})\n"
-        "for step in (150, 100): run.log(step, {'val': 0.5})\nrun.finish()"
+        "for step in (150, 100): run.log(step, {'val': 0.5})\nrun.finish(60)"
     )
     lines = [json.loads(line) for line in logclient("export", "mlp").stdout.splitlines()]
     assert [line["step"] for line in lines if line["key"] == "train"] == [4, 3, 2, 10_000_000, *range(1000)]
@@ -154,7 +154,7 @@ keys += ["\U0001f525", "caf\xe9", "cafe\u0301", "nul\0and\nline", "k" * 10000, "
 run.log(1, {**{key: float(n) for n, key in enumerate(keys)}, "ok": 1.0})
 odd = {"nan": float("nan"), "inf": -float("inf")}
 run.log(2, {"i": 2**70, "q": -2**63, "b": True, "t": "nan", "deep": {"er": 1}, **odd})
-run.finish()
+run.finish(60)
 """
 
 
@@ -184,14 +184,14 @@ def test_odd_keys_and_values_go_out_and_come_in(logclient: Command, trainer: Sta
 def test_tail_follows_until_the_end(logclient: Command, trainer: Start) -> None:
     """It prints what is there, what comes, and how it ended; the run is not disturbed."""
     it = trainer()
-    it.go("for step in range(1, 31): run.log(step, {'loss': float(step)})\nrun.flush(10)")
+    it.go("for step in range(1, 31): run.log(step, {'loss': float(step)})\nrun.flush(60)")
     command = [sys.executable, "-m", "logclient_backend", "tail", "mlp", "-f", "-n", "3"]
     tail = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert tail.stdout is not None
     first = [tail.stdout.readline() for _ in range(3)]
     assert [line.split("step ")[1].split()[0] for line in first] == ["28", "29", "30"]
-    it.go("run.log(31, {'loss': 31.0, 'note': 'x\\ny'})\nrun.finish()")
-    out, err = tail.communicate(timeout=20)
+    it.go("run.log(31, {'loss': 31.0, 'note': 'x\\ny'})\nrun.finish(60)")
+    out, err = tail.communicate(timeout=WAIT_S)
     assert 'step 31  loss 31  note "x\\ny"' in out
     assert err.strip() == "-- finished"
     assert tail.returncode == 0
@@ -205,14 +205,14 @@ def test_tail_is_left_with_ctrl_c(logclient: Command, trainer: Start) -> None:
     assert tail.stdout is not None
     tail.stdout.readline()
     tail.send_signal(signal.SIGINT)
-    _, err = tail.communicate(timeout=20)
+    _, err = tail.communicate(timeout=WAIT_S)
     assert (tail.returncode, err) == (130, "")
 
 
 def test_tail_of_json_is_one_point_a_line(logclient: Command, trainer: Start) -> None:
     """As export has them, strict."""
     it = trainer()
-    it.go("run.log(7, {'a': float('nan'), 'b': 2})\nrun.finish()")
+    it.go("run.log(7, {'a': float('nan'), 'b': 2})\nrun.finish(60)")
     lines = [json.loads(line) for line in logclient("tail", "mlp", "-n", "1", "--json").stdout.splitlines()]
     assert [(line["step"], line["key"], line["value"]) for line in lines] == [(7, "a", "nan"), (7, "b", 2)]
     assert logclient("tail", "mlp", "-n", "0").stdout == ""
@@ -220,7 +220,7 @@ def test_tail_of_json_is_one_point_a_line(logclient: Command, trainer: Start) ->
 
 def test_newest_run_is_meant_where_none_is_named(logclient: Command, trainer: Start) -> None:
     """`logclient show` right after a start shows that run."""
-    trainer("run = logclient.init('p', name='old')").go("run.finish()")
-    trainer("run = logclient.init('p', name='new')").go("run.finish()")
+    trainer("run = logclient.init('p', name='old')").go("run.finish(60)")
+    trainer("run = logclient.init('p', name='new')").go("run.finish(60)")
     assert logclient.json("show")["name"] == "new"
     assert [run["name"] for run in logclient.json("ls")["runs"]] == ["old", "new"]

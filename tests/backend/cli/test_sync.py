@@ -212,7 +212,7 @@ def test_no_server_a_wrong_one_and_a_wrong_token(
     output = logclient("sync", "--server", str(collector.address), code=1).output
     assert "opens nothing here" in output
     collector.stop()
-    output = logclient("sync", "--server", str(collector.address), "--timeout", "0.5", code=1).output
+    output = logclient("sync", "--server", str(collector.address), "--timeout", "3", code=1).output
     assert "cannot be reached" in output
 
 
@@ -281,7 +281,7 @@ def test_what_went_wrong_is_said_once(logclient: Command, collector: MemoryColle
         simple_run(run_dir, f"run-{number}", 10)
     address = str(collector.address)
     collector.stop()
-    output = logclient("sync", "--server", address, "--timeout", "0.5", code=1).output
+    output = logclient("sync", "--server", address, "--timeout", "3", code=1).output
     assert output.count("cannot be reached") == 1 and "6 nodes: " in output
 
 
