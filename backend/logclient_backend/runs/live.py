@@ -198,15 +198,14 @@ class LivePlace:
     def agent(self) -> dict[str, Any]:
         """Health of the agent, as `Run.status()` has it, and by the processes that there are.
 
-        State `left`: all was stored, and the place is removed. `gone`: no process serves the place, and none is
-        starting. One that lives and is silent is `stalled`, whether its supervisor is or not.
+        State `left`: all was stored, and the place is removed. `gone`: nobody serves the place, and none is starting.
+        A supervisor that lives and is silent is `stalled`; a silent worker without one is as good as gone.
         """
         found = describe_agent(map_status(self.meeting), time.monotonic_ns(), self._stall_s)
-        if found["state"] not in ("gave up", "starting"):
-            if not self.has_agent:
-                found["state"] = "gone"
-            elif found["state"] == "gone":
-                found["state"] = "stalled"
+        if found["state"] == "running":
+            found["state"] = "running" if self.has_agent else "gone"
+        elif found["state"] in ("stalled", "gone"):
+            found["state"] = "stalled" if is_locked(self.meeting.file("agent.lock")) else "gone"
         if not self.is_there:  # asked last: whoever leaves takes all else away with it
             found["state"] = "left"
         return found
