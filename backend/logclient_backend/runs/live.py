@@ -184,12 +184,12 @@ class LivePlace:
     @property
     def has_agent(self) -> bool:
         """Does a supervisor serve this place, or a worker that is about to fork one, since the last one died?"""
-        lock, namespace = self.meeting.file("agent.lock"), self.meeting.facts.get("pid_namespace")
+        lock = self.meeting.file("agent.lock")
         words = map_status(self.meeting) or memoryview(bytes(layout.STATUS_BYTES)).cast("Q")
         for _ in range(_LOOKS):
             worker = words[layout.AGENT_WORKER]
-            ticks = words[layout.AGENT_WORKER_TICKS]
-            if is_alive(lock, worker, ticks, namespace if type(namespace) is int else 0) or is_locked(lock):
+            ticks, namespace = words[layout.AGENT_WORKER_TICKS], words[layout.AGENT_PID_NAMESPACE]
+            if is_alive(lock, worker, ticks, namespace) or is_locked(lock):
                 return True  # asked again: a worker that ends now may have left a supervisor behind
             if worker == words[layout.AGENT_WORKER]:
                 return False
