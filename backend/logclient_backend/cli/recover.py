@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from .text import plural, safe
 
 _POLL_S = 0.1
 _START_S = 5.0
+_COMES_S = 15.0  # within which an agent that is late comes after all
 _MOST_STARTS = 3  # of agents for one run, which die one after the other
 _PROBE_S = 10.0
 
@@ -39,6 +41,8 @@ class Job:
     dir: str = ""  # where it goes
     trouble: str = ""
     starts: int = 0  # of agents, by us
+    started_at: float = -math.inf  # the last of them
+    late: str = ""  # why the last of them was not there in time
 
     @property
     def waiting(self) -> int:
@@ -153,13 +157,17 @@ def _begin(job: Job, dir: str | None) -> str | None:
         trouble = _set_folder(place, dir)
         if trouble:
             return trouble
-    return None if place.has_agent else _start(job)
+    if not place.has_agent:
+        _start(job)
+    return None
 
 
-def _start(job: Job) -> str | None:
+def _start(job: Job) -> None:
+    """Start an agent; one that is late, on a busy machine, may come yet."""
     job.starts += 1
     meeting = job.place.meeting
-    return start_agent(meeting, _START_S, check_folder=not meeting.folder_answer())
+    job.late = start_agent(meeting, _START_S, check_folder=not meeting.folder_answer()) or ""
+    job.started_at = time.monotonic()
 
 
 def _set_folder(place: LivePlace, dir: str) -> str | None:
@@ -211,13 +219,12 @@ def _wait(jobs: list[Job], timeout_s: float, total: int, advance: Any) -> None:
 
 
 def _has_hope(job: Job) -> bool:
-    """Is there an agent? One that was about to leave when we came, or that died since, is replaced."""
-    while job.place.agent()["state"] == "gone":
-        if job.starts >= _MOST_STARTS:
-            return False
-        job.trouble = _start(job) or ""
-        if job.trouble:
-            return False
+    """Is there an agent, or is one on its way? One that was about to leave when we came, or died since, is replaced."""
+    if job.place.agent()["state"] != "gone" or time.monotonic() - job.started_at < _COMES_S:
+        return True
+    if job.starts >= _MOST_STARTS:
+        return False
+    _start(job)
     return True
 
 
@@ -229,7 +236,7 @@ def _result(job: Job, timeout_s: float) -> dict[str, Any]:
     if not trouble and not job.is_done:
         trouble = f"not all is stored after {timeout_s:g} s; the agent goes on"
         if agent["state"] in ("gone", "gave up"):
-            trouble = (
+            trouble = job.late or (
                 f"the agent is {agent['state']}: see agent.log in the run's folder, and `logclient doctor`"
             )
         elif agent.get("disk", "answers") != "answers":

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from logclient_backend.agent import mounts
-from logclient_backend.cli import checks, cli
+from logclient_backend.cli import checks, cli, recover
 from logclient_backend.cli.status import describe
 from logclient_backend.runs import live
 from tools.faults import processes
@@ -155,11 +155,11 @@ def test_recover_brings_another_where_the_agent_it_found_was_about_to_leave(
     it.kill()
     target = homeless / "saved"
     words = [sys.executable, "-m", "logclient_backend", "recover", "the-run", "--dir", str(target), "--json"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as recover:
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         wait_for(lambda: str(target) in answer.read_text())
         kill_agent(agent)
-        told = json.loads(recover.communicate(timeout=120)[0])["runs"][0]
-    assert (recover.returncode, told["trouble"], told["stored"], told["waiting"]) == (0, "", 100, 0)
+        told = json.loads(process.communicate(timeout=120)[0])["runs"][0]
+    assert (process.returncode, told["trouble"], told["stored"], told["waiting"]) == (0, "", 100, 0)
     assert told["agent_started"]
 
 
@@ -213,6 +213,19 @@ def test_worker_that_is_stopped_and_has_no_supervisor_is_replaced(
     it.kill()
     (result,) = logclient.json("recover", "the-run")["runs"]
     assert (result["agent_started"], result["stored"], result["waiting"]) == (True, 100, 0)
+
+
+def test_agent_that_is_late_and_stores_all_is_no_trouble(
+    logclient: Command, trainer: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine it starts after the time that is given for that: `recover` waits for what it does."""
+    it = trainer(ID)
+    kill_agent(logclient.agent("the-run"))
+    it.go("for step in range(1, 100): run.log(step, {'loss': 1.0})")
+    it.kill()
+    monkeypatch.setattr(recover, "_START_S", 0.0)
+    (result,) = logclient.json("recover", "the-run")["runs"]
+    assert (result["trouble"], result["stored"], result["waiting"]) == ("", 100, 0)
 
 
 def test_recover_removes_what_an_agent_left_that_was_killed_while_it_left(logclient: Command) -> None:
