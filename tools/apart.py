@@ -36,6 +36,10 @@ FASTAI = """cloudpickle fastcore fastdownload fastprogress fasttransform matplot
 NEEDS = {"xla": f"{XLA} {FASTAI}".split(), "jax": ["jax", "flax", "numpy", "optax", "scikit-learn"]}
 
 
+# Of the tests for every integration, those that need one of these environments. JAX's page has tests of its own.
+PAGES = {"xla": ["tests/integrations/test_pages.py::test_script_of_the_page[xla]"]}
+
+
 def python_of(name: str) -> Path:
     """The interpreter of one of them, there or not."""
     return HOME / name / "bin" / "python"
@@ -98,8 +102,9 @@ def main() -> int:
         failed = " ".join(map(str, error.cmd))
         print(f"`{failed}` failed ({error.returncode}); its own message stands above.", file=sys.stderr)
         return 1
-    command = [str(python_of(given.name)), "-m", "pytest", "-n", "2", f"tests/integrations/{given.name}"]
-    return subprocess.run([*command, *pytest], cwd=ROOT).returncode
+    tests = [f"tests/integrations/{given.name}", *PAGES.get(given.name, [])]
+    command = [str(python_of(given.name)), "-m", "pytest", "-n", "2", *tests, *pytest]
+    return subprocess.run(command, cwd=ROOT).returncode
 
 
 if __name__ == "__main__":

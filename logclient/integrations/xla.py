@@ -25,9 +25,11 @@ Invariants:
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import time
+import weakref
 from collections import deque
 from functools import cache
 
@@ -56,6 +58,7 @@ _MOST_DEPTH = 20
 _HELP = "call logclient.init before torch_xla.launch"
 _START_S = 30.0  # for another thread of this process that begins the run
 _NAP_S = 0.002
+_threads: weakref.WeakSet[_Thread] = weakref.WeakSet()
 _told: set[bool] = set()  # that a copy belongs to no run
 _starting: dict[
     int, threading.RLock
@@ -126,6 +129,10 @@ class LogclientXLACallback(guard.Guarded):
                 if is_mine:
                     lock.release()
             mine = local.mine = _Thread(run, 0 if self._off else xr.global_ordinal())
+            if not _threads:
+                atexit.unregister(_count_unended)
+                atexit.register(_count_unended)  # after the run's own: so it comes before that
+            _threads.add(mine)
         return mine
 
     @guard.hook
@@ -181,7 +188,7 @@ class _Thread:
         step = self.step
         if step is None:
             if len(self.steps) >= MOST_STEPS:
-                return self._refuse(f"{MOST_STEPS} steps wait for the device or for torch_xla's thread")
+                return self.refuse(f"{MOST_STEPS} steps wait for the device or for torch_xla's thread")
             step = _Step()
             self._queue(
                 callback, step
@@ -189,7 +196,7 @@ class _Thread:
             self.steps.append(step)
             self.step = step
         if len(step.records) >= MOST_RECORDS:
-            return self._refuse(f"{MOST_RECORDS:,} records and no torch_xla.sync(), which ends a step")
+            return self.refuse(f"{MOST_RECORDS:,} records and no torch_xla.sync(), which ends a step")
         step.records.append(record)
         if step.is_taken:  # logged by another step closure, when ours may be through
             self._queue(callback, step)
@@ -207,14 +214,21 @@ class _Thread:
         while step in self.steps:
             before = self.steps.pop(0)
             if before is not step and not before.is_taken:
-                self._refuse(
+                self.refuse(
                     "torch_xla dropped a step's closures, because one of yours raised", len(before.records)
                 )
 
-    def _refuse(self, why: str, amount: int = 1) -> None:
+    def refuse(self, why: str, amount: int = 1) -> None:
         if isinstance(self.run, Run):
             self.run._count_refused(amount - 1)
             self.run._refuse("xla", why)
+
+
+def _count_unended() -> None:
+    """At exit: what waits for the end of a step that will not come."""
+    for mine in tuple(_threads):
+        if mine.step is not None and mine.pid == os.getpid():
+            mine.refuse("logged after the last torch_xla.sync()", len(mine.step.records))
 
 
 def _snapshot(

@@ -102,6 +102,27 @@ if __name__ == "__main__":
     assert {record.rank for record in records} == {0, 1, 2, 3} and len(records) == 8 * STEPS
 
 
+def test_records_of_a_step_that_never_ended_are_counted(run_dir: Path, tmp_path: Path) -> None:
+    """Logged after the last sync; what waits for torch_xla's thread at the program's end is stored, without a flush."""
+    source = """
+if __name__ == "__main__":
+    callback = LogclientXLACallback(project="unended")
+    value = torch.ones((), device=torch_xla.device())
+    for step in range(20):
+        callback.log(step, {"x": value * step})
+        torch_xla.sync()
+    for step in range(20, 23):
+        callback.log(step, {"x": value * step})
+    print(json.dumps(os.getpid()))
+"""
+    process = start(tmp_path, source)
+    file, records = by_pid()[process]
+    assert [(record.step, record.values) for record in records] == [
+        (step, {"x": float(step)}) for step in range(20)
+    ]
+    assert file.refused == 3 and "torch_xla.sync()" in str(file.document("notices"))
+
+
 def test_copy_made_before_the_run_logs_nothing_and_says_so(run_dir: Path, tmp_path: Path) -> None:
     """There is no run that it could belong to; the training goes on."""
     source = f"""
