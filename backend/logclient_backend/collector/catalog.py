@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,7 +64,6 @@ class _Known:
     )  # uploads: (our clock, theirs) at the last one
     cost_s: float = 0.0  # of the last derivation
     next_s: float = 0.0  # not before
-    behind: str = ""  # the node whose documents came since
 
     @property
     def size(self) -> int:
@@ -89,6 +88,8 @@ class Catalog:
         self._clock = clock
         self._runs: OrderedDict[str, _Known] = OrderedDict()
         self._size = 0
+        # runs whose derivation was put off, with a node of it. Nothing here walks all runs: it is done at each commit
+        self._behind: dict[str, str] = {}
 
     def heard(self, run: str, node: str, steady_ns: int) -> None:
         """Something came from a live node."""
@@ -117,7 +118,7 @@ class Catalog:
         self._shrink(run)
         is_news = before is None or parsed.closed or len(before.processes) != len(parsed.processes)
         if self._clock() < known.next_s and not (is_news or is_urgent):
-            known.behind = node
+            self._behind[run] = node
             return None
         return self._derive(run, known, steady_ns)
 
@@ -135,12 +136,12 @@ class Catalog:
         passed = heard_ns - told[1]
         return min(now_ns, told[0] + passed) if passed > 0 else 0
 
-    def overdue(self) -> Iterator[tuple[str, str]]:
+    def overdue(self) -> list[tuple[str, str]]:
         """Runs, each with a node of it, whose description is to be derived now: call `again`."""
+        if not self._behind:
+            return []
         now = self._clock()
-        for run, known in list(self._runs.items()):
-            if known.behind and now >= known.next_s:
-                yield run, known.behind
+        return [(run, node) for run, node in self._behind.items() if now >= self._runs[run].next_s]
 
     def again(self, run: str, steady_ns: int) -> Description | None:
         """The run's description from what is known of it; None where nothing is."""
@@ -152,6 +153,7 @@ class Catalog:
         known = self._runs.pop(run, None)
         if known is not None:
             self._size -= known.size
+            self._behind.pop(run, None)
 
     # ---- cache --------------------------------------------------------------------------------------------
 
@@ -174,11 +176,15 @@ class Catalog:
 
     def _shrink(self, current: str) -> None:
         """Let go of the runs that nothing came for, for the longest time."""
-        for run in list(self._runs):
-            if self._size <= _KEPT_BYTES or run == current:
+        size, going = self._size, []
+        for run, known in self._runs.items():
+            if size <= _KEPT_BYTES or run == current:
                 break
-            if not self._runs[run].behind:
-                self._size -= self._runs.pop(run).size
+            if run not in self._behind:
+                size -= known.size
+                going.append(run)
+        for run in going:
+            self.forget(run)
 
     # ---- derivation ---------------------------------------------------------------------------------------
 
@@ -205,7 +211,7 @@ class Catalog:
             node.now_ns = node.heard_ns + silent
         found = Found(run, _NOWHERE, list(known.nodes.values()))
         made = describe(view(found, newest))
-        known.behind = ""
+        self._behind.pop(run, None)
         known.cost_s = self._clock() - started
         known.next_s = self._clock() + _SHARE * known.cost_s
         return made

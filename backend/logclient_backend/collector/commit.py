@@ -334,7 +334,7 @@ class Committer:
         self._take_heard()
         if time.monotonic() - self._seen_at >= SEEN_S:
             self._note_seen()
-        for run, node in list(self._catalog.overdue()):
+        for run, node in self._catalog.overdue():
             documents = self._store.reader.documents(run).get(node)
             description = self._catalog.again(run, steady_ns())
             if documents is not None and description is not None:

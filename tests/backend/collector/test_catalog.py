@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -163,13 +165,45 @@ def test_a_run_of_many_nodes_is_derived_seldom_and_in_the_end(tmp_path: Path, do
     made = running(tmp_path)
     assert catalog.take("mlp", made.node, packed(made, closed=False), OURS, is_sync=False) is not None
     assert catalog.take("mlp", made.node, packed(made, closed=False), OURS, is_sync=False) is None
-    assert list(catalog.overdue()) == []
+    assert catalog.overdue() == []
     now[0] += 100.0
-    assert list(catalog.overdue()) == [("mlp", made.node)]
+    assert catalog.overdue() == [("mlp", made.node)]
     assert catalog.again("mlp", OURS) is not None
-    assert list(catalog.overdue()) == []
+    assert catalog.overdue() == []
     made.process(2)
     assert catalog.take("mlp", made.node, packed(made), OURS, is_sync=False) is not None, "news do not wait"
+
+
+def test_a_round_costs_the_same_however_many_runs_are_known(
+    tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is done at each commit; counted in lines of code, which no other load changes."""
+    made = running(tmp_path)
+    content = packed(made, closed=False)
+
+    def lines() -> int:
+        count = 0
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal count
+            count += event == "line" and frame.f_code.co_filename == catalogs.__file__
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            catalog.take("mlp", made.node, content, OURS, is_sync=False, is_urgent=True)
+            assert not list(catalog.overdue())
+        finally:
+            sys.settrace(before)
+        return count
+
+    lines()
+    few = lines()
+    for number in range(200):
+        catalog.take(f"run{number}", made.node, content, OURS, is_sync=False)
+    assert len(catalog._runs) == 201
+    assert lines() == few
 
 
 def test_upload_of_an_old_run_does_not_look_alive(tmp_path: Path, catalog: Catalog) -> None:
