@@ -1,23 +1,29 @@
-"""Device cells: memory into which a device writes values by itself, each value of a record at its place, a tag behind.
+"""Device cells: memory into which a device writes values by itself, each value of a record at its place.
 
 `Cells` belongs to the training process; `read_cell` and `free_cell` to the agent. Both see one file beside the lane
 file, made with the first device value. The record itself lies in a lane for such records (`Lanes.device`): its step,
-time and host values are those of the call, its device values are looked up in the cell once the tag is there.
+time and host values are those of the call, its device values are looked up in the cell once they are there.
 
 ::
 
     page 0   magic, bytes, then offset, cell bytes and number of cells of each class; cells from byte 4096
     cell     +0 u64 taken, counted up by the producer    +8 u64 freed: equal to taken once the agent stored it
-             +16 u64 tag, written by the device behind the values      +24 u32 number of values, u32 their offset
-             +32 u16 place in the record, u16 type, for each value; then the values, 4 or 8 bytes each
+             +16 u32 number of values, u32 their offset
+             +24 u16 place in the record, u16 type, for each value; then the values, 4 or 8 bytes each
     payload of a frame with DEVICE_SHAPE
              +0 u64 head of the record as it will be   +8 u64 offset of its cell   +16 u64 taken
              +24 that record's payload, with zeros where device values go
 
+A word that is still to come reads ABSENT, which the producer writes before it asks for the copy. As a float that is a
+NaN which no arithmetic makes; a value of 64 bits is there when neither half reads so. One value in some billions of
+64 bits has such a half: it counts as one that never came. So a copy needs no tag behind it, and one call of the driver
+is enough for a record.
+
 Invariants:
 
-- a cell is taken again only when its tag was seen, so no copy is under way, and its record was stored or forgotten;
-- a value without its tag is no value: nobody reads it;
+- each word is written once per use, so what does not read ABSENT is the value;
+- a cell is taken again only when all its values were seen, so no copy is under way, and its record was stored or
+  forgotten;
 - the number of cells bounds the copies in flight; beyond it, values are left out and counted.
 """
 
@@ -27,7 +33,7 @@ import errno
 import mmap
 import os
 from itertools import count
-from struct import Struct, unpack_from
+from struct import Struct, unpack
 
 from . import layout
 from .descriptors import Mapped
@@ -46,27 +52,24 @@ if TYPE_CHECKING:
 FULL_BYTES = 640 << 10
 LEAST_BYTES = FULL_BYTES >> 4
 _CLASSES = ((128, 2048), (1024, 128), (32 << 10, 8))  # bytes of a cell, cells, at FULL_BYTES
-_LOST = 0x8000  # with a type: the value never came
-TAGS = 63  # a cell's next tag is another one than its last
 _LOOKS = 4  # cells looked at for a free one: they become free in turn
-# how a value lies in its cell; a tag of another type would be damage
-TYPES = {1: ("f", 4), 2: ("d", 8), 3: ("q", 8)}
+ABSENT = 0x7FA5_C3E1.to_bytes(4, "little")
+TYPES = {1: ("f", 4), 2: ("d", 8), 3: ("q", 8)}  # how a value lies in its cell
+_LOST = 0x8000  # with a type: the value will not come
 _META = Struct("<II")
 _PLACE = Struct("<HH")
 REFERENCE = Struct("<QQQ")  # head, cell, taken
 
 
-def tag_of(taken: int) -> int:
-    """What the device writes behind the values of that use of a cell."""
-    return taken % TAGS + 1
+def describe(places: list[tuple[int, int]]) -> tuple[bytes, int]:
+    """What a cell holds behind its first two words, for values of (place, type), widest first; offset of the values.
 
-
-def describe(places: list[tuple[int, int]]) -> tuple[bytes, int, int]:
-    """Bytes behind a cell's tag for values of (place, type), ordered widest first; offset of the first value; size."""
+    The values themselves read ABSENT.
+    """
     start = CELL_HEADER + (4 * len(places) + 7 & ~7)
-    size = start + sum(TYPES[kind][1] for _, kind in places)
     head = _META.pack(len(places), start) + b"".join([_PLACE.pack(*place) for place in places])
-    return head, start, size
+    words = sum(TYPES[kind][1] for _, kind in places) // 4
+    return head.ljust(start - 16, b"\0") + ABSENT * words, start
 
 
 class Cells:
@@ -130,13 +133,13 @@ class Cells:
         self.words[cell >> 3] = taken
         return taken
 
-    def begin(self, cell: int, head: bytes, lane: RingWriter) -> None:
+    def begin(self, cell: int, content: bytes, lane: RingWriter) -> None:
         """Say what will lie in it. Until `name` is called it counts as named by a later frame of the lane."""
         words, tail, size = lane.place()
         if not self._mark[0]:
             raise Forked
         self._uses[cell] = words, tail + 2 * size
-        self.mem[cell + 24 : cell + 24 + len(head)] = head
+        self.mem[cell + 16 : cell + 16 + len(content)] = content
 
     def name(self, cell: int, lane: RingWriter) -> None:
         """The lane's last frame names it: in use until the agent has stored that, or the lane forgot it."""
@@ -150,35 +153,28 @@ class Cells:
         self.mem[at : at + 4] = _PLACE.pack(place, kind | _LOST)
 
     def drop(self, me: object) -> None:
-        """What was claimed by `me` may be claimed again; where a copy was started, once its tag is there."""
+        """What was claimed by `me` may be claimed again; where a copy was started, once its values are there."""
         for cell in [cell for cell, token in tuple(self._claims.items()) if token is me]:
             self._claims.pop(cell, None)
 
-    def complete(self, cell: int, taken: int) -> None:
-        """Write the tag: the values came by another way than by the device itself."""
-        if self._mark[0] and self.words[cell >> 3] == taken:
-            self.words[cell + 16 >> 3] = tag_of(taken)
-
     def in_flight(self) -> int:
-        """Cells whose tag is not there yet."""
+        """Cells whose values are not all there yet."""
         words, waiting = self.words, 0
         for first, cell_bytes, amount, _ in self._classes:
             for cell in range(first, first + cell_bytes * amount, cell_bytes):
                 taken = words[cell >> 3]
-                waiting += bool(taken) and words[cell + 16 >> 3] != tag_of(taken)
+                if taken and words[cell + 8 >> 3] != taken:
+                    waiting += bool(read_cell(self.mem, cell, taken)[1])
         return waiting
 
     def _is_free(self, cell: int) -> bool:
-        words, word = self.words, cell >> 3
-        taken = words[word]
-        if not taken:
-            return True
-        if words[word + 2] != tag_of(taken):
-            return False  # the device may still write
-        if words[word + 1] == taken:
+        taken = self.words[cell >> 3]
+        if self.words[cell + 8 >> 3] == taken:
             return True
         lane, end = self._uses.get(cell, (None, 0))
-        return lane is None or end <= lane[RELEASED] or end <= lane[FORGOT]
+        if lane is not None and end > lane[RELEASED] and end > lane[FORGOT]:
+            return False
+        return not read_cell(self.mem, cell, taken)[1]  # else the device may still write
 
     def detach(self) -> None:
         """In a forked child, for good."""
@@ -200,20 +196,19 @@ def check(mem: memoryview) -> None:
             raise BadCells
 
 
-def read_cell(mem: memoryview, cell: int, taken: int) -> Values | None:
-    """(place, type letter, value) of each value of that use of the cell; None where its tag is not there.
+def read_cell(mem: memoryview, cell: int, taken: int) -> tuple[Values, list[int], list[int]]:
+    """Of that use of the cell: (place, type letter, value) of values that are there; places of those to come; lost.
 
     Raises LookupError where the cell was taken again, or what is in it makes no sense.
     """
     if cell % 8 or not mmap.PAGESIZE <= cell <= len(mem) - CELL_HEADER:
         raise LookupError(cell)
-    words = mem.cast("Q")
-    if words[cell >> 3] != taken:
+    if mem[cell : cell + 8].cast("Q")[0] != taken:
         raise LookupError(cell)
-    if words[cell + 16 >> 3] != tag_of(taken):
-        return None
-    amount, start = _META.unpack_from(mem, cell + 24)
-    found: Values = []
+    amount, start = _META.unpack_from(mem, cell + 16)
+    there: Values = []
+    waiting: list[int] = []
+    lost: list[int] = []
     at = cell + start
     if start < CELL_HEADER + 4 * amount or at + 4 * amount > len(mem):
         raise LookupError(cell)
@@ -222,18 +217,15 @@ def read_cell(mem: memoryview, cell: int, taken: int) -> Values | None:
         letter, size = TYPES.get(kind & ~_LOST, ("", 0))
         if not letter or at + size > len(mem):
             raise LookupError(cell)
-        if not kind & _LOST:
-            found.append((place, letter, unpack_from("<" + letter, mem, at)[0]))
+        word = bytes(mem[at : at + size])
+        if kind & _LOST:
+            lost.append(place)
+        elif word[:4] == ABSENT or word[-4:] == ABSENT:
+            waiting.append(place)
+        else:
+            there.append((place, letter, unpack("<" + letter, word)[0]))
         at += size
-    return found
-
-
-def places_of(mem: memoryview, cell: int) -> list[int]:
-    """Places in the record of the values that the cell was to hold. Raises LookupError for none of a cell."""
-    if cell % 8 or not mmap.PAGESIZE <= cell <= len(mem) - CELL_HEADER:
-        raise LookupError(cell)
-    amount = min(_META.unpack_from(mem, cell + 24)[0], (len(mem) - cell - CELL_HEADER) // 4)
-    return [_PLACE.unpack_from(mem, cell + CELL_HEADER + 4 * index)[0] for index in range(amount)]
+    return there, waiting, lost
 
 
 def free_cell(mem: memoryview, cell: int, taken: int) -> None:

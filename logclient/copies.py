@@ -2,16 +2,15 @@
 
 Runs in the training process, inside `log()`. Two ways, chosen with the first value:
 
-- *registered*: the cells' memory is page-locked, and the device copies values and then the tag straight into the
-  cell, in the order of the stream that is current for the tensor. No later call has to do anything;
+- *registered*: the cells' memory is page-locked, and the device writes the values straight into the cell, behind what
+  the stream that is current for the tensors has to do before. No later call has to do anything;
 - *pinned*: where the driver refuses to lock that memory, the device copies into a pinned buffer and an event is
   recorded behind it; a later call of `log`, `flush`, `finish` or `status` that finds the event done moves the values
-  into the cell and writes the tag. Arrays of JAX go the same way, with a copy to the host that they start themselves.
+  into the cell. Arrays of JAX go the same way, with a copy to the host that they start themselves.
 
 Invariants:
 
-- nothing here waits for a device, once the first value has been taken: no `item`, no synchronisation, no query that
-  blocks; the first one locks memory and makes the tags;
+- nothing here waits for a device: no `item`, no synchronisation, no query that blocks; the first value locks memory;
 - a tensor stays what it was at the call: its memory is not given to another stream before it was read;
 - nothing is recorded for autograd;
 - locked memory stays mapped until it is unlocked: a mapping that took its address would be refused;
@@ -25,17 +24,15 @@ from collections import deque
 from struct import pack
 
 from . import foreign
-from .cells import TAGS, TYPES, Cells, tag_of
+from .cells import TYPES, Cells
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-MOST_VIEWS = 16_384  # of cells by number and type of values; 16 pointers each
+MOST_VIEWS = 16_384  # of cells by number and type of values; some 500 bytes each
 _PORTABLE = 1  # cudaHostRegisterPortable: locked for every device of the process
-
-
 _locked: list[
     CudaCopies
 ] = []  # of every run of this process; those that are over are unlocked by the next one
@@ -52,31 +49,48 @@ class CudaCopies:
         """Raises CannotLock."""
         self._torch: Any = sys.modules["torch"]
         self._cells = cells
-        self._tags: dict[int, Any] = {}  # device index -> the tags, as tensors that lie there
         self._streams: dict[tuple[int, ...], Any] = {}
         self._views: dict[tuple[int, int, int], Any] = {}
-        self._pending: deque[tuple[int, int, int, Any]] = deque()  # cell, taken, end of its values, event
+        self._pending: deque[tuple[int, int, int, Any]] = deque()  # cell, its values' start and end, event
         self.way, self.trouble = "registered", ""
         self.is_over = False
         torch = self._torch
         for old in tuple(_locked):
             old.unlock()
-        self._area = area = torch.frombuffer(cells.map, dtype=torch.uint8)
+        area = torch.frombuffer(cells.map, dtype=torch.uint8)
         code = int(torch.cuda.cudart().cudaHostRegister(area.data_ptr(), area.numel(), _PORTABLE))
         if code:
             self._clear_error()
             self.way = "pinned"
             self.trouble = f"the driver does not lock shared memory (error {code})"
-            try:
-                self._area = torch.empty(area.numel(), dtype=torch.uint8, pin_memory=True)
-            except RuntimeError as error:
-                if foreign.is_users(error):
-                    raise
-                self._clear_error()
-                raise CannotLock(f"{self.trouble}, and no pinned buffer can be had") from None
-        _locked.append(self)
-        area = self._area
+            area = self._pinned(area.numel())
+        self._area = area
         self._typed = {kind: area.view(self._dtype(kind)) for kind in TYPES}
+        self._on_device = -1  # index of the device that sees the area as memory of its own
+        if self.way == "registered":
+            self._let_device_write()
+        _locked.append(self)
+
+    def _pinned(self, size: int) -> Any:
+        try:
+            return self._torch.empty(size, dtype=self._torch.uint8, pin_memory=True)
+        except RuntimeError as error:
+            if foreign.is_users(error):
+                raise
+            self._clear_error()
+            raise CannotLock(f"{self.trouble}, and no pinned buffer can be had") from None
+
+    def _let_device_write(self) -> None:
+        """Show the area to one device as a tensor of its own: a kernel that gathers can write there."""
+        try:
+            seen = self._torch.as_tensor(_Seen(self._area.data_ptr(), self._area.numel()), device="cuda")
+            if seen.data_ptr() == self._area.data_ptr():
+                self._direct = {kind: seen.view(self._dtype(kind)) for kind in TYPES}
+                self._on_device = int(seen.device.index)
+        except (RuntimeError, TypeError, ValueError) as error:
+            if foreign.is_users(error):
+                raise
+            self._clear_error()
 
     def _dtype(self, kind: int) -> Any:
         torch = self._torch
@@ -111,77 +125,68 @@ class CudaCopies:
             return "logged while a CUDA graph is captured: its value would be that of no replay"
         return ""
 
-    def start(self, cell: int, taken: int, first: int, groups: list[tuple[int, list[Any]]]) -> None:
-        """Have the values copied to byte `first` of the cell, group by group (type, tensors), then the tag."""
+    def start(self, cell: int, first: int, groups: list[tuple[int, list[Any]]]) -> None:
+        """Have the values written from byte `first` of the cell on, group by group (type, tensors)."""
         torch = self._torch
         device = groups[0][1][0].device
         index = device.index
-        tags = self._tags.get(index) or self._make_tags(device)
         stream = self._stream(index)
         at = cell + first
         for kind, tensors in groups:
             for tensor in tensors:
                 tensor.record_stream(stream)
-            # entering `no_grad` costs half as much as a copy
-            if any(tensor.requires_grad for tensor in tensors):
-                with torch.no_grad():
-                    gathered = self._gather(tensors, device, kind)
+            if any([tensor.requires_grad for tensor in tensors]):  # noqa: C419 - a third of the time
+                with torch.no_grad():  # costs as much as two of the calls here
+                    self._write(at, kind, tensors, device)
             else:
-                gathered = self._gather(tensors, device, kind)
-            self._view(at, kind, len(tensors)).copy_(gathered, True)
+                self._write(at, kind, tensors, device)
             at += TYPES[kind][1] * len(tensors)
-        if self.way == "registered":
-            self._view(cell + 16, 3, 1).copy_(tags[tag_of(taken)], True)
-            return
-        event = torch.cuda.Event()
-        event.record(stream)
-        self._pending.append((cell, taken, at, event))
+        if self.way == "pinned":
+            event = torch.cuda.Event()
+            event.record(stream)
+            self._pending.append((cell, cell + first, at, event))
 
-    def _gather(self, tensors: list[Any], device: Any, kind: int) -> Any:
-        """One tensor of them all, on that device; they are all of one dtype, or get the type of the cell."""
+    def _write(self, at: int, kind: int, tensors: list[Any], device: Any) -> None:
+        """One call of the driver where they are 0-d, of one dtype and on the usual device."""
         torch = self._torch
-        dtype = tensors[0].dtype
-        if any(tensor.dtype is not dtype or tensor.ndim or tensor.device != device for tensor in tensors):
-            cast = self._dtype(kind)
-            tensors = [tensor.to(device, cast, non_blocking=True).reshape(()) for tensor in tensors]
-        return tensors[0].reshape(1) if len(tensors) == 1 else torch.stack(tensors)
+        if any([tensor.ndim or tensor.device != device for tensor in tensors]):  # noqa: C419
+            tensors = [tensor.reshape(()).to(device, non_blocking=True) for tensor in tensors]
+        view = self._view(at, kind, len(tensors))
+        if self._on_device == device.index:
+            torch.stack(tensors, out=view)
+            return
+        cast = self._dtype(kind)
+        if any([tensor.dtype is not cast for tensor in tensors]):  # noqa: C419
+            tensors = [tensor.to(cast) for tensor in tensors]
+        view.copy_(torch.stack(tensors), non_blocking=True)
 
     def _view(self, at: int, kind: int, amount: int) -> Any:
-        """That part of the locked memory as a tensor; making one costs more than the copy."""
-        view = self._views.get((at, kind, amount))
+        """That part of the area as a tensor; making one takes as long as filling it."""
+        key = at, kind, amount
+        view = self._views.get(key)
         if view is None:
-            view = self._typed[kind].narrow(0, at // TYPES[kind][1], amount)
+            typed = self._typed if self._on_device < 0 else self._direct
+            view = typed[kind].narrow(0, at // TYPES[kind][1], amount)
             if len(self._views) >= MOST_VIEWS:
                 self._views.clear()
-            self._views[at, kind, amount] = view
+            self._views[key] = view
         return view
 
     def _stream(self, index: int) -> Any:
-        cuda = self._torch.cuda
-        key = self._torch._C._cuda_getCurrentStream(index)  # the public call costs four times as much
+        key = self._torch._C._cuda_getCurrentStream(index)  # the public call takes ten times as long
         stream = self._streams.get(key)
         if stream is None:
             if len(self._streams) >= 256:
                 self._streams.clear()
-            stream = self._streams[key] = cuda.current_stream(index)
+            stream = self._streams[key] = self._torch.cuda.current_stream(index)
         return stream
-
-    def _make_tags(self, device: Any) -> Any:
-        """Once per device. On a stream of its own: nothing that the device has to do before is waited for."""
-        torch = self._torch
-        stream = torch.cuda.Stream(device)
-        with torch.no_grad(), torch.cuda.stream(stream):
-            tags = torch.arange(TAGS + 1, dtype=torch.int64, device=device)
-        stream.synchronize()
-        self._tags[device.index] = found = [tags[number : number + 1] for number in range(TAGS + 1)]
-        return found
 
     def settle(self) -> None:
         """Of the way by a pinned buffer: move what has arrived into its cell. Looks, and does not wait."""
         pending = self._pending
         while pending:
             entry = pending.popleft()
-            cell, taken, end, event = entry
+            _, start, end, event = entry
             try:
                 is_there = event.query()
             except BaseException:
@@ -190,14 +195,25 @@ class CudaCopies:
             if not is_there:
                 pending.appendleft(entry)
                 return
-            start = cell + 32
             self._cells.mem[start:end] = memoryview(self._area[start:end].numpy())
-            self._cells.complete(cell, taken)
 
     @property
     def waiting(self) -> int:
         """Copies that a later call has to complete."""
         return len(self._pending)
+
+
+class _Seen:
+    """Memory at that address, as libraries of CUDA show theirs to each other."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "strides": None,
+            "version": 3,
+        }
 
 
 class JaxCopies:
@@ -206,21 +222,21 @@ class JaxCopies:
     def __init__(self, cells: Cells, lose: Callable[[int], None]) -> None:
         self._cells = cells
         self._lose = lose
-        self._pending: deque[tuple[int, int, int, list[tuple[int, Any]]]] = deque()
+        self._pending: deque[tuple[int, int, list[tuple[int, Any]]]] = deque()
 
-    def start(self, cell: int, taken: int, first: int, groups: list[tuple[int, list[Any]]]) -> None:
+    def start(self, cell: int, first: int, groups: list[tuple[int, list[Any]]]) -> None:
         """As of `CudaCopies`."""
         arrays = [(kind, array) for kind, some in groups for array in some]
         for _, array in arrays:
             array.copy_to_host_async()
-        self._pending.append((cell, taken, first, arrays))
+        self._pending.append((cell, first, arrays))
 
     def settle(self) -> None:
         """Move what has arrived into its cell. Looks, and does not wait."""
         pending = self._pending
         while pending:
             entry = pending.popleft()
-            cell, taken, first, arrays = entry
+            cell, first, arrays = entry
             try:
                 is_there = all(array.is_deleted() or array.is_ready() for _, array in arrays)
             except BaseException:
@@ -239,7 +255,6 @@ class JaxCopies:
                 else:
                     self._cells.mem[at : at + size] = pack(letter, value)
                 at += size
-            self._cells.complete(cell, taken)
             self._lose(lost)
 
     @property

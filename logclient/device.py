@@ -16,7 +16,7 @@ from struct import Struct
 from time import time_ns
 
 from . import cells, foreign, layout, tensor
-from .copies import CudaCopies, JaxCopies
+from .copies import CannotLock, CudaCopies, JaxCopies
 from .lanes import is_empty
 from .record import STRUCT_CODES, pack_payload
 from .ring import TooLarge
@@ -43,7 +43,7 @@ class _LeftOut(Exception):
 class Plan:
     """How records of the same keys and types are laid out: made once, used with every call."""
 
-    __slots__ = ("dtypes", "first", "groups", "head", "hosts", "pack", "shape", "size")
+    __slots__ = ("content", "dtypes", "first", "groups", "pack", "shape")
 
     def __init__(self, shape: Shape, values: Sequence[Any], places: list[int]) -> None:
         """`places`: where `values` holds device values."""
@@ -53,10 +53,9 @@ class Plan:
         self.shape = shape
         self.groups = [(kind, some) for kind, some in by_kind.items() if some]
         self.dtypes = [(place, values[place].dtype) for place in places]
-        self.head, self.first, self.size = cells.describe(
+        self.content, self.first = cells.describe(
             [(place, kind) for kind, some in self.groups for place in some]
         )
-        self.hosts = len(values) - len(places)
         self.pack = (
             Struct("<" + "".join(STRUCT_CODES[code] for code in shape.codes)).pack if shape.fixed else None
         )
@@ -189,13 +188,13 @@ class Device:
         if cells.REFERENCE.size + len(payload) > lane.largest:
             raise _LeftOut("too much else in one call")
         area = self._memory()
-        claimed = area.claim(plan.size, me)
+        claimed = area.claim(len(plan.content) + 16, me)
         if claimed is None:
             raise _LeftOut("too many values are on their way from the device already, or in one call")
         cell, taken = claimed
-        area.begin(cell, plan.head, lane)
+        area.begin(cell, plan.content, lane)
         try:
-            foreign.call(copies.start, cell, taken, plan.first, groups)
+            foreign.call(copies.start, cell, plan.first, groups)
         except foreign.Failed as error:
             raise _LeftOut(f"copying it from the device failed ({error})") from None
         seq = lane.seq + 1
@@ -232,9 +231,13 @@ class Device:
             return self._jax
         if self._cuda is None and not self._no_cuda:
             try:
-                self._cuda = foreign.call(CudaCopies, self._memory())
-            except foreign.Failed as error:
-                self._no_cuda = f"its value cannot be had without waiting ({error})"
+                self._cuda = CudaCopies(self._memory())
+            except CannotLock as error:
+                self._no_cuda = f"its value cannot be had without waiting: {error}"
+            except Exception as error:
+                if foreign.is_users(error):
+                    raise
+                self._no_cuda = f"its value cannot be had without waiting ({type(error).__name__})"
         if self._cuda is None:
             raise _LeftOut(self._no_cuda)
         why = self._cuda.is_possible()

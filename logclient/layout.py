@@ -93,7 +93,7 @@ CELLS_MAGIC = int.from_bytes(b"LCCELLS1", "little")
 CELLS_BYTES = 1  # word: bytes of the file
 CELLS_CLASSES = 2  # words: for each class of cells, byte offset, bytes of one cell, number of cells
 CELL_CLASSES = 3
-CELL_HEADER = 32  # words: taken, freed, tag; then u32 number of values, u32 where in the cell they start
+CELL_HEADER = 24  # words: taken, freed; then u32 number of values, u32 where in the cell they start
 
 # frames
 FRAME_HEADER = 8  # length and CRC

@@ -75,7 +75,7 @@ def quantile(values: list[float], share: float) -> float:
 
 
 def time_in_call(
-    loop: Loop, ways: dict[str, Callable[[int, dict[str, Any]], None]], steps: int, *, busy: bool
+    loop: Loop, ways: dict[str, Callable[[int, dict[str, Any]], Any]], steps: int, *, busy: bool
 ) -> dict[str, dict[str, float]]:
     """Microseconds of each way's call; the ways take turns, step by step, in an order that moves on."""
     torch, clock = loop.torch, time.perf_counter_ns
@@ -98,11 +98,11 @@ def time_in_call(
     }
 
 
-def step_ratio(loop: Loop, way: Callable[[int, dict[str, Any]], None], steps: int, pairs: int) -> float:
+def step_ratio(loop: Loop, way: Callable[[int, dict[str, Any]], Any], steps: int, pairs: int) -> float:
     """Median over interleaved pairs of (time of so many steps with it) / (without)."""
     torch = loop.torch
 
-    def block(call: Callable[[int, dict[str, Any]], None] | None) -> float:
+    def block(call: Callable[[int, dict[str, Any]], Any] | None) -> float:
         torch.cuda.synchronize()
         begin = time.perf_counter()
         for number in range(steps):
@@ -136,8 +136,8 @@ def main() -> int:
         return 2
     where = tempfile.mkdtemp()
     run = logclient.init("bench", dir=where, quiet=True)
-    event = torch.cuda.Event()
-    ways: dict[str, Callable[[int, dict[str, Any]], None]] = {
+    event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    ways: dict[str, Callable[[int, dict[str, Any]], Any]] = {
         "Event.record()": lambda step, values: event.record(),
         "run.log": lambda step, values: run.log(step, values),
         "pinned buffer + event": Pinned(torch),

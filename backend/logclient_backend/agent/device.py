@@ -58,7 +58,7 @@ class Cells:
         """May the values of that use of the cell still come?"""
         mem = self.memory()
         try:
-            return mem is not None and cells.read_cell(mem, cell, taken) is None
+            return mem is not None and bool(cells.read_cell(mem, cell, taken)[1])
         except LookupError:
             return False
 
@@ -95,16 +95,16 @@ def complete(area: Cells, payload: bytes, shape: Shape, at: int) -> tuple[bytes,
     if mem is None:
         raise Corrupt("device record", cell, "cells of its process", "none")
     try:
-        wanted, values = cells.places_of(mem, cell), cells.read_cell(mem, cell, number) or []
+        there, waiting, lost = cells.read_cell(mem, cell, number)
     except LookupError:
         raise Corrupt("device record", cell, f"use {number} of the cell", "another one") from None
-    filled, empty = bytearray(payload[at:]), dict.fromkeys(wanted)
-    if wanted and 8 * max(wanted) + 8 > min(len(filled), 8 * len(shape.codes)):
-        raise Corrupt("device record", cell, f"places below {len(shape.codes)}", max(wanted))
-    for place, letter, value in values:
+    filled = bytearray(payload[at:])
+    last = max([place for place, _, _ in there] + waiting + lost, default=0)
+    if 8 * last + 8 > min(len(filled), 8 * len(shape.codes)):
+        raise Corrupt("device record", cell, f"places below {len(shape.codes)}", last)
+    for place, letter, value in there:
         pack_into("<q" if letter == "q" else "<d", filled, 8 * place, value)
-        del empty[place]
-    return bytes(filled), list(empty)
+    return bytes(filled), waiting + lost
 
 
 def without(shape: Shape, rank: int | None, frame: bytes, empty: list[int]) -> Columns:
