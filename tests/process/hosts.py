@@ -137,7 +137,7 @@ def at_collector(data: Path, run_id: str) -> Stored:
             found.forgotten += len(span.forgotten) + len(span.trimmed) + len(span.missing())
             found.damaged += len(span.damaged)
         assert run.records == found.records, "its list of runs says otherwise"
-        counted = {key.name: key.points for key in reader.keys(run_id)}
+        counted = {key.name: key.points for key in reader.keys(run_id).keys}
         assert set(counted.values()) <= {found.records}, (
             f"{found.records} records, points of each key: {counted}"
         )

@@ -267,7 +267,7 @@ def test_names_of_hand_made_runs_are_data(collector: Collector, run_dir: Path, t
             run = store.reader.run(name)
             assert run is not None and run.id == name
             assert run.records == 4
-            assert [key.name for key in store.reader.keys(name)] == [name[:400]]
+            assert [key.name for key in store.reader.keys(name).keys] == [name[:400]]
     finally:
         store.close()
 

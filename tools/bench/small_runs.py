@@ -99,7 +99,7 @@ def _asked(store: Any, runs: int) -> dict[str, float]:
         "last values of all, one key": lambda: reader.last_values(ids, ["loss"]),
         "newest run: keys and a chart": lambda: (
             reader.run(newest),
-            reader.keys(newest),
+            reader.keys(newest).keys,
             reader.buckets(newest, "loss"),
         ),
     }

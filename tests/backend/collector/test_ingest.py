@@ -71,7 +71,7 @@ def test_awkward_ids_are_stored_under_themselves(start: Start, tmp_path: Path, i
     client.send(records(1, 1, names=("../k", id)))
     client.settle()
     assert inside.store.reader.run(id).id == id
-    assert [key.name for key in inside.store.reader.keys(id)] == ["../k", id]
+    assert [key.name for key in inside.store.reader.keys(id).keys] == ["../k", id]
     assert set(os.listdir(tmp_path)) == before
 
 

@@ -176,7 +176,11 @@ def test_five_thousand_keys_of_a_record(store: Store, settle: Callable[[Store], 
     names = [f"layer{number}/grad" for number in range(5000)]
     store.writer.write([parcel(ramp(1, 3, names=names))])
     store = settle(store)
-    assert [key.name for key in store.reader.keys("run")] == names
+    assert [key.name for key in store.reader.keys("run").keys] == names
+    for start, most in ((0, 7), (4990, 7), (4995, 7), (5000, 7), (9000, 1)):
+        page = store.reader.keys("run", start=start, most=most)
+        assert ([key.name for key in page.keys], page.total) == (names[start : start + most], 5000)
+    assert (store.reader.keys("another run").keys, store.reader.keys("another run").total) == ([], 0)
     assert sorted(store.reader.key_names("run")) == sorted(names)
     assert list(store.reader.key_names("another run")) == []
     assert steps(store, "layer4999/grad") == [1, 2, 3]
@@ -189,7 +193,7 @@ def test_names_are_data(store: Store, settle: Callable[[Store], Store]) -> None:
         store.writer.write([described(run=name, node=name, name=name, config={name: name, "other": 1})])
     store = settle(store)
     for name in AWKWARD:
-        assert [key.name for key in store.reader.keys(name)] == [name]
+        assert [key.name for key in store.reader.keys(name).keys] == [name]
         assert steps(store, name, name) == [1, 2, 3]
         assert store.reader.documents(name) == {name: b"{}"}
         found = store.reader.runs(RunQuery([Filter("config", name, value=name), Filter("name", value=name)]))
@@ -446,7 +450,7 @@ def test_a_deleted_run_comes_back_only_when_asked(store: Store) -> None:
     assert store.writer.undelete("run") and steps(store) == list(range(1, 11))
     assert store.writer.delete("run", NOW_NS) and store.writer.purge(NOW_NS + 1) == 1
     assert store.reader.run("run") is None and store.reader.is_deleted("run")
-    assert store.reader.keys("run") == [] and store.reader.documents("run") == {}
+    assert store.reader.keys("run").keys == [] and store.reader.documents("run") == {}
     with pytest.raises(RunDeleted):
         store.writer.write([parcel(ramp(11, 1))])
     assert store.writer.undelete("run") and not store.reader.is_deleted("run")
@@ -474,7 +478,7 @@ def test_readers_see_one_state_while_the_store_changes(store: Store) -> None:
         return run
 
     def read() -> None:
-        counts = {key.points for key in store.reader.keys("run")}
+        counts = {key.points for key in store.reader.keys("run").keys}
         assert len(counts) <= 1, counts
         charted = store.reader.buckets("run", "loss", most=50)
         assert charted.points == 0 or charted.points == charted.last_step

@@ -35,7 +35,7 @@ def check(store: EmbeddedStore, last: int) -> None:
     for key in (WIDE[0], WIDE[-1]):
         assert store.reader.points("run", key, most=10_000_000).step.tolist() == list(range(1, last + 1))
         assert store.reader.buckets("run", key).points == last
-    assert {key.points for key in store.reader.keys("run")} == {last}
+    assert {key.points for key in store.reader.keys("run").keys} == {last}
     found = store.reader.run("run")
     assert found is not None and found.records == last
 

@@ -48,7 +48,7 @@ def test_nothing_acknowledged_is_lost_or_twice(tmp_path: Path, pace: Pace, synch
             assert (points.values == points.step).all()  # type: ignore[attr-defined]
             chart = store.reader.buckets("run", "loss", most=50)
             assert chart.points == len(points.step)
-            key = next(key for key in store.reader.keys("run") if key.name == "loss")
+            key = next(key for key in store.reader.keys("run").keys if key.name == "loss")
             assert key.points == len(points.step) and key.last_step == max(reach)
             found = store.reader.run("run")
             assert found is not None and found.records == len(points.step)

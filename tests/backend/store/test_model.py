@@ -285,8 +285,11 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _check_keys(self, run: str) -> None:
         known = self.model.runs.get(run)
-        found = self.store.reader.keys(run)
+        found = self.store.reader.keys(run).keys
         assert [key.name for key in found] == (known.keys() if known else [])
+        for start in range(len(found) + 1):
+            page = self.store.reader.keys(run, start=start, most=2)
+            assert repr(page.keys) == repr(found[start : start + 2]) and page.total == len(found)
         values = self.store.reader.last_values([run, "none"], KEYS)
         assert {name for _, name in values} == {key.name for key in found}
         for key in found:

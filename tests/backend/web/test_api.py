@@ -284,6 +284,23 @@ def test_texts_are_not_left_out_of_buckets_in_silence(api: Api, tmp_path: Path) 
             assert (beyond["points"], beyond["leaves_out_texts"]) == (0, True)
 
 
+def test_keys_come_page_by_page(api: Api) -> None:
+    """In the order in which they came first; the cursor is that of the page before."""
+    whole = api.get("/run/keys", run="mixed")
+    assert whole["total"] == len(whole["keys"]) > 2 and whole["next"] == ""
+    found, after = [], ""
+    while True:
+        page = api.get("/run/keys", run="mixed", limit=2, after=after)
+        assert len(page["keys"]) <= 2 and page["total"] == whole["total"]
+        found += page["keys"]
+        after = page["next"]
+        if not after:
+            break
+    assert found == whole["keys"]
+    assert api.get("/run/keys", run="mixed", after="1000")["keys"] == []
+    assert api.refused("/run/keys", run="mixed", after="9" * 20) == (400, "bad_request")
+
+
 def test_root_leads_to_the_manual(api: Api) -> None:
     """Whoever opens the address in a browser sees what it answers; a proxy may have put it below a path."""
     answer = requests.get(api.url + "/", timeout=TIMEOUT_S, allow_redirects=False)

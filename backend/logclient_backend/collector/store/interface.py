@@ -204,6 +204,14 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyPage:
+    """Some of a run's keys, in the order in which they came first."""
+
+    keys: Sequence[Key]
+    total: int  # keys that the run has
+
+
+@dataclass(frozen=True, slots=True)
 class Points:
     """Raw points of one key, each once, ordered by stream and seq; arrays of one length."""
 
@@ -286,8 +294,8 @@ class Reader(Protocol):
     def documents(self, run: str) -> Mapping[str, bytes]:
         """By node."""
 
-    def keys(self, run: str) -> Sequence[Key]:
-        """In the order in which they came first."""
+    def keys(self, run: str, *, start: int = 0, most: int = 10_000) -> KeyPage:
+        """In the order in which they came first, from the one at `start` on."""
 
     def key_names(self, run: str) -> Sequence[str]:
         """Their names alone, in any order, and soon: it is asked for whenever somebody begins to ship the run."""

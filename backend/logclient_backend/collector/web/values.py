@@ -10,7 +10,7 @@ from ..store.interface import Last, Points
 from .access import Stands, reader
 from .answers import Refused, as_json, kinds, number, numbers
 from .listing import known_run
-from .parameters import MOST_BUCKETS, MOST_NAMED, MOST_POINTS, Cursor, Key, Name, RunId, Step
+from .parameters import INT64, MOST_BUCKETS, MOST_NAMED, MOST_POINTS, Cursor, Key, Name, RunId, Step
 from .questions import only_known
 from .shapes import KeyList, LastList, Reduced, Series
 
@@ -35,8 +35,10 @@ def keys(
 ) -> Response:
     """The keys of a run in the order in which they came first: types, points, steps, newest value."""
     known_run(stands_on, run)
-    found = stands_on.store.reader.keys(run)
     start = int(after or 0)
+    if start >= INT64:
+        raise Refused(400, "bad_request", f"after={after}: no cursor of this question")
+    found = stands_on.store.reader.keys(run, start=start, most=limit)
     rows = [
         {
             "key": key.name,
@@ -46,10 +48,10 @@ def keys(
             "last_step": key.last_step,
             "last": _last(key.last),
         }
-        for key in found[start : start + limit]
+        for key in found.keys
     ]
-    following = str(start + limit) if start + limit < len(found) else ""
-    return as_json(request, {"run": run, "keys": rows, "next": following, "total": len(found)})
+    following = str(start + limit) if start + limit < found.total else ""
+    return as_json(request, {"run": run, "keys": rows, "next": following, "total": found.total})
 
 
 def _last(last: Last) -> dict[str, Any]:
@@ -72,8 +74,8 @@ def last(
     """The newest value of each key of a run: of the record that was logged last."""
     known_run(stands_on, run)
     if not key:
-        found = stands_on.store.reader.keys(run)
-        values = [{"run": run, "key": each.name, "last": _last(each.last)} for each in found[:MOST_KEYS]]
+        found = stands_on.store.reader.keys(run, most=MOST_KEYS)
+        values = [{"run": run, "key": each.name, "last": _last(each.last)} for each in found.keys]
         return as_json(request, {"values": values})
     return as_json(request, {"values": _last_of(stands_on, [run], key)})
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from logclient.record import Shape
 
-from ..interface import Key, Last
+from ..interface import Key, KeyPage, Last
 from .ledger import MOST_SEQ
 from .rows import Rows, raw_value, read_tail, value_of
 
@@ -118,17 +118,41 @@ def _key(
     return Key(name, codes if len(codes) == 1 else "".join(sorted(codes)), points, low, high, last)
 
 
-def of_run(session: Session, shared: Shared, run: int) -> list[Key]:
-    """In the order in which they came first."""
+def page(session: Session, shared: Shared, run: int, start: int, most: int) -> KeyPage:
+    """In the order in which they came first. Of those that are not on the page no more is read than their places."""
     fetch = session.connection.execute
-    if fetch("SELECT 1 FROM tail WHERE run=? LIMIT 1", (run,)).fetchone() is None:
-        rows = fetch(f"SELECT {_KEY} FROM names WHERE run=? AND points>0 ORDER BY {_FIRST_CAME}", (run,))
-        return [_key(*row) for row in rows]
-    rows = fetch(f"SELECT {_ROW} FROM names WHERE run=? ORDER BY name_id", (run,))
+    tail = _Tail(session, run)
+    if not tail.sums:
+        (total,) = fetch("SELECT count(*) FROM names WHERE run=? AND points>0", (run,)).fetchone()
+        rows = fetch(
+            f"SELECT {_KEY} FROM"
+            f" (SELECT name_id AS id FROM names WHERE run=? AND points>0 ORDER BY {_FIRST_CAME} LIMIT ? OFFSET ?)"
+            f" CROSS JOIN names ON name_id=id ORDER BY {_FIRST_CAME}",
+            (run, most, start),
+        )
+        return KeyPage([_key(*row) for row in rows], total)
+    first: dict[str, tuple[int, int, int]] = {}
+    ids: dict[str, int] = {}
+    for id, name, has_points, *came in fetch(
+        "SELECT name_id, name, points>0, first_ns, first_order, first_place FROM names WHERE run=? ORDER BY name_id",
+        (run,),
+    ):
+        ids[name] = id
+        if has_points:
+            first[name] = tuple(came)
+    for table, (_, _, _, first_ns, first_order) in tail.sums.items():
+        for place, name in enumerate(shared.tables.shape(session, table).names):
+            came = (first_ns, first_order, place)
+            first[name] = min(first.get(name, came), came)
+    there = sorted((name for name in ids if name in first), key=first.__getitem__)
+    wanted = there[start : start + most]
+    rows = fetch(
+        f"SELECT {_ROW} FROM json_each(?) AS wanted CROSS JOIN names ON name_id=wanted.value",
+        (json.dumps([ids[name] for name in wanted]),),
+    )
     found = {row[1]: _known(row) for row in rows}
-    _add_tail(session, shared, run, found)
-    there = [known for known in found.values() if known.points]
-    return [known.key() for known in sorted(there, key=lambda known: known.first)]
+    tail.add_to(session, shared, found)
+    return KeyPage([found[name].key() for name in wanted], len(there))
 
 
 def last_values(
@@ -153,40 +177,49 @@ def last_values(
             row = fetch(f"SELECT {_ROW} FROM names WHERE run=? AND name=?", (run, name)).fetchone()
             if row is not None:
                 found[name] = _known(row)
-        _add_tail(session, shared, run, found)
+        _Tail(session, run).add_to(session, shared, found)
         made |= {(runs[run], name): known.last() for name, known in found.items() if known.points}
     return made
 
 
-def _add_tail(session: Session, shared: Shared, run: int, found: dict[str, Known]) -> None:
-    """What waits to be compacted; only keys that are in `found` matter."""
-    heads = session.connection.execute(
-        "SELECT tbl, id, stream, rank, n, min_step, max_step, first_ns, first_order, last_ns, last_order, last_newest"
-        " FROM tail WHERE run=?",
-        (run,),
-    ).fetchall()
-    newest: dict[int, Sequence[int]] = {}
-    sums: dict[int, list[int]] = {}  # by table: records, steps, first time and order
-    for head in heads:
-        table, _, stream, _, n, low, high, first_ns, first_order, last_ns, last_order, seq = head
-        there = newest.get(table)
-        if there is None or (last_ns, last_order, stream, seq) > (there[9], there[10], there[2], there[11]):
-            newest[table] = head
-        of_table = sums.setdefault(table, [0, low, high, first_ns, first_order])
-        of_table[0] += n
-        of_table[1:3] = min(of_table[1], low), max(of_table[2], high)
-        of_table[3:] = min((of_table[3], of_table[4]), (first_ns, first_order))
-    for table, (n, low, high, first_ns, first_order) in sums.items():
-        shape = shared.tables.shape(session, table)
-        for place, (name, code) in enumerate(zip(shape.names, shape.codes, strict=True)):
-            known = found.get(name)
-            if known is not None:
-                known.points += n
-                known.codes.add(code)
-                known.min_step, known.max_step = min(known.min_step, low), max(known.max_step, high)
-                known.first = min(known.first, (first_ns, first_order, place))
-    for head in newest.values():
-        _add_newest(session, shared.tables.shape(session, head[0]), head, found)
+class _Tail:
+    """What waits to be compacted of a run, by key table."""
+
+    def __init__(self, session: Session, run: int) -> None:
+        self.newest: dict[int, Sequence[int]] = {}  # the row with the newest record
+        self.sums: dict[int, list[int]] = {}  # records, lowest and highest step, first time and order
+        for head in session.connection.execute(
+            "SELECT tbl, id, stream, rank, n, min_step, max_step, first_ns, first_order, last_ns, last_order,"
+            " last_newest FROM tail WHERE run=?",
+            (run,),
+        ):
+            table, _, stream, _, n, low, high, first_ns, first_order, last_ns, last_order, seq = head
+            there = self.newest.get(table)
+            if there is None or (last_ns, last_order, stream, seq) > (
+                there[9],
+                there[10],
+                there[2],
+                there[11],
+            ):
+                self.newest[table] = head
+            of_table = self.sums.setdefault(table, [0, low, high, first_ns, first_order])
+            of_table[0] += n
+            of_table[1:3] = min(of_table[1], low), max(of_table[2], high)
+            of_table[3:] = min((of_table[3], of_table[4]), (first_ns, first_order))
+
+    def add_to(self, session: Session, shared: Shared, found: dict[str, Known]) -> None:
+        """Only keys that are in `found` matter."""
+        for table, (n, low, high, first_ns, first_order) in self.sums.items():
+            shape = shared.tables.shape(session, table)
+            for place, (name, code) in enumerate(zip(shape.names, shape.codes, strict=True)):
+                known = found.get(name)
+                if known is not None:
+                    known.points += n
+                    known.codes.add(code)
+                    known.min_step, known.max_step = min(known.min_step, low), max(known.max_step, high)
+                    known.first = min(known.first, (first_ns, first_order, place))
+        for head in self.newest.values():
+            _add_newest(session, shared.tables.shape(session, head[0]), head, found)
 
 
 def _add_newest(session: Session, shape: Shape, head: Sequence[int], found: dict[str, Known]) -> None:

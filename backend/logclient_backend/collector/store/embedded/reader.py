@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ....wal.scan import StreamColumns
 from ....wal.spans import Spans
-from ..interface import Buckets, Held, Key, Last, Points, Run, RunPage, RunQuery
+from ..interface import Buckets, Held, KeyPage, Last, Points, Run, RunPage, RunQuery
 from . import buckets as charts
 from . import catalog, names, records, series
 from .ledger import span_of
@@ -78,11 +78,13 @@ class EmbeddedReader:
             )
             return {node: session.packer.read_plain(packed) for node, packed in rows}
 
-    def keys(self, run: str) -> Sequence[Key]:
-        """In the order in which they came first."""
+    def keys(self, run: str, *, start: int = 0, most: int = 10_000) -> KeyPage:
+        """In the order in which they came first, from the one at `start` on."""
         with self._database.reading() as session:
             number = catalog.number_of(session.connection, run)
-            return [] if number is None else names.of_run(session, self._shared, number)
+            if number is None:
+                return KeyPage([], 0)
+            return names.page(session, self._shared, number, start, most)
 
     def key_names(self, run: str) -> Sequence[str]:
         with self._database.reading() as session:
