@@ -245,7 +245,7 @@ def _start_agent(run: Run, place: meeting.Meeting, chosen: Config) -> None:
 
 def _compare_server(run: Run, place: meeting.Meeting, wanted: str) -> None:
     """An agent keeps to the server that it was started with: that of an earlier attempt may be another one."""
-    there = str(place.facts.get("server") or "")
+    there = place.server
     if there == wanted:
         return
     keeps = f"ships to {there}" if there else "was started without a server"

@@ -37,7 +37,6 @@ from .status import StatusPage
 
 if TYPE_CHECKING:
     from ..ship.progress import Progress
-    from ..wire.credentials import Access
 
 TOLD = "shipped.json"
 LEFT, FAILED, NOWHERE, REFUSED = (
@@ -101,6 +100,7 @@ def _run(place: Place, settings: Settings, teller: Teller) -> int:
     from ..ship.shipper import Shipper, ShipSettings
     from ..ship.source import FolderSource
     from ..wire.client import Session
+    from .tokens import Tokens, trainers_of
 
     progress = Progress()
     is_far = bool(place.meeting.folder_answer().get("network"))  # a file system that is better asked rarely
@@ -115,26 +115,15 @@ def _run(place: Place, settings: Settings, teller: Teller) -> int:
 
     identity = messages.Hello(str(place.meeting.run_id), str(place.meeting.node), "agent")
 
+    tokens = Tokens(access, server, lambda: trainers_of(place))
+
     def connect() -> Session:
-        return Session(
-            _mended(access, server) if progress.reason == messages.UNAUTHORIZED else access, identity
-        )
+        return Session(tokens.access(is_refused=progress.reason == messages.UNAUTHORIZED), identity)
 
     shipper = Shipper(connect, source, progress, ShipSettings(close_s=_CLOSE_S))
     is_refused = not shipper.run(is_wanted)
     teller.look(progress, is_last=True)
     return REFUSED if is_refused else LEFT
-
-
-def _mended(access: Access, server: str) -> Access:
-    """Where a token was refused: with the one that its user may have put into the config file since."""
-    from ..wire import credentials
-
-    try:
-        found = credentials.find(server)
-    except BadArgument:
-        return access  # in the middle of being edited
-    return found if found is not None and found.address == access.address else access
 
 
 class Folders:
