@@ -58,7 +58,7 @@ _MOST_DEPTH = 20
 _HELP = "call logclient.init before torch_xla.launch"
 _START_S = 30.0  # for another thread of this process that begins the run
 _NAP_S = 0.002
-_threads: weakref.WeakSet[_Thread] = weakref.WeakSet()
+_alive: weakref.WeakSet[_Thread] = weakref.WeakSet()
 _told: set[bool] = set()  # that a copy belongs to no run
 _starting: dict[
     int, threading.RLock
@@ -75,6 +75,7 @@ class LogclientXLACallback(guard.Guarded):
 
     name = "logclient_xla"  # in fastai
     _kept = ("_sync",)
+    _local: threading.local | None = None
 
     def __init__(self, run: Run | NullRun | None = None, *, sync: bool = False, **settings: Any) -> None:
         self._tie = guard.Tie(run, settings)
@@ -114,7 +115,7 @@ class LogclientXLACallback(guard.Guarded):
 
     def _thread(self) -> _Thread:
         """What this thread has under way; finds the run and the rank where there is nothing yet."""
-        local = self.__dict__.get("_local") or self.__dict__.setdefault("_local", threading.local())
+        local = self._threads()
         mine: _Thread | None = getattr(local, "mine", None)
         if mine is None or mine.pid != os.getpid() or _is_over(mine.run):
             lock = _starting.setdefault(os.getpid(), threading.RLock())
@@ -129,11 +130,47 @@ class LogclientXLACallback(guard.Guarded):
                 if is_mine:
                     lock.release()
             mine = local.mine = _Thread(run, 0 if self._off else xr.global_ordinal())
-            if not _threads:
+            if not _alive:
                 atexit.unregister(_count_unended)
                 atexit.register(_count_unended)  # after the run's own: so it comes before that
-            _threads.add(mine)
+            _alive.add(mine)
         return mine
+
+    def _threads(self) -> threading.local:
+        """What each thread has of its own; a copy of a callback has nothing yet."""
+        return self._local or self.__dict__.setdefault("_local", threading.local())
+
+    # ---- as a callback of fastai's Learner: what it looks for, the rest is in `xla_fastai.py` -------------
+
+    @property
+    def learn(self) -> Any:
+        """This thread's learner."""
+        return getattr(getattr(self._threads(), "inner", None), "learn", None)
+
+    @learn.setter
+    def learn(self, learn: Any) -> None:
+        threads = self._threads()
+        if learn is not None:
+            from .xla_fastai import LearnerCallback  # fastai is loaded by whoever has a learner
+
+            threads.inner = LearnerCallback(self)
+        threads.inner.learn = learn
+
+    def __call__(self, event_name: str) -> None:
+        self._threads().inner(event_name)
+
+    def __getattr__(self, name: str) -> Any:
+        """What fastai asks of a callback."""
+        inner = getattr(self.__dict__.get("_local"), "inner", None)
+        if inner is None or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(inner, name)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        inner = getattr(self.__dict__.get("_local"), "inner", None)
+        if inner is not None:  # with its learner: as fastai's callbacks of ours
+            return inner.__reduce_ex__(protocol)
+        return super().__reduce_ex__(protocol)
 
     @guard.hook
     def _deliver(self, mine: _Thread, step: _Step) -> None:
@@ -226,7 +263,7 @@ class _Thread:
 
 def _count_unended() -> None:
     """At exit: what waits for the end of a step that will not come."""
-    for mine in tuple(_threads):
+    for mine in tuple(_alive):
         if mine.step is not None and mine.pid == os.getpid():
             mine.refuse("logged after the last torch_xla.sync()", len(mine.step.records))
 

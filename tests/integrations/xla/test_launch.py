@@ -6,6 +6,7 @@ that there are four chips: each process believes to be the only one, so ranks ar
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -213,3 +214,51 @@ def test_processes_are_told_apart_and_end_as_they_like(
         assert file.document("start")["role"] == "member" and file.document("state") is None
         numbers.append(number)
     assert sorted(numbers) == [0, 1, 2, 3]
+
+
+def test_fastai_with_a_learner_per_device(run_dir: Path, tmp_path: Path) -> None:
+    """fastai on several cores: the callback is shared by the threads; each learner's batches have its rank."""
+    source = """
+from fastai.basics import Callback, DataLoader, DataLoaders, Learner, MSELossFlat
+from torch.utils.data import TensorDataset
+
+class Reference(Callback):
+    order = 90
+    def after_batch(self):
+        if self.training:
+            losses.append((torch_xla.runtime.global_ordinal(), self.learn.loss.item()))
+
+losses = []
+
+def train(index, callback, path):
+    x = torch.linspace(-1, 1, 64)[:, None]
+    data = TensorDataset(x, (index + 1) * x)
+    loader = DataLoader(data, bs=16, num_workers=0)
+    learn = Learner(
+        DataLoaders(loader, loader, device=torch_xla.device()),
+        torch.nn.Linear(1, 1),
+        MSELossFlat(),
+        cbs=[callback, Reference()],
+    )
+    with learn.no_logging():
+        learn.fit(2, 0.1)
+    assert callback.flush(300)
+    with open(f"{path}/{index}.json", "w") as file:
+        json.dump([loss for rank, loss in losses if rank == index], file)
+
+if __name__ == "__main__":
+    run = logclient.init("fastai")
+    torch_xla.launch(train, args=(LogclientXLACallback(sync=True), sys.argv[1]), start_method="fork")
+    print(json.dumps(os.getpid()))
+"""
+    env = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "2", "OMP_NUM_THREADS": "1"}
+    parent = Script(tmp_path, IMPORTS + source, tmp_path, env=env).result(TIMEOUT_S)
+    ((_, records),) = (found for process, found in by_pid().items() if process != parent)
+    for rank in range(2):
+        losses = [
+            (record.step, record.values["batch/loss"])
+            for record in records
+            if record.rank == rank and "batch/loss" in record.values
+        ]
+        wanted = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert losses == list(enumerate(wanted, 1)) and len(wanted) == 8
