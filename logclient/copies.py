@@ -48,6 +48,9 @@ class CudaCopies:
     def __init__(self, cells: Cells) -> None:
         """Raises CannotLock."""
         self._torch: Any = sys.modules["torch"]
+        self._stack = self._torch.stack
+        self._capturing = self._torch._C._cuda_isCurrentStreamCapturing
+        self._stream_key = self._torch._C._cuda_getCurrentStream  # the public call takes ten times as long
         self._cells = cells
         self._streams: dict[tuple[int, ...], Any] = {}
         self._views: dict[tuple[int, int, int], Any] = {}
@@ -121,7 +124,7 @@ class CudaCopies:
 
     def is_possible(self) -> str:
         """Why a copy cannot be asked for just now, else nothing."""
-        if self._torch._C._cuda_isCurrentStreamCapturing():
+        if self._capturing():
             return "logged while a CUDA graph is captured: its value would be that of no replay"
         return ""
 
@@ -145,6 +148,22 @@ class CudaCopies:
             event = torch.cuda.Event()
             event.record(stream)
             self._pending.append((cell, cell + first, at, event))
+
+    def start_plain(self, cell: int, first: int, groups: list[tuple[int, list[Any]]], index: int) -> None:
+        """The same for 0-d tensors that are all on the device of that index."""
+        if self._on_device != index or len(groups) > 1:
+            return self.start(cell, first, groups)
+        stream = self._stream(index)
+        ((kind, tensors),) = groups
+        has_history = False
+        for tensor in tensors:
+            tensor.record_stream(stream)
+            has_history |= tensor.requires_grad
+        if has_history:
+            with self._torch.no_grad():
+                self._stack(tensors, out=self._view(cell + first, kind, len(tensors)))
+        else:
+            self._stack(tensors, out=self._view(cell + first, kind, len(tensors)))
 
     def _write(self, at: int, kind: int, tensors: list[Any], device: Any) -> None:
         """One call of the driver where they are 0-d, of one dtype and on the usual device."""
@@ -173,7 +192,7 @@ class CudaCopies:
         return view
 
     def _stream(self, index: int) -> Any:
-        key = self._torch._C._cuda_getCurrentStream(index)  # the public call takes ten times as long
+        key = self._stream_key(index)
         stream = self._streams.get(key)
         if stream is None:
             if len(self._streams) >= 256:

@@ -43,7 +43,7 @@ class _LeftOut(Exception):
 class Plan:
     """How records of the same keys and types are laid out: made once, used with every call."""
 
-    __slots__ = ("content", "dtypes", "first", "groups", "pack", "shape")
+    __slots__ = ("content", "dtypes", "first", "groups", "index", "pack", "shape")
 
     def __init__(self, shape: Shape, values: Sequence[Any], places: list[int]) -> None:
         """`places`: where `values` holds device values."""
@@ -53,6 +53,11 @@ class Plan:
         self.shape = shape
         self.groups = [(kind, some) for kind, some in by_kind.items() if some]
         self.dtypes = [(place, values[place].dtype) for place in places]
+        self.index = -1  # of the CUDA device on which they all are, if that can be told at a glance
+        if all(tensor.is_tensor(values[place]) for place in places):
+            indexes = {values[place].get_device() for place in places}
+            if len(indexes) == 1 and not any(values[place].ndim for place in places):
+                self.index = indexes.pop()
         self.content, self.first = cells.describe(
             [(place, kind) for kind, some in self.groups for place in some]
         )
@@ -61,12 +66,13 @@ class Plan:
         )
 
     def fits(self, values: Sequence[Any]) -> bool:
-        """Are these values of CUDA, one element each, and of the same types?"""
+        """Are these 0-d tensors on the same device, and of the same types?"""
+        index = self.index
         for place, dtype in self.dtypes:
             value = values[place]
-            if value.dtype is not dtype or not value.is_cuda or value.numel() != 1:
+            if value.dtype is not dtype or value.ndim or value.get_device() != index:
                 return False
-        return bool(self.dtypes)
+        return True
 
     def payload(self, values: list[Any]) -> bytes:
         """The record's payload with zeros for device values, which `values` loses. Raises StructError, TypeError."""
@@ -110,9 +116,9 @@ class Device:
     ) -> bool:
         """Commit a record like one before: same keys, same types. False, with nothing done, where it is none."""
         plan = self._plans.get(kinds)
-        if plan is None or not plan.fits(found):
+        if plan is None or not plan.fits(found) or self._cuda is None or self._cuda.is_possible():
             return False
-        return not self._offer(encoder, next_order, step, list(found), plan)
+        return not self._offer(encoder, next_order, step, list(found), plan, self._cuda)
 
     def offer(
         self, encoder: Encoder, next_order: Callable[[], int], step: int, points: Points, kinds: object
@@ -132,7 +138,7 @@ class Device:
             points.leave_device_values_out(why)
         elif (
             kinds is not None
-            and tensor.is_tensor(points.values[places[0]])
+            and plan.index >= 0
             and shape.head & layout.SHAPE_MASK
             and len(self._plans) < _MOST_PLANS
         ):
@@ -140,9 +146,15 @@ class Device:
         return not why
 
     def _offer(
-        self, encoder: Encoder, next_order: Callable[[], int], step: int, values: list[Any], plan: Plan
+        self,
+        encoder: Encoder,
+        next_order: Callable[[], int],
+        step: int,
+        values: list[Any],
+        plan: Plan,
+        known: CudaCopies | None = None,
     ) -> str:
-        """Why not, or nothing."""
+        """Why not, or nothing. `known`: who copies these, which fit the plan."""
         lane = None
         me = object()
         try:
@@ -155,7 +167,7 @@ class Device:
                     raise
                 return "no lane for device values is free"
             try:
-                self._commit(encoder, next_order, step, values, plan, lane, me)
+                self._commit(encoder, next_order, step, values, plan, lane, me, known)
             except _LeftOut as why:
                 return str(why)
             except BaseException as error:
@@ -181,9 +193,10 @@ class Device:
         plan: Plan,
         lane: RingWriter,
         me: object,
+        known: CudaCopies | None,
     ) -> None:
         groups = [(kind, [values[place] for place in places]) for kind, places in plan.groups]
-        copies = self._copies(groups)
+        copies = known or self._copies(groups)
         payload = encoder.definition_of(plan.shape) + plan.payload(values)
         if cells.REFERENCE.size + len(payload) > lane.largest:
             raise _LeftOut("too much else in one call")
@@ -194,7 +207,10 @@ class Device:
         cell, taken = claimed
         area.begin(cell, plan.content, lane)
         try:
-            foreign.call(copies.start, cell, plan.first, groups)
+            if known is None:
+                foreign.call(copies.start, cell, plan.first, groups)
+            else:
+                foreign.call(known.start_plain, cell, plan.first, groups, plan.index)
         except foreign.Failed as error:
             raise _LeftOut(f"copying it from the device failed ({error})") from None
         seq = lane.seq + 1

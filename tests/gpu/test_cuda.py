@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,7 +31,8 @@ DEVICE = "cuda"
 @contextmanager
 def no_waits() -> Iterator[None]:
     """torch itself raises where something synchronises with the device."""
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings(action="ignore"):  # that it is a prototype
+        torch.cuda.set_sync_debug_mode("error")
     try:
         yield
     finally:
@@ -148,7 +150,7 @@ def test_fork_with_copies_pending(run_dir: Path) -> None:
                 finally:
                     os._exit(code)
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    checked(run_dir, run)
+    checked(run_dir, run, least=0.9)  # a fork of such a process takes as long as a thousand steps
 
 
 @pytest.mark.timeout(300)

@@ -194,8 +194,7 @@ def test_worker_killed_while_records_wait_loses_and_repeats_nothing(run_dir: Pat
     for round_ in range(3):
         run.log(round_, {"loss": ArrayImpl(round_, hang)})
         run.log(round_, {"lr": 0.5})
-        wait_until(lambda: run.status()["agent"]["state"] == "running", "an agent is there", 60)
-        worker = run.status()["agent"]["worker"]
+        worker = wait_until(lambda: run.status()["agent"]["worker"], "a worker is there", 60)  # never 0
         os.kill(worker, signal.SIGKILL)
         wait_until(lambda: run.status()["agent"]["worker"] not in (0, worker), "another worker", 60)  # noqa: B023
     hang.at = 0.0

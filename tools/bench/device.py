@@ -123,6 +123,7 @@ def step_ratio(loop: Loop, way: Callable[[int, dict[str, Any]], Any], steps: int
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="", help="a case, by the start of its name")
     parser.add_argument("--steps", type=int, default=1500, help="calls of each way and case")
     parser.add_argument("--pairs", type=int, default=31)
     parser.add_argument("--json", type=Path)
@@ -152,6 +153,8 @@ def main() -> int:
     }
     failed = []
     for name, (width, batch) in MODELS.items():
+        if not name.startswith(given.only):
+            continue
         loop = Loop(torch, width, batch)
         for _ in range(20):
             loop.step()
