@@ -181,10 +181,14 @@ class LogclientCallback(guard.Guarded, Callback):  # type: ignore[misc]  # fasta
         self._log_missed()
         self._log_epoch()
 
-    @guard.hook
+    @guard.opening
     def after_fit(self) -> None:
         """Called where the training was cancelled, too, maybe by a callback that came before us."""
         progress = self._progress
+        if progress.is_outer:  # what ends is no training; the one that it was called from goes on
+            progress.is_training, progress.is_outer = True, False
+            self._off = self._tie.is_off
+            return
         if not progress.is_training:
             return
         try:
@@ -202,13 +206,15 @@ class LogclientCallback(guard.Guarded, Callback):  # type: ignore[misc]  # fasta
         trained, validated = progress.trained, progress.validated
         progress.trained = progress.validated = False
         run = self._run()
-        if recorder is None or run is None or len(recorder.values) <= progress.rows:
+        if recorder is None or not recorder.values or recorder.values[-1] is progress.values:
             return
-        progress.rows = len(recorder.values)
+        progress.values = recorder.values[-1]
+        if run is None or (not progress.is_training and guard.is_over(run)):
+            return
         names = _names(recorder, trained, validated)
         prefix = "epoch" if progress.is_training else "validate"
         row: dict[str, Any] = {}
-        for name, value in zip(names, recorder.values[-1], strict=False):
+        for name, value in zip(names, progress.values, strict=False):
             if value is not None:
                 row[_free(f"{prefix}/{name}", row)] = value
         if row:
@@ -264,23 +270,37 @@ class LogclientCallback(guard.Guarded, Callback):  # type: ignore[misc]  # fasta
 class _Progress:
     """Where the learner is: `step` counts training batches over all trainings, `epoch` epochs."""
 
-    __slots__ = ("epoch", "first_epoch", "is_training", "rows", "seen", "step", "trained", "validated")
+    __slots__ = (
+        "epoch",
+        "first_epoch",
+        "is_outer",
+        "is_training",
+        "seen",
+        "step",
+        "trained",
+        "validated",
+        "values",
+    )
 
     def __init__(self) -> None:
         self.step = 0
         self.epoch = 0.0
         self.first_epoch = 0.0  # epochs of earlier trainings
+        self.is_training = False
+        self.values: Any = None  # the Recorder's of an epoch that were looked at last
         self.enter()
 
     def enter(self) -> None:
-        """Between `before_fit` and the first training epoch; after an interrupt there was no `after_fit`."""
-        self.is_training = False
-        self.rows = 0  # of the Recorder that were logged
+        """Between `before_fit` and the first training epoch.
+
+        A training that is not over either calls `validate` or `get_preds` in a hook, or was interrupted.
+        """
+        self.is_outer, self.is_training = self.is_training, False
         self.seen = 0  # id of the last loss
         self.trained = self.validated = False  # in this epoch
 
     def begin(self) -> None:
-        self.is_training = True
+        self.is_training, self.is_outer = True, False
         self.first_epoch = self.epoch
 
     def is_new(self, loss: Any) -> bool:

@@ -128,7 +128,7 @@ class Tie:
 
     def open(self) -> Run | NullRun:
         """The run, the same one as long as it is open. Raises `BadArgument` for settings that make no sense."""
-        if self._given is None and (not isinstance(self.run, Run) or _is_over(self.run)):
+        if self._given is None and (not isinstance(self.run, Run) or is_over(self.run)):
             self.run, self.started = self._find()
         return self.run  # type: ignore[return-value]
 
@@ -155,7 +155,7 @@ class Tie:
 def current() -> Run | NullRun | None:
     """The open run of this process, or the live one of a parent; None where `logclient.init` would start one."""
     run = logclient._run
-    if run is None or _is_over(run):
+    if run is None or is_over(run):
         return stray.find()
     return run
 
@@ -191,7 +191,8 @@ def _is_own(error: Exception) -> bool:
     return is_known and not isinstance(error, LogclientError) and not foreign.is_users(error)
 
 
-def _is_over(run: Run | NullRun) -> bool:
+def is_over(run: Run | NullRun) -> bool:
+    """Was it finished?"""
     return isinstance(run, Run) and bool(run._closed)
 
 

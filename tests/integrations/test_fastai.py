@@ -25,6 +25,7 @@ from fastai.basics import (
     CancelFitException,
     CancelTrainException,
     CancelValidException,
+    FetchPredsCallback,
     TrainEvalCallback,
     ValueMetric,
     accuracy,
@@ -87,7 +88,7 @@ def test_a_training_is_read_back_from_disk(run_dir: Path, tmp_path: Path) -> Non
     learn.fit_one_cycle(2, 1e-2, cbs=Watch())
     run: Any = logclient._run
     assert run.status()["refused"] == run.status()["left_out"] == 0
-    assert run.finish()
+    assert run.finish(100)
     stored = logclient.read(run_dir)["mlp"]
     loss = stored.series("batch/loss")
     assert list(loss.step) == list(range(1, 2 * BATCHES + 1)) and list(loss.value) == pytest.approx(losses)
@@ -162,6 +163,9 @@ def test_trials_between_trainings(lanes: Any, tmp_path: Path) -> None:
     records = read()
     assert [record.step for record in batches(records)] == list(range(BATCHES + 1, 2 * BATCHES + 1))
     assert len(epochs(records)) == 1 and len(run.config["fits"]) == 2
+    run.finish(0)
+    learn.validate()
+    assert run.status()["refused"] == 0
 
 
 @pytest.mark.parametrize("order", [-20, 49, 52, 100])
@@ -193,6 +197,34 @@ def test_cancelled_epochs_and_validations(lanes: Any, tmp_path: Path) -> None:
     assert len(epochs(read())) == 1
     learn.fit(1, cbs=Raise("after_epoch", CancelFitException("stop"), 1, 50))
     assert len(epochs(read())) == 1
+
+
+def test_a_callback_that_validates_and_predicts_in_a_training(lanes: Any, tmp_path: Path) -> None:
+    """Before us and after us: the training goes on being logged, and what others do in it is no training."""
+    _, read = lanes
+
+    class Ask(Callback):  # type: ignore[misc]
+        def __init__(self, order: int) -> None:
+            self.order, self.asks = order, False
+
+        def after_epoch(self) -> None:
+            if not self.asks:
+                self.asks = True
+                self.learn.get_preds()
+                self.learn.validate()
+                self.asks = False
+
+    learn = learner(tmp_path, LogclientCallback())
+    for number, callback in enumerate((Ask(100), FetchPredsCallback())):
+        learn.fit(2, cbs=callback)
+        records = read()
+        assert [record.step for record in batches(records)] == list(range(10 * number + 1, 10 * number + 11))
+        assert [record.step for record in epochs(records)] == [10 * number + 5, 10 * number + 10]
+        assert all(len(record.values) == 3 for record in epochs(records))
+    learn.fit(2, cbs=Ask(20))
+    records = read()
+    assert [record.step for record in batches(records)] == list(range(21, 31))
+    assert not epochs(records)  # the Recorder itself began anew, and has none of the epoch's values
 
 
 def test_early_stopping_nan_and_interrupts(lanes: Any, tmp_path: Path) -> None:

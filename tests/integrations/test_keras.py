@@ -81,7 +81,7 @@ def test_a_training_is_read_back_from_disk(run_dir: Path) -> None:
     history = fit(classifier(), [LogclientCallback(project="digits", name="mlp", quiet=True)], 2).history
     run: Any = logclient._run
     assert run.status()["refused"] == run.status()["left_out"] == 0
-    assert run.finish()
+    assert run.finish(100)
     stored = logclient.read(run_dir)["mlp"]
     for key in ("loss", "accuracy"):
         series = stored.series(f"batch/{key}")

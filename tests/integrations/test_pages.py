@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import logclient
+from tests.lanes import wait_until
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "integrations").glob("*.md"))
@@ -37,7 +38,10 @@ def test_script_of_the_page(page: Path, run_dir: Path, tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'backend'}", "HF_HUB_OFFLINE": "1"},
     )
     assert done.returncode == 0, done.stderr
-    runs = list(logclient.read(run_dir))
-    assert runs, done.stderr
-    for run in runs:
-        assert run.state == "finished" and run.keys()
+
+    def are_stored() -> bool:
+        """The agent may be at it for a while."""
+        runs = list(logclient.read(run_dir))
+        return bool(runs) and all(run.state == "finished" and run.keys() for run in runs)
+
+    wait_until(are_stored, "the runs of the script", 60)
