@@ -1,0 +1,97 @@
+"""Accelerate: `Accelerator(log_with=LogclientTracker(project="digits"))`.
+
+Runs in the training process, on every rank.
+
+Invariants:
+
+- Accelerate hands what it is told to the tracker of the main process only; called itself, the tracker of any process
+  logs, with its rank, to the same run; the configuration is noted by the main process;
+- `end_training` finishes a run that the tracker started, and no other.
+"""
+
+from __future__ import annotations
+
+from accelerate import PartialState
+from accelerate.tracking import GeneralTracker
+
+from logclient import NullRun
+from logclient.integrations import guard
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from logclient import Run
+
+__all__ = ["LogclientTracker"]
+
+
+class LogclientTracker(guard.Guarded, GeneralTracker):  # type: ignore[misc]  # has no types
+    """Logs to `run`, else to the current run, else to one that it starts at `init_trackers`.
+
+    ::
+
+        accelerator = Accelerator(log_with=LogclientTracker(project="digits", name="mlp"))
+        accelerator.init_trackers("digits", config={"lr": 0.1})  # Accelerate keeps this name to itself
+        accelerator.log({"loss": loss}, step=step)
+        accelerator.end_training()
+
+    `settings` are arguments of `logclient.init`. `accelerator.log` logs in the main process;
+    `tracker.log` in whichever process calls it. Raises `BadArgument`, at `init_trackers`, for settings that make no
+    sense.
+    """
+
+    name = "logclient"
+    requires_logging_directory = False
+    main_process_only = False  # Accelerate sees to that, where it is the caller
+    _kept = ("_next_step",)
+    _next_step = 0
+
+    def __init__(
+        self,
+        run: Run | NullRun | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        self._tie = guard.Tie(run, settings)
+
+    @property
+    def tracker(self) -> Run | NullRun:
+        """The run."""
+        return self._found() or NullRun("", {}, ())
+
+    @guard.hook
+    def _found(self) -> Run | NullRun:
+        return self._here()
+
+    def _here(self) -> Run | NullRun:
+        return self._tie.run or self._open()
+
+    @guard.opening
+    def start(self) -> None:
+        """Find the run, once it is known which rank this is."""
+        self._open()
+
+    @guard.hook
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        """Store them in the run's config."""
+        if PartialState().is_main_process:
+            self._here().config.update(values)
+
+    @guard.hook
+    def log(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        """Log to the run; without a `step`, at the one after the last."""
+        if not values:
+            return
+        if step is None:
+            step = self._next_step
+        self._here().log(step, values)
+        self._next_step = step + 1
+
+    @guard.hook
+    def finish(self) -> None:
+        """End the run, if the tracker started it; waits as `Run.finish` does."""
+        run = self._tie.run
+        if run is not None and self._tie.started:
+            run.finish()

@@ -1,0 +1,169 @@
+"""Lightning: `Trainer(logger=LogclientLogger(project="digits"))`, for `lightning` and `pytorch_lightning`.
+
+Runs in the training process, in whatever process of a strategy calls it.
+
+Invariants:
+
+- the run begins where the logger is made, in the process that starts the others: those of `ddp` (which run the script
+  again), `ddp_spawn` (which get a pickled logger) and `ddp_fork` find it as children do, and log to it;
+- each process logs what it is given, with its rank; hyper-parameters and checkpoints are noted by rank 0;
+- the end of `fit` or `test` (`finalize`) does not end the run: what comes next lands in it, too. A run that the logger
+  started ends with the process, or where somebody finishes it; what is logged afterwards is counted as refused.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+
+import torch.distributed as dist
+from lightning_utilities.core import rank_zero
+
+from logclient import NullRun
+from logclient.integrations import guard
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+    from typing import Any
+
+    from lightning.pytorch.callbacks import ModelCheckpoint
+    from lightning.pytorch.loggers import Logger
+
+    from logclient import Run
+elif (
+    "pytorch_lightning" in sys.modules and "lightning" not in sys.modules
+):  # one of them is seconds of import
+    from pytorch_lightning.loggers import Logger
+else:
+    try:
+        from lightning.pytorch.loggers import Logger
+    except ImportError:
+        from pytorch_lightning.loggers import Logger
+
+__all__ = ["LogclientLogger"]
+
+
+class LogclientLogger(guard.Guarded, Logger):
+    """Logs a training to `run`, else to the current run, else to one that it starts.
+
+    ::
+
+        logger = LogclientLogger(project="digits", name="mlp")
+        trainer = Trainer(logger=logger, log_every_n_steps=10)
+
+    `settings` are arguments of `logclient.init`. `prefix` stands before each key. `save_dir` is
+    where Lightning puts checkpoints (default: the trainer's `default_root_dir`). With `all_ranks=False` rank 0 alone
+    logs metrics. Raises `BadArgument` for settings that make no sense; no other method ever raises.
+    """
+
+    _kept = ("_all_ranks", "_next_step", "_prefix", "_save_dir")
+    _all_ranks = True
+    _next_step = 0  # for metrics without a step
+    _prefix = ""
+    _save_dir: str | None = None
+
+    def __init__(
+        self,
+        run: Run | NullRun | None = None,
+        *,
+        prefix: str = "",
+        save_dir: str | os.PathLike[str] | None = None,
+        all_ranks: bool = True,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        self._tie = guard.Tie(run, settings)
+        self._all_ranks = all_ranks
+        self._prefix = prefix
+        self._save_dir = None if save_dir is None else str(save_dir)
+        self._begin()
+
+    @guard.opening
+    def _begin(self) -> Run | NullRun:
+        return self._open()
+
+    def _here(self) -> Run | NullRun:
+        """The run in this process; a pickled copy finds it now."""
+        return self._tie.run or self._open()
+
+    # ---- what Lightning asks -----------------------------------------------------------------------------
+
+    @property
+    def experiment(self) -> Run | NullRun:
+        """The run, to log to it directly: `self.logger.experiment.log(step, {"loss": loss})` reads no tensor."""
+        return self._found() or NullRun("", {}, ())
+
+    @guard.hook
+    def _found(self) -> Run | NullRun | None:
+        return self._here()
+
+    @property
+    def name(self) -> str:
+        """The project."""
+        return self.experiment.project or "logclient"
+
+    @property
+    def version(self) -> str:
+        """The id of the run."""
+        return self.experiment.id or "0"
+
+    @property
+    def save_dir(self) -> str | None:
+        """As it was given; None stands for the trainer's `default_root_dir`."""
+        return self._save_dir
+
+    # ---- what Lightning tells ----------------------------------------------------------------------------
+
+    @guard.hook
+    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Log to the run; without a `step`, at the one after the last."""
+        if not metrics or not (self._all_ranks or _is_rank_zero()):
+            return
+        if self._prefix:
+            metrics = {self._prefix + key: value for key, value in metrics.items()}
+        if step is None:
+            step = self._next_step
+        run = self._here()
+        if dist.is_available() and dist.is_initialized():  # a run begun before that does not know its rank
+            run.as_rank(dist.get_rank()).log(step, metrics)
+        else:
+            run.log(step, metrics)
+        self._next_step = step + 1
+
+    @guard.hook
+    def log_hyperparams(
+        self, params: Mapping[str, Any] | Namespace, metrics: Mapping[str, Any] | None = None
+    ) -> None:
+        """Store them in the run's config, and `metrics` in its summary."""
+        if not _is_rank_zero():
+            return
+        run = self._here()
+        run.config.update(vars(params) if isinstance(params, Namespace) else params)
+        if metrics:
+            run.summary.update(metrics)
+
+    @guard.hook
+    def after_save_checkpoint(self, checkpoint_callback: ModelCheckpoint) -> None:
+        """Note in the run's summary, under `checkpoint`, which files there are, and which is the best."""
+        if not _is_rank_zero():
+            return
+        told = checkpoint_callback
+        notes: dict[str, Any] = {
+            "best": told.best_model_path,
+            "last": told.last_model_path,
+            "kept": list(told.best_k_models),
+            "monitor": told.monitor,
+            "mode": told.mode,
+            "step": told._last_global_step_saved,
+        }
+        score = told.best_model_score
+        if score is not None and score.device.type == "cpu":  # else reading it would be a wait
+            notes["score"] = score
+        self._here().summary["checkpoint"] = notes
+
+
+def _is_rank_zero() -> bool:
+    """As Lightning's own loggers find out."""
+    return bool(getattr(rank_zero.rank_zero_only, "rank", 0) == 0)
