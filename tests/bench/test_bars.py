@@ -31,7 +31,7 @@ def report_of(script: str) -> dict[str, Any]:
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
-        timeout=580,
+        timeout=880,
     )
     assert done.returncode in (0, 1), f"{script} ended with {done.returncode}"
     report: dict[str, Any] = json.loads(done.stdout)
@@ -219,3 +219,23 @@ def test_ten_thousand_runs_are_listed_over_http() -> None:
     """All in one answer, with their last values too; what the collector needs for it is bounded."""
     check("store", "over HTTP, 10,000 runs", noise=2 * NOISE)  # client and collector share two cores
     check("store", "memory of a collector that lists all")
+
+
+FRAMEWORKS = ["accelerate", "fastai", "keras", "lightning", "transformers"]
+
+
+@pytest.mark.timeout(900)  # five frameworks are imported, twice
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_a_callback_costs_a_training_little(name: str) -> None:
+    """Pace beside the same training without it, with 2 ms steps and a collector 20 ms away (C2-4)."""
+    # a few pairs of trainings on two shared cores: seen up to 1.3; one wait for the collector a step would be 10
+    check("callbacks", "time per step with the callback", name, noise=1.2 * NOISE)
+    check("callbacks", "rows on steps with nothing to log", name)
+    check("callbacks", "sockets in the training process", name)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_an_integration_is_imported_soon(name: str) -> None:
+    """CPU time beyond what the framework and `import logclient` take."""
+    check("callbacks", "import of the integration", name)
