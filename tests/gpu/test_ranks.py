@@ -28,7 +28,7 @@ dist.init_process_group("nccl")
 run = logclient.init("ranks", name="two", quiet=True)
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64).cuda(), device_ids=[rank])
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-run.log(0, {{"own": torch.full((), float(rank), device="cuda"), "loss": torch.zeros((), device="cuda")}})
+run.log(0, {{"own": torch.full((), rank / 2, device="cuda"), "loss": torch.zeros((), device="cuda")}})
 for step in range(1, {STEPS}):
     if step == 10:  # what torch does with its first steps may wait
         torch.cuda.set_sync_debug_mode("error")

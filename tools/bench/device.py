@@ -5,7 +5,8 @@
 Ways: nothing, `.item()` per value, one stacked `.tolist()`, pinned buffer plus event (as `logclient` does where memory
 cannot be locked), and `run.log`. Each at three sizes of model, with the device idle (waited for before the call) and
 busy: some steps of work queued, but not as much as the queue takes, for then whoever asks for a kernel next waits for
-a place in it, the training itself included. A bare `Event.record()` in the same loop is what the bars are ratios to. Needs a CUDA device.
+a place in it, the training itself included. A bare `Event.record()` in the same loop is what the bars are ratios to.
+Needs a CUDA device.
 """
 
 from __future__ import annotations
@@ -189,8 +190,10 @@ def main() -> int:
         print(f"{name:24} step time {ratio:.4f} x of no logging (median of {given.pairs} pairs)")
         if ratio > MOST_STEP:
             failed.append(f"{name}: step time")
-    torch.cuda.set_sync_debug_mode("error")
     loop = Loop(torch, 64, 64)
+    for number in range(20):
+        run.log(number, loop.step())
+    torch.cuda.set_sync_debug_mode("error")
     for number in range(10_000):
         run.log(number, loop.step())
     torch.cuda.set_sync_debug_mode("default")
