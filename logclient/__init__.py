@@ -58,6 +58,8 @@ __all__ = [
     "log",
     "read",
     "status",
+    "unwatch",
+    "watch",
 ]
 
 _run: Run | NullRun | None = None
@@ -161,6 +163,38 @@ def read(path_or_url: str | os.PathLike[str], *, token: str | None = None) -> Ru
     from .reading import open_runs
 
     return open_runs(path_or_url, token)
+
+
+def watch(
+    model: Any,
+    every: int = 100,
+    *,
+    gradients: bool = True,
+    parameters: bool = True,
+    histograms: bool = False,
+    step: Callable[[], int] | None = None,
+    run: Run | NullRun | None = None,
+) -> None:
+    """Log norms of a torch module's gradients and trained parameters, at the first and each `every`-th backward pass.
+
+    Keys are `grad/<name>/norm` and `param/<name>/norm`, over all of them `grad/norm` and `param/norm`; with
+    `histograms` also `grad/<name>/share/1e-3`: of its elements, the share whose size is from 1e-3 up to 1e-2. They are
+    computed on the device, at the end of the backward pass, and read without waiting. The step is what `step()` gives,
+    else the number of backward passes before this one. `run` is where they go, default the run that is current then.
+
+    To be called on the module that is trained, wrapped by DDP or torch.compile or not, by any ranks; again to change
+    `every`. Raises `BadArgument` for what is no module, and for an `every` that is no int from 1 on.
+    """
+    from .watching import watch as start
+
+    start(model, every, gradients, parameters, histograms, step, _current if run is None else lambda: run)
+
+
+def unwatch(model: Any = None) -> None:
+    """End what `watch` began, for this module or for all."""
+    from .watching import unwatch as end
+
+    end(model)
 
 
 def _current() -> Run | NullRun:

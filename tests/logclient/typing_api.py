@@ -71,6 +71,9 @@ value_error: type[ValueError] = BadArgument
 os_error: type[OSError] = FolderError
 version: str = logclient.__version__
 
+assert_type(logclient.watch(object(), every=10, histograms=True, step=lambda: 3, run=run), None)
+assert_type(logclient.unwatch(), None)
+
 runs = logclient.read(Path("runs"))
 assert_type(runs["mlp"].id, str)
 assert_type(runs["mlp"].keys(), list[str])

@@ -1,0 +1,257 @@
+"""`logclient.watch`: norms of a model's gradients and parameters, taken where they lie, logged without waiting.
+
+Runs in the training process, in hooks that autograd calls. Loaded by the first `watch`; torch is whoever's model it is.
+
+Invariants:
+
+- a backward pass that is not looked at costs a counter: two parameters have a hook, no other is touched;
+- what is taken is computed on the device, in few kernels, and handed to `Run.log` as it is: no value is asked for here;
+- it is taken when the whole backward pass is over, behind DDP's averaging, and no collective is called: any rank may
+  watch, or not;
+- a failure of ours is swallowed, counted as a refused record and said once; it never comes out of `backward()`;
+- the model is not kept alive, and neither its copies nor its pickles hold anything of ours.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from functools import partial
+
+from . import foreign
+from .errors import BadArgument
+from .null import NullRun
+from .run import Run
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+_MOST_VALUES = 1000  # of one record: what is on its way from a device has room for 8 such at a time
+_WRAPPERS = ("module", "_orig_mod")  # where DDP and its kin, and torch.compile, have the model that they wrap
+_WRAPPING = ("torch.nn.parallel.", "torch.distributed.", "torch._dynamo.", "accelerate.", "deepspeed.")
+_MISSED = 4  # gradients of the other parameter after which the one that counts passes is taken to have none any more
+_JUMPS = 3  # of what DDP queues: for the first pass of a static graph it queues twice
+_EDGES = tuple(10.0**power for power in range(-8, 2))  # of a histogram, whose keys end in their names
+_LOWEST = "0"  # the bucket below the first edge
+_DEVICES = ("cpu", "cuda")
+
+_watches: weakref.WeakKeyDictionary[Any, _Watch] = weakref.WeakKeyDictionary()
+
+
+def watch(
+    model: Any,
+    every: int,
+    gradients: bool,
+    parameters: bool,
+    histograms: bool,
+    step: Callable[[], int] | None,
+    current: Callable[[], Run | NullRun],
+) -> None:
+    """As `logclient.watch` tells; `current` gives the run to log to."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(model, torch.nn.Module):
+        raise BadArgument(f"watch takes a torch.nn.Module, not a {type(model).__name__}")
+    if type(every) is not int or every < 1:
+        raise BadArgument("watch(every=...) is an int from 1 on: so many backward passes")
+    unwatch(model)
+    run = current()
+    if isinstance(run, NullRun) and not run._closed:
+        return  # disabled: not even a counter
+    made = _Watch(_unwrapped(model), every, (gradients, parameters, histograms), step, current)
+    _watches[_unwrapped(model)] = made
+    if not made.hooks:
+        made.say("no parameter of the model is trained, so that no backward pass is seen: watch it later")
+
+
+def unwatch(model: Any = None) -> None:
+    """As `logclient.unwatch` tells."""
+    for watched in [*_watches] if model is None else [_unwrapped(model)]:
+        found = _watches.pop(watched, None)
+        if found is not None:
+            found.remove()
+
+
+class _Watch:
+    """One model's watch: counts backward passes, and takes its norms at the end of some."""
+
+    def __init__(
+        self,
+        model: Any,
+        every: int,
+        what: tuple[bool, bool, bool],
+        step: Callable[[], int] | None,
+        current: Callable[[], Run | NullRun],
+    ) -> None:
+        self._model = weakref.ref(model)
+        self._every = every
+        self._gradients, self._parameters, self._histograms = what
+        self._step = step
+        self._current = current
+        self._torch: Any = sys.modules["torch"]
+        self._passes = 0
+        self._left = 1
+        self._leader = 0  # index of the hook that counts
+        self._missed = 0
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        # last and first: of a body that is frozen later, or one of several heads, the other one still has gradients
+        ends = {id(parameter): parameter for parameter in (*trained[-1:], *trained[:1])}
+        self.hooks = [
+            parameter.register_post_accumulate_grad_hook(partial(self._seen, index))
+            for index, parameter in enumerate(ends.values())
+        ]
+
+    def remove(self) -> None:
+        """Let go of the model's parameters."""
+        for hook in self.hooks:
+            hook.remove()
+
+    def _seen(self, index: int, parameter: Any) -> None:
+        """A gradient has come."""
+        if index == self._leader:
+            self._missed = 0
+        else:
+            self._missed += 1
+            if self._missed < _MISSED:
+                return
+            self._leader, self._missed = index, 0
+        self._passes += 1
+        self._left -= 1
+        if not self._left:
+            self._left = self._every
+            self._queue(_JUMPS, self._passes - 1)
+
+    def _queue(self, jumps: int, step: int) -> None:
+        """Have it taken when the backward pass is over, behind what DDP has queued by then."""
+        if not jumps:
+            return self._take(step)
+        queue = self._torch.autograd.Variable._execution_engine.queue_callback
+        self._guarded(queue, partial(self._queue, jumps - 1, step))
+
+    def _take(self, step: int) -> None:
+        run = self._current()
+        if isinstance(run, NullRun) or run._closed:
+            return
+        values = self._guarded(self._values)
+        if not values:
+            return
+        if self._step is not None:
+            step = self._step()  # the user's, as is what it raises
+        entries = [*values.items()]
+        for first in range(0, len(entries), _MOST_VALUES):
+            run.log(step, dict(entries[first : first + _MOST_VALUES]))
+
+    def _values(self) -> dict[str, Any]:
+        """By key, as tensors of no dimension where their parameters lie."""
+        torch, model = self._torch, self._model()
+        if model is None or self._is_captured():
+            return {}
+        found: dict[str, Any] = {}
+        with torch.no_grad():
+            trained = [(_plain(name), each) for name, each in model.named_parameters() if each.requires_grad]
+            if self._gradients:
+                self._measure(
+                    "grad", [(name, each.grad) for name, each in trained if each.grad is not None], found
+                )
+            if self._parameters:
+                self._measure("param", trained, found)
+        return found
+
+    def _measure(self, kind: str, named: Iterable[tuple[str, Any]], found: dict[str, Any]) -> None:
+        torch = self._torch
+        local = [(name, _local(each)) for name, each in named]
+        usable = [(name, each) for name, each in local if each.layout is torch.strided and each.numel()]
+        usable = [(name, each) for name, each in usable if each.device.type in _DEVICES]
+        if len(usable) < len(local):
+            self.say("sparse and empty parameters, and those on devices other than CUDA's, have no norms")
+        by_device: dict[Any, list[tuple[str, Any]]] = {}
+        for name, each in usable:
+            by_device.setdefault(each.device, []).append((name, each))
+        for some in by_device.values():
+            tensors = [each for _, each in some]
+            norms = _norms(torch, tensors)
+            found.update((f"{kind}/{name}/norm", norm) for (name, _), norm in zip(some, norms, strict=True))
+            if len(by_device) == 1:  # from several devices it would have to be gathered first
+                found[f"{kind}/norm"] = torch.linalg.vector_norm(torch.stack(norms))
+            if self._histograms:
+                for bucket, shares in _shares(torch, tensors):
+                    found.update(
+                        (f"{kind}/{name}/share/{bucket}", share)
+                        for (name, _), share in zip(some, shares, strict=True)
+                    )
+
+    def _is_captured(self) -> bool:
+        """Is the backward pass being recorded into a CUDA graph? What we add would be played again with it."""
+        cuda = self._torch.cuda
+        return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
+
+    def _guarded(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call ours; None where it failed. What a signal handler raises meanwhile passes through."""
+        try:
+            return function(*arguments)
+        except Exception as error:
+            if foreign.is_users(error):
+                raise
+            why = f"watch failed, the training goes on without it: {type(error).__name__}: {str(error)[:300]}"
+            run = self._current()
+            if isinstance(run, Run):
+                run._refuse("in watch", why)
+            else:
+                run._count_refused(1)
+        return None
+
+    def say(self, why: str) -> None:
+        """Once in a run."""
+        run = self._current()
+        if isinstance(run, Run) and run._notices.once(f"watch {why}", f"watch: {why}"):
+            run._write_notices()
+
+
+def _unwrapped(model: Any) -> Any:
+    """The model as the user wrote it, so that its parameters have their own names."""
+    for _ in range(8):  # wrappers in wrappers
+        inner = [model._modules[name] for name in _WRAPPERS if model._modules.get(name) is not None]
+        if not inner or not f"{type(model).__module__}.".startswith(_WRAPPING):
+            break
+        model = inner[0]
+    return model
+
+
+def _plain(name: str) -> str:
+    """Without what wrappers around a part of the model put in."""
+    if "_" not in name:
+        return name
+    inserted = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+    return ".".join(part for part in name.split(".") if part not in inserted)
+
+
+def _local(tensor: Any) -> Any:
+    """Of a tensor that ranks hold together, this rank's part."""
+    to_local = getattr(tensor, "to_local", None)
+    return tensor.detach() if to_local is None else to_local().detach()
+
+
+def _norms(torch: Any, tensors: list[Any]) -> list[Any]:
+    wide = [tensor.dtype in (torch.float32, torch.float64) for tensor in tensors]
+    if all(wide):
+        return list(torch._foreach_norm(tensors, 2))
+    try:
+        return list(torch._foreach_norm(tensors, 2, torch.float32))  # 16 bits hold no sum of squares
+    except (TypeError, RuntimeError):  # older torch, or complex parameters
+        return [
+            torch.linalg.vector_norm(tensor.to(torch.promote_types(tensor.dtype, torch.float32)))
+            for tensor in tensors
+        ]
+
+
+def _shares(torch: Any, tensors: list[Any]) -> Iterable[tuple[str, list[Any]]]:
+    """By bucket, for each tensor the share of its elements whose size is from its edge up to the next one."""
+    sizes = [tensor.abs() for tensor in tensors]
+    above: list[Any] | None = None
+    for edge in reversed(_EDGES):
+        shares = [(size >= edge).mean(dtype=torch.float32) for size in sizes]
+        name = f"{edge:.0e}".replace("e-0", "e-").replace("e+0", "e")
+        yield name, shares if above is None else list(torch._foreach_sub(shares, above))
+        above = shares
+    yield _LOWEST, [1 - share for share in above or ()]

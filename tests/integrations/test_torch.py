@@ -1,0 +1,88 @@
+"""docs/integrations/torch.md: its script for DDP, under torchrun; and what `watch` takes there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import logclient
+from tests.process import scripts
+from tests.process.launched import by_rank, ranks, the_runs
+
+pytest.importorskip("torch")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+PAGE = Path(__file__).parents[2] / "docs" / "integrations" / "torch.md"
+
+STATIC = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+import logclient
+
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)), static_graph=True)
+with logclient.init(project="ddp", name="static") as run:
+    logclient.watch(model, every=1)
+    for step in range(3):
+        model.zero_grad()
+        model(torch.randn(8, 4)).sum().backward()
+        run.log(step, {"averaged": model.module[0].weight.grad.norm()})
+dist.destroy_process_group()
+"""
+
+
+def torchrun(where: Path, script: str) -> None:
+    (where / "train.py").write_text(script)
+    command = [
+        str(Path(sys.executable).parent / "torchrun"),
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "train.py",
+    ]
+    process = subprocess.Popen(
+        command,
+        cwd=where,
+        env=scripts.environment(OMP_NUM_THREADS="1"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    ended = scripts.end(process, 180)
+    assert ended.code == 0, ended
+
+
+def by_place(run_dir: Path, key: str) -> dict[tuple[int, int], float]:
+    """Values by (rank, step)."""
+    (run,) = logclient.read(run_dir)
+    series = run.series(key)
+    places = zip(series.rank.tolist(), series.step.tolist(), strict=True)
+    return dict(zip(places, series.value.tolist(), strict=True))
+
+
+def test_page(tmp_path: Path, run_dir: Path) -> None:
+    """Each rank's own losses, and the norms of the gradients that DDP has averaged: the same on both."""
+    page = PAGE.read_text()
+    torchrun(tmp_path, next(b for b in re.findall(r"```python\n(.*?)```", page, re.S) if "train.py" in b))
+    (run,) = the_runs(run_dir, 1)
+    assert by_rank(run, "train/loss") == ranks(2, range(50))
+    assert by_rank(run, "grad/weight/norm") == ranks(2, range(0, 50, 10))
+    norms, losses = by_place(run_dir, "grad/norm"), by_place(run_dir, "train/loss")
+    for step in range(0, 50, 10):
+        assert norms[0, step] == pytest.approx(norms[1, step])
+    assert losses[0, 0] != losses[1, 0]
+
+
+def test_static_graph(tmp_path: Path, run_dir: Path) -> None:
+    """In its first pass DDP averages at the very end, in two steps."""
+    torchrun(tmp_path, STATIC)
+    the_runs(run_dir, 1)
+    taken, averaged = by_place(run_dir, "grad/0.weight/norm"), by_place(run_dir, "averaged")
+    assert len(taken) == 6
+    assert taken == pytest.approx(averaged)
