@@ -102,6 +102,9 @@ def main() -> int:
         failed = " ".join(map(str, error.cmd))
         print(f"`{failed}` failed ({error.returncode}); its own message stands above.", file=sys.stderr)
         return 1
+    except FileNotFoundError as error:  # as root on Debian, `make test` installs it
+        print(f"{error.filename} is missing: tools/stub_cuda.py needs gcc and binutils.", file=sys.stderr)
+        return 1
     tests = [f"tests/integrations/{given.name}", *PAGES.get(given.name, [])]
     command = [str(python_of(given.name)), "-m", "pytest", "-n", "2", *tests, *pytest]
     return subprocess.run(command, cwd=ROOT).returncode

@@ -42,8 +42,10 @@ EXTRAS = {"demo": "demo", "dev": "demo,parquet,server,dev"}
 
 # Debian package: the program, or the library, that shows that it is there.
 SYSTEM_PROGRAMS = {
+    "binutils": "readelf",  # with gcc: for tools/stub_cuda.py
     "e2fsprogs": "mkfs.ext4",
     "fuse3": "fusermount3",
+    "gcc": "gcc",
     "gdb": "gdb",
     "iproute2": "ip",
     "nftables": "nft",

@@ -88,6 +88,7 @@ def _compile(path: Path, symbols: dict[str, list[str]], versions: list[str]) -> 
             "gcc",
             "-w",
             "-shared",
+            "-nostdlib",
             "-fPIC",
             "-o",
             path,
