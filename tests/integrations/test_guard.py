@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import inspect
+import os
 import pickle
 import signal
 import threading
@@ -258,3 +259,10 @@ def test_a_copy_in_a_child_of_a_finished_run_is_inert(run_dir: Path, tmp_path: P
 def test_is_spawning_is_false_elsewhere() -> None:
     """Of any other pickle."""
     assert not guard.is_spawning()
+
+
+def test_copy_made_before_a_training_belongs_to_the_run_that_is_open(run_dir: Path) -> None:
+    """What is handed to a launcher was mostly never used in the parent."""
+    with opened() as (run, _):
+        copied = pickle.loads(pickle.dumps(Callback()))
+        assert copied._tie._copied == (os.getpid(), run._place.path)
