@@ -228,7 +228,7 @@ FRAMEWORKS = ["accelerate", "fastai", "keras", "lightning", "transformers"]
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_a_callback_costs_a_training_little(name: str) -> None:
     """Pace beside the same training without it, with 2 ms steps and a collector 20 ms away (C2-4)."""
-    # a few pairs of trainings on two shared cores: seen up to 1.3; one wait for the collector a step would be 10
+    # a few pairs of trainings on two shared cores: seen up to 1.34; a wait for the collector at each step would be 8
     check("callbacks", "time per step with the callback", name, noise=1.2 * NOISE)
     check("callbacks", "rows on steps with nothing to log", name)
     check("callbacks", "sockets in the training process", name)

@@ -175,7 +175,7 @@ accelerator.end_training()
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(960)
 def test_two_processes_are_one_run(run_dir: Path, tmp_path: Path) -> None:
     """Each logs with its rank; of the Trainer, whose figures are of both, rank 0 alone (R2-40)."""
     (tmp_path / "train.py").write_text(RANKS)
@@ -186,7 +186,7 @@ def test_two_processes_are_one_run(run_dir: Path, tmp_path: Path) -> None:
     with (tmp_path / "said").open("w") as said:
         process = subprocess.Popen(words, cwd=tmp_path, env=env, stdout=said, stderr=said)
         try:
-            code = process.wait(250)
+            code = process.wait(900)
         finally:
             process.kill()
             process.wait()

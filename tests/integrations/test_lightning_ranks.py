@@ -13,7 +13,7 @@ import pytest
 import logclient
 from tests.lanes import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(960)]
 
 # ddp runs the script again for rank 1, ddp_spawn pickles the logger, ddp_fork takes it along
 SCRIPT = """
@@ -67,7 +67,7 @@ def train(folder: Path, *arguments: str) -> None:
     with (folder / "err").open("w") as err, (folder / "out").open("w") as out:
         process = subprocess.Popen(words, cwd=folder, env=env, stdout=out, stderr=err)
         try:
-            code = process.wait(350)
+            code = process.wait(900)
         finally:
             process.kill()
             process.wait()
