@@ -19,6 +19,7 @@ from argparse import Namespace
 import torch.distributed as dist
 from lightning_utilities.core import rank_zero
 
+import logclient
 from logclient import NullRun
 from logclient.integrations import guard
 
@@ -113,6 +114,11 @@ class LogclientLogger(guard.Guarded, Logger):
     def save_dir(self) -> str | None:
         """As it was given; None stands for the trainer's `default_root_dir`."""
         return self._save_dir
+
+    @guard.hook
+    def watch(self, model: Any, every: int = 100, **options: Any) -> None:
+        """`logclient.watch` with this logger's run; to be called where the training begins, as in `on_fit_start`."""
+        logclient.watch(model, every, run=self._here(), **options)
 
     # ---- what Lightning tells ----------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from tests.lanes import opened
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("lightning")]
 HOOKS = [name for name, method in vars(LogclientLogger).items() if hasattr(method, "__wrapped__")]
+HOOKS.remove("watch")  # the user's call, not Lightning's
 
 
 @pytest.fixture
@@ -145,6 +146,19 @@ def test_keys_steps_and_hyper_parameters(run: tuple[Any, Any]) -> None:
     assert run[0].config["lr"] == 0.5 and run[0].summary["best"] == 0.25
 
 
+def test_watch(run: tuple[Any, Any], tmp_path: Path) -> None:
+    """Gradients of the model go to the logger's run."""
+
+    class Watched(Digits):
+        def on_fit_start(self) -> None:
+            logger: Any = self.logger
+            logger.watch(self.net, every=4)
+
+    trainer(tmp_path, LogclientLogger(run[0])).fit(Watched())
+    logclient.unwatch()
+    assert steps_of(run[1], "grad/norm") == [0, 4, 8, 12] and not run[0].status()["notices"]
+
+
 def test_beside_another_logger(run: tuple[Any, Any], tmp_path: Path) -> None:
     """Whichever comes first; each gets all."""
     for order in (1, -1):
@@ -160,7 +174,9 @@ def test_beside_another_logger(run: tuple[Any, Any], tmp_path: Path) -> None:
 
 def test_hooks_are_found() -> None:
     """All that Lightning calls and we do something in."""
-    assert set(HOOKS) == {"_begin", "_found", "log_metrics", "log_hyperparams", "after_save_checkpoint"}
+    assert {*HOOKS, "watch"} == {
+        *("_begin", "_found", "watch", "log_metrics", "log_hyperparams", "after_save_checkpoint")
+    }
 
 
 class Witness(L.Callback):
