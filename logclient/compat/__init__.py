@@ -1,0 +1,1 @@
+"""Other trackers' names for what logclient does. Imports nothing; import the module that you need."""

@@ -1,0 +1,326 @@
+"""`logclient.compat.wandb`: scripts in the style of public ones, and the semantics that such code relies on."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import logclient
+import logclient.compat.wandb as wandb_module
+from logclient import spawn
+from tests.lanes import LaneFile, start_no_agent, wait_until
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = Path(__file__).parent / "wandb_scripts"
+wandb: Any = wandb_module
+
+
+@pytest.fixture
+def made(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, LaneFile]]:
+    """A run by `wandb.init`, without an agent, and its lanes."""
+    monkeypatch.setenv("LOGCLIENT_QUIET", "1")
+    monkeypatch.setenv("LOGCLIENT_FINISH_TIMEOUT_S", "0.05")
+    with mock.patch.object(spawn, "start_agent", start_no_agent):
+        run = wandb.init(project="test", config={"lr": 0.1})
+        yield run, LaneFile(run.logclient_run._lanes.path)
+        run.finish()
+
+
+def rows(file: LaneFile) -> list[tuple[int, dict[str, Any]]]:
+    return [(record.step, record.values) for record in file.read()]
+
+
+def run_script(name: str, where: Path, *words: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(SCRIPTS / name), *words],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        cwd=where,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'backend'}", "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def stored(run_dir: Path, number: int) -> Any:
+    """So many runs, all finished, by name."""
+
+    def found() -> Any:
+        runs = {run.name: run for run in logclient.read(run_dir)}
+        return runs if len(runs) == number and all(run.state == "finished" for run in runs.values()) else None
+
+    return wait_until(found, "the runs of the script", 60)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_classifier(run_dir: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("sklearn")
+    run_script("digits.py", tmp_path, "--lr", "0.02")
+    run = stored(run_dir, 1)["classifier"]
+    assert run.config == {"lr": 0.02, "epochs": 2}
+    assert set(run.tags) == {"mlp", "train"}
+    assert run.series("train.loss").step.tolist() == [*range(20)]
+    assert run.series("val/accuracy").step.tolist() == [10, 20]
+    assert run.series("grad/0.weight/norm").step.tolist() == [0, 5, 10, 15]
+    assert "param/2.bias/share/1e-3" in [*run.keys()]
+    best = run.series("val/accuracy").value.max()
+    assert run.summary["val/accuracy.max"] == pytest.approx(best)
+    assert run.summary["parameters"] == 64 * 32 + 32 + 32 * 10 + 10
+    assert run.summary["epoch"] == 1
+
+
+@pytest.mark.timeout(240)
+def test_sections(run_dir: Path, tmp_path: Path) -> None:
+    run_script("sections.py", tmp_path)
+    runs = stored(run_dir, 3)
+    for seed in range(2):
+        run = runs[f"seed-{seed}"]
+        assert run.config == {"seed": seed}
+        assert run.series("loss").step.tolist() == run.series("accuracy").step.tolist() == [0, 10, 20]
+        assert run.summary["note"] == "done" and run.summary["accuracy"] == pytest.approx(20 / 30)
+    last = runs["open"]
+    assert last.series("a").step.tolist() == last.series("b").step.tolist() == [0, 1, 2]
+    assert last.series("last").step.tolist() == [50], "a row that is open when the program ends"
+    assert last.summary["last"] == 1.5
+
+
+@pytest.mark.timeout(240)
+def test_resumed(run_dir: Path, tmp_path: Path) -> None:
+    """Steps go on behind those of the run's earlier attempt."""
+    script = """
+import logclient.compat.wandb as wandb
+with wandb.init(project="p", name="again", id="one-id", resume="allow", config={"a": {"b": [1]}}) as run:
+    run.config.update({"a": {"b": [1]}})
+    for _ in range(3):
+        run.log({"loss": run.step})
+    print(run.resumed)
+"""
+    for expected in ("False\n", "True\n"):
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'backend'}"},
+        )
+        assert done.stdout == expected, done.stderr
+        assert stored(run_dir, 1)["again"].state == "finished"
+    assert stored(run_dir, 1)["again"].series("loss").step.tolist() == [*range(6)]
+
+
+def test_steps(made: Any) -> None:
+    """By themselves, in rows of several calls, and given: see `history.py`."""
+    run, file = made
+    run.log({"a": 1})
+    run.log({"a": 2}, commit=False)
+    run.log({"b": 2, "a": 3})
+    assert rows(file) == [(0, {"a": 1}), (1, {"a": 3, "b": 2})]
+    assert run.step == 2
+    run.log({"a": 4}, step=5)
+    assert not rows(file) and run.step == 5
+    run.log({"b": 4}, step=5)
+    run.log({"a": 5}, step=7)
+    assert rows(file) == [(5, {"a": 4, "b": 4})]
+    run.log({"c": 5}, step=7, commit=True)
+    assert rows(file) == [(7, {"a": 5, "c": 5})]
+    assert run.step == 8
+    run.log({"a": 6}, step=3)
+    run.log({})
+    assert not rows(file) and run.step == 9
+    assert run.logclient_run.status()["refused"] == 1
+    run.log({"a": 7}, step=np.int64(12))
+    run.log({"b": 7})
+    assert rows(file) == [(12, {"a": 7, "b": 7})]
+    assert run.step == 13
+
+
+def test_nested_keys(made: Any) -> None:
+    run, file = made
+    run.log({"train": {"loss": 1.5, "top": {1: 2}}, "a/b": 3, 4: 5}, commit=False)
+    run.log({"train": {"acc": 0.5}})
+    assert rows(file) == [(0, {"train.loss": 1.5, "train.top.1": 2, "a/b": 3, "4": 5, "train.acc": 0.5})]
+
+
+def test_row_holds_values(made: Any) -> None:
+    """What waits for its row is what it was, and holds no graph."""
+    torch = pytest.importorskip("torch")
+    run, file = made
+    loss, array = torch.ones((), requires_grad=True) * 2, np.array(3.0)
+    run.log({"loss": loss, "array": array}, step=1)
+    with torch.no_grad():
+        loss.fill_(7)
+    array[...] = 8
+    run.log({}, commit=True)
+    assert rows(file) == [(1, {"loss": 2.0, "array": 3.0})]
+
+
+def test_media(made: Any) -> None:
+    """Left out, counted, said once each; the rest of the row arrives."""
+    run, file = made
+    for _ in range(2):
+        run.log(
+            {"image": wandb.Image(np.ones((3, 3))), "plot": wandb.plot.line(1, 2, title="t"), "loss": 1.0}
+        )
+    assert [values for _, values in rows(file)] == [{"loss": 1.0}] * 2
+    status = run.logclient_run.status()
+    assert status["left_out"] == 4
+    assert sum(line.startswith("Image:") for line in status["notices"]) == 1
+
+
+def test_config(made: Any) -> None:
+    """Entries and attributes; a value stays, unless it may change."""
+    run, _ = made
+    config = wandb.config
+    assert config is run.config and config.lr == config["lr"] == 0.1 and "lr" in config
+    config.epochs = 3
+    config.update({"lr": 0.1, "deep": {"a": [1, 2]}})
+    config.update({"deep": {"a": [1, 2]}})
+    for change in (lambda: config.update({"lr": 0.2, "new": 1}), lambda: setattr(config, "lr", 0.2)):
+        with pytest.raises(wandb.errors.ConfigError, match="allow_val_change"):
+            change()
+    assert "new" not in config
+    config.update({"lr": 0.2}, allow_val_change=True)
+    config.setdefaults({"lr": 9, "seed": 1})
+    config.update(argparse.Namespace(depth=4))
+    expected = {"lr": 0.2, "epochs": 3, "deep": {"a": [1, 2]}, "seed": 1, "depth": 4}
+    assert config.as_dict() == dict(config) == expected
+    assert run.logclient_run.config["depth"] == 4
+    assert config.get("nothing") is None and not hasattr(config, "nothing")
+
+
+def test_summary(made: Any) -> None:
+    """Last values of themselves, what `define_metric` asks for, and what is set."""
+    run, _ = made
+    wandb.define_metric("loss", summary="min,mean")
+    wandb.define_metric("val/*", summary="best", goal="maximize")
+    wandb.define_metric("quiet", summary="none")
+    for loss in (3.0, 1.0, float("nan"), 2.0):
+        run.log({"loss": loss, "val/acc": loss, "plain": loss, "quiet": loss})
+    wandb.summary["best"] = 5
+    wandb.run.summary.note = "x"
+    summary = run.summary
+    assert summary["loss.min"] == 1.0 and summary["loss"]["min"] == 1.0
+    assert summary["val/acc.max"] == 3.0
+    assert summary.plain == 2.0 and "quiet" not in summary and "loss" not in summary._data
+    assert run.logclient_run.summary["best"] == 5
+    run.finish()
+    assert run.logclient_run.summary["plain"] == 2.0
+
+
+def test_step_metric(made: Any) -> None:
+    """A row without the metric that its keys are drawn over gets the newest value of it."""
+    run, file = made
+    wandb.define_metric("epoch")
+    wandb.define_metric("val/*", step_metric="epoch")
+    run.log({"epoch": 3})
+    run.log({"val/acc": 0.5})
+    run.log({"other": 0.5})
+    assert [values for _, values in rows(file)] == [
+        {"epoch": 3},
+        {"val/acc": 0.5, "epoch": 3},
+        {"other": 0.5},
+    ]
+
+
+def test_what_is_missing(made: Any) -> None:
+    """Said once, and does nothing; whatever is done with it."""
+    run, _ = made
+    for _ in range(2):
+        api = wandb.Api()
+        assert list(api.runs("team/project", filters={"a": 1})) == []
+        with wandb.Artifact("a", type="t").new_file("b") as file:
+            file.write("c")
+        assert not wandb.use_artifact("a:latest").download()["x"]
+        run.log_code(".")
+
+    @wandb.mixin_of_some_kind
+    def train() -> int:
+        return 3
+
+    class Own(wandb.sdk.Thing):  # type: ignore[misc]  # it is an object here
+        pass
+
+    assert train() == 3 and Own() is not None
+    notices = run.logclient_run.status()["notices"]
+    assert sum("wandb.Api is not there" in line for line in notices) == 1
+    assert sum("wandb.run.log_code is not there" in line for line in notices) == 1
+    with pytest.raises(AttributeError):
+        wandb.__wrapped__  # noqa: B018
+
+
+def test_before_and_after(run_dir: Path) -> None:
+    """Without a run nothing raises."""
+    assert wandb.run is None
+    wandb.log({"a": 1})
+    wandb.finish()
+    wandb.alert("t")
+    wandb.watch(None)
+    wandb.config.early = 1
+    run = wandb.init(mode="disabled", config={"late": 2})
+    assert dict(wandb.config) == {"early": 1, "late": 2} and run.disabled
+    wandb.log({"a": 1})
+    wandb.log({"a": 2}, step=4)
+    assert run.step == 4 and wandb.summary["a"] == 1
+    run.name = "named"
+    assert run.name == "named"
+    run.finish()
+    assert wandb.run is None and not wandb.config
+
+
+def test_environment(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tracker's own variables; arguments win."""
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    monkeypatch.setenv("WANDB_PROJECT", "of-variable")
+    monkeypatch.setenv("WANDB_TAGS", "a,b")
+    run = wandb.init()
+    assert run.disabled and run.project == "of-variable" and run.tags == ("a", "b")
+    run.finish()
+    run = wandb.init(project="given", settings={"run_name": "x"}, entity="me")
+    assert run.project == "given" and run.entity == "me"
+    run.finish()
+
+
+def test_alerts(made: Any) -> None:
+    """The same title waits; levels have their names."""
+    run, _ = made
+    for _ in range(3):
+        wandb.alert("Loss", "is high", level=wandb.AlertLevel.WARN)
+    wandb.alert("Loss", "again", level="ERROR", wait_duration=0)
+    assert [alert["level"] for alert in run.logclient_run._alerts] == ["warn", "error"]
+
+
+def test_forked(made: Any) -> None:
+    """A row that is open is the parent's."""
+    run, file = made
+    run.log({"a": 1}, commit=False)
+    pid = os.fork()
+    if not pid:
+        run.finish()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    run.log({"b": 1})
+    assert rows(file) == [(0, {"a": 1, "b": 1})]
+
+
+def test_import_is_light() -> None:
+    script = (
+        "import sys, logclient.compat.wandb; print({'torch', 'numpy', 'logclient_backend'} & {*sys.modules})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "set()\n", done.stderr
+    assert isinstance(wandb, ModuleType)
