@@ -62,7 +62,15 @@ class History:
             self._known.clear()
 
     def log(self, data: Mapping[str, Any], step: object = None, commit: bool | None = None) -> None:
-        """One call of `wandb.log`."""
+        """One call of `wandb.log`. A failure of ours is counted and said once."""
+        try:
+            self._log(data, step, commit)
+        except Exception as error:
+            if not foreign.is_own(error):
+                raise
+            self._refuse("failure", f"a failure of logclient itself: {type(error).__name__}")
+
+    def _log(self, data: Mapping[str, Any], step: object, commit: bool | None) -> None:
         if not issubclass(type(data), dict):
             try:
                 data = foreign.call(dict, data)

@@ -40,7 +40,7 @@ _MODES = {"dryrun": "offline", "shared": "online"}
 _RESUMES = {"allow": "allow", "auto": "allow", "true": "allow", "must": "must", "never": "never"}
 _LEVELS = {"INFO": "info", "WARN": "warn", "ERROR": "error"}
 _ALERT_S = 60.0
-_LOOK_S = 10.0  # at an earlier attempt of a run
+_LOOK_S = 30.0  # at most, at an earlier attempt of a run
 _SUMMARIES = frozenset({"min", "max", "mean", "last", "first", "best", "none", "copy"})
 
 run: Run | None = None

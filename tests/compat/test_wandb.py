@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -107,6 +108,11 @@ with wandb.init(project="p", name="again", id="one-id", resume="allow", config={
         run.log({"loss": run.step})
     print(run.resumed)
 """
+
+    def are_stored(number: int) -> bool:
+        return stored(run_dir, 1)["again"].series("loss").step.tolist() == [*range(number)]
+
+    count = 0
     for expected in ("False\n", "True\n"):
         done = subprocess.run(
             [sys.executable, "-c", script],
@@ -117,8 +123,8 @@ with wandb.init(project="p", name="again", id="one-id", resume="allow", config={
             env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'backend'}"},
         )
         assert done.stdout == expected, done.stderr
-        assert stored(run_dir, 1)["again"].state == "finished"
-    assert stored(run_dir, 1)["again"].series("loss").step.tolist() == [*range(6)]
+        count += 3
+        wait_until(partial(are_stored, count), f"{count} steps", 60)
 
 
 def test_steps(made: Any) -> None:
@@ -145,6 +151,22 @@ def test_steps(made: Any) -> None:
     run.log({"b": 7})
     assert rows(file) == [(12, {"a": 7, "b": 7})]
     assert run.step == 13
+
+
+def test_our_failure(made: Any) -> None:
+    """Counted, and the training goes on; what the user's code raises in between is the user's."""
+
+    class Odd(dict):  # type: ignore[type-arg]
+        def items(self) -> Any:
+            raise RuntimeError("odd")
+
+    run, file = made
+    run.log({"a": 1, "odd": Odd()})
+    run.log({"b": 1})
+    run.log([1, 2])
+    run.log({"b": 2}, step="three")
+    assert [values["b"] for _, values in rows(file) if "b" in values] == [1]
+    assert run.logclient_run.status()["refused"] == 3
 
 
 def test_nested_keys(made: Any) -> None:
@@ -308,8 +330,11 @@ def test_forked(made: Any) -> None:
     run.log({"a": 1}, commit=False)
     pid = os.fork()
     if not pid:
-        run.finish()
-        os._exit(0)
+        try:
+            run.finish()
+            os._exit(0)
+        finally:
+            os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     run.log({"b": 1})
     assert rows(file) == [(0, {"a": 1, "b": 1})]
