@@ -178,7 +178,7 @@ def watch(
     """Log norms of a torch module's gradients and trained parameters, at the first and each `every`-th backward pass.
 
     Keys are `grad/<name>/norm` and `param/<name>/norm`, over all of them `grad/norm` and `param/norm`; with
-    `histograms` also `grad/<name>/share/1e-3`: of its elements, the share whose size is from 1e-3 up to 1e-2. They are
+    `histograms` also `grad/<name>/share/1e-3`: of its elements, the share whose size is in 1e-3 to 1e-2. They are
     computed on the device, at the end of the backward pass, and read without waiting. The step is what `step()` gives,
     else the number of backward passes before this one. `run` is where they go, default the run that is current then.
 

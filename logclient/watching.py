@@ -232,26 +232,30 @@ def _local(tensor: Any) -> Any:
     return tensor.detach() if to_local is None else to_local().detach()
 
 
-def _norms(torch: Any, tensors: list[Any]) -> list[Any]:
-    wide = [tensor.dtype in (torch.float32, torch.float64) for tensor in tensors]
-    if all(wide):
-        return list(torch._foreach_norm(tensors, 2))
+def _norms(torch: Any, tensors: list[Any], order: int = 2) -> list[Any]:
+    if all(tensor.dtype in (torch.float32, torch.float64) for tensor in tensors):
+        return list(torch._foreach_norm(tensors, order))
     try:
-        return list(torch._foreach_norm(tensors, 2, torch.float32))  # 16 bits hold no sum of squares
+        return list(torch._foreach_norm(tensors, order, torch.float32))  # 16 bits hold no sum of squares
     except (TypeError, RuntimeError):  # older torch, or complex parameters
-        return [
-            torch.linalg.vector_norm(tensor.to(torch.promote_types(tensor.dtype, torch.float32)))
-            for tensor in tensors
-        ]
+        wide = [tensor.to(torch.promote_types(tensor.dtype, torch.float32)) for tensor in tensors]
+        return [torch.linalg.vector_norm(tensor, order) for tensor in wide]
 
 
 def _shares(torch: Any, tensors: list[Any]) -> Iterable[tuple[str, list[Any]]]:
-    """By bucket, for each tensor the share of its elements whose size is from its edge up to the next one."""
-    sizes = [tensor.abs() for tensor in tensors]
-    above: list[Any] | None = None
+    """By bucket, for each tensor the share of its elements whose size is above its edge, up to the next one.
+
+    Counted with what takes many tensors at once: kernels by the number of edges, not of parameters.
+    """
+    sizes = torch._foreach_abs(tensors)
+    numbers = [float(tensor.numel()) for tensor in tensors]
+    higher: list[Any] | None = None
     for edge in reversed(_EDGES):
-        shares = [(size >= edge).mean(dtype=torch.float32) for size in sizes]
+        above = torch._foreach_sub(sizes, edge)
+        torch._foreach_sign_(above)
+        torch._foreach_clamp_min_(above, 0)
+        shares = torch._foreach_div(_norms(torch, above, 1), numbers)
         name = f"{edge:.0e}".replace("e-0", "e-").replace("e+0", "e")
-        yield name, shares if above is None else list(torch._foreach_sub(shares, above))
-        above = shares
-    yield _LOWEST, [1 - share for share in above or ()]
+        yield name, shares if higher is None else list(torch._foreach_sub(shares, higher))
+        higher = shares
+    yield _LOWEST, [1 - share for share in higher or ()]

@@ -110,7 +110,8 @@ with wandb.init(project="p", name="again", id="one-id", resume="allow", config={
 """
 
     def are_stored(number: int) -> bool:
-        return stored(run_dir, 1)["again"].series("loss").step.tolist() == [*range(number)]
+        steps = stored(run_dir, 1)["again"].series("loss").step
+        return list(steps) == list(range(number))
 
     count = 0
     for expected in ("False\n", "True\n"):

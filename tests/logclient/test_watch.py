@@ -85,6 +85,19 @@ def test_histograms() -> None:
     }
 
 
+def test_histograms_of_half_precision() -> None:
+    """More elements than 16 bits count, and sizes that they only just hold."""
+    model = torch.nn.Linear(400, 400, bias=False).half()
+    model.weight.data.fill_(2e-7)
+    model.weight.data[:100] = 0.5
+    with opened() as (_, file):
+        logclient.watch(model, gradients=False, histograms=True)
+        model(torch.ones(1, 400).half()).sum().backward()
+        (row,) = rows(file).values()
+    assert row["param/weight/share/1e-1"] == 0.25
+    assert row["param/weight/share/1e-7"] == 0.75
+
+
 def test_what_is_trained() -> None:
     """Frozen parameters, gradients that are None, and passes without gradients leave the rest as it is."""
     model = small()
