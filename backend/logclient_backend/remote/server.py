@@ -14,12 +14,10 @@ Invariants:
 from __future__ import annotations
 
 import random
-import ssl
 import time
 from typing import Any
 
 import requests
-from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
 
 from logclient.errors import BadArgument, NoRun
@@ -27,8 +25,12 @@ from logclient.errors import BadArgument, NoRun
 from ..runs import strict
 from ..wire.sentence import one_line
 from .access import ServerError, Unreachable, WebAccess
+from .handshake import TlsAdapter
 
-CONNECT_S, READ_S = 5.0, 60.0  # until a connection is there; between two pieces of an answer
+CONNECT_S, READ_S = (
+    5.0,
+    60.0,
+)  # until a connection is there; between two pieces of an answer, or of a handshake
 WHOLE_S = 600.0  # of one answer
 TRIES_S = 10.0  # in which an unreachable server is tried again
 MOST_BYTES = 1 << 28
@@ -50,29 +52,6 @@ class _Bearer(AuthBase):
         return request
 
 
-class _Trusting(HTTPAdapter):
-    """Believes this certificate and those that it signed, and no others."""
-
-    def __init__(self, ca: bytes) -> None:
-        try:
-            self._context = ssl.create_default_context(cadata=ca.decode("ascii"))
-            # as grpc does: one that somebody else signed may be trusted for itself
-            self._context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        except (ssl.SSLError, ValueError):
-            raise BadArgument("ca of the config file is no certificate in PEM form") from None
-        super().__init__()
-
-    def init_poolmanager(self, *args: Any, **more: Any) -> None:
-        super().init_poolmanager(*args, **more, ssl_context=self._context)
-
-    def proxy_manager_for(self, *args: Any, **more: Any) -> Any:
-        return super().proxy_manager_for(*args, **more, ssl_context=self._context)
-
-    def cert_verify(self, conn: Any, url: str, verify: Any, cert: Any) -> None:
-        """Would add what the system trusts."""
-        conn.cert_reqs = "CERT_REQUIRED"
-
-
 class Server:
     """One collector."""
 
@@ -84,8 +63,7 @@ class Server:
         self._session.headers["User-Agent"] = "logclient"
         # on the machine itself bytes cost less than packing them
         self._session.headers["Accept-Encoding"] = "identity" if access.is_loopback else "gzip"
-        if access.ca is not None and access.url.startswith("https"):
-            self._session.mount("https://", _Trusting(access.ca))
+        self._session.mount("https://", TlsAdapter(access.ca, READ_S))
 
     def close(self) -> None:
         self._session.close()
@@ -184,6 +162,7 @@ class Server:
 _HINTS = {
     "self-signed certificate": "set ca in the config file to the certificate that signed it",
     "unable to get local issuer": "set ca in the config file to the certificate that signed it",
+    "handshake operation timed out": "if it does not speak TLS, write http:// rather than https://",
     "WRONG_VERSION_NUMBER": "if it does not speak TLS, write http:// rather than https://",
     "Remote end closed": "if it wants TLS, write https:// rather than http://",
     "Connection refused": "nothing listens there",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,7 +15,7 @@ import pytest
 
 from logclient.errors import BadArgument, NoRun
 from logclient_backend.remote import access, server
-from logclient_backend.remote.access import ServerError, WebAccess
+from logclient_backend.remote.access import ServerError, Unreachable, WebAccess
 from logclient_backend.remote.server import Server, with_hint
 
 TOKEN = "lct_very_secret"
@@ -154,6 +155,7 @@ def test_a_proxy_of_the_environment_is_used_beyond_loopback_and_named_without_it
     [
         ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate", "set ca"),
         ("[SSL: WRONG_VERSION_NUMBER] wrong version number", "write http://"),
+        ("_ssl.c:1015: The handshake operation timed out", "write http://"),
         ("Remote end closed connection without response", "write https://"),
         ("Connection refused", "nothing listens"),
     ],
@@ -235,6 +237,35 @@ def test_silence_and_half_an_answer_end_by_a_deadline(monkeypatch: pytest.Monkey
             Server(WebAccess(url)).json("/runs")
     finally:
         ended.set()
+
+
+def test_handshake_that_does_not_come_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody takes connections and says nothing: no word of an answer, since nothing was asked."""
+    monkeypatch.setattr(server, "READ_S", 0.3)
+    monkeypatch.setattr(server, "TRIES_S", 0.0)
+    said = r"is not reached: .*handshake.*timed out; .* write http://"
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(Unreachable, match=said):
+        Server(WebAccess(f"https://127.0.0.1:{silent.getsockname()[1]}")).json("/runs")
+
+
+def test_handshake_may_take_longer_than_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collector that has just started takes connections before it can answer them."""
+    monkeypatch.setattr(server, "CONNECT_S", 0.5)
+    monkeypatch.setattr(server, "TRIES_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def say_no() -> None:
+            taken, _ = listening.accept()
+            with taken:
+                taken.recv(1 << 16)
+                time.sleep(1.0)  # longer than CONNECT_S, on any machine
+                taken.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        late = threading.Thread(target=say_no, daemon=True)
+        late.start()
+        with pytest.raises(ServerError, match=r"TLS fails: .*WRONG_VERSION_NUMBER"):
+            Server(WebAccess(f"https://127.0.0.1:{listening.getsockname()[1]}")).json("/runs")
+        late.join(60)
 
 
 def test_which_server_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
