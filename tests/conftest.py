@@ -14,6 +14,12 @@ import hypothesis
 import pytest
 
 DEFAULT_PACE = 20.0  # `make test`; 1 is full length, `make soak`
+PATIENCE = {  # of the product in tests that start agents: a machine that does much else is no fault to be tested
+    "LOGCLIENT_START_TIMEOUT_S": "60",
+    "LOGCLIENT_FLUSH_TIMEOUT_S": "60",
+    "LOGCLIENT_FINISH_TIMEOUT_S": "60",
+    "LOGCLIENT_STALL_S": "20",
+}
 CAP_SYS_ADMIN = 21  # bit in /proc/PID/status; root in a plain container lacks it
 
 
@@ -107,6 +113,13 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
         if name.startswith("LOGCLIENT_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", "/nonexistent")  # the developer's server is none of ours
+
+
+@pytest.fixture
+def patient(_no_settings_from_outside: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits of the product are long in this test; whoever measures one sets it himself."""
+    for name, value in PATIENCE.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture

@@ -29,11 +29,14 @@ class Trainer(disturbed.Trainer):
         return self._page
 
     def word(self, index: int) -> int:
-        """One word of the status page (layout.AGENT_...); does not map it unless `status_page` has."""
+        """One word of the status page (layout.AGENT_...), 0 where that is gone; maps it only if `status_page` has."""
         if self._page is not None:
             return int(self._page.words[index])
-        with open(os.path.join(self.meeting, "agent.status"), "rb") as file:
-            return int.from_bytes(os.pread(file.fileno(), 8, 8 * index), "little")
+        try:
+            with open(os.path.join(self.meeting, "agent.status"), "rb") as file:
+                return int.from_bytes(os.pread(file.fileno(), 8, 8 * index), "little")
+        except FileNotFoundError:
+            return 0
 
     def agent_pid(self, which: int = WORKER) -> int:
         return int(wait_until(lambda: self.word(which), 10, "the agent starts"))
@@ -45,7 +48,8 @@ class Trainer(disturbed.Trainer):
         return int(self.process.returncode)
 
     def wait_agent_gone(self, timeout_s: float = 30) -> None:
-        """Until its processes have ended, wherever the meeting place is."""
+        """Until its processes have ended, wherever the meeting place is (`status_page` was mapped before it went)."""
+        assert self._page is not None, "the page goes with the meeting place"
         pids = (self.agent_pid(SUPERVISOR), self.agent_pid(WORKER))
         wait_until(
             lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), timeout_s, "the agent ends"

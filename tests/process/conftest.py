@@ -19,6 +19,11 @@ from .hosts import Hosts
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.fixture(autouse=True)
+def _patient(patient: None) -> None:
+    """Every test here starts agents."""
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home folder of this test's own, in the environment; not the tester's."""
@@ -89,12 +94,6 @@ def collector(tmp_path: Path, home: Path) -> Iterator[Collector]:
         yield made
     finally:
         made.kill()
-
-
-@pytest.fixture
-def patience(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`init` waits longer for its agent than on an idle machine: a loaded one is no fault to be tested."""
-    monkeypatch.setenv("LOGCLIENT_START_TIMEOUT_S", "20")
 
 
 @pytest.fixture(scope="session")

@@ -67,11 +67,6 @@ class Trainer(agents.Trainer):
             f"{more} more records are at the collector; it has {self.shipped}, state {self.ship_state}",
         )
 
-    def tell_to_end(self) -> dict[str, Any]:
-        """It finishes (with `until_told`); its last status."""
-        self.kill(signal.SIGUSR1)
-        return self.end()
-
     def wait_caught_up(self, deadline_s: float = PATIENCE_S) -> None:
         """Until all is there that was logged when this was asked."""
         self.wait_shipped(self.logged - self.shipped, deadline_s)

@@ -24,20 +24,6 @@ from tools.faults import kernel, processes
 from . import scripts
 from .disturbed import wait_until
 
-PATIENCE = {  # a machine that does much else is no fault of a place
-    "LOGCLIENT_START_TIMEOUT_S": "60",
-    "LOGCLIENT_FINISH_TIMEOUT_S": "60",
-    "LOGCLIENT_STALL_S": "30",
-}
-
-
-@pytest.fixture
-def patient(_no_settings_from_outside: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waits of the product are long in this test; whoever measures one sets it himself."""
-    for name, value in PATIENCE.items():
-        monkeypatch.setenv(name, value)
-
-
 # logs the time of each record, and keeps the count of those whose log() returned in a mapped file
 COUNTED = """
 import mmap, os, sys, time

@@ -35,7 +35,7 @@ for number in range(cycles):
     run = logclient.init("case", id=f"n{number}", quiet=True)
     for step in range(20):
         run.log(step, {"loss": 1.0})
-    assert run.finish(30), run.status()
+    assert run.finish(60), run.status()
     sizes.append((rss(), len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))))
 print(sizes[len(sizes) // 5], sizes[-1], sep="\\n")
 """

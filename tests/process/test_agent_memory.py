@@ -14,7 +14,9 @@ from logclient import layout
 from tools.faults import processes, tmpfs
 
 from .agents import SUPERVISOR, WORKER, Trainer, checked, is_gone, kill, log_of, nothing_left, successor
-from .disturbed import documents, wait_until
+from .disturbed import ROOMY, documents, wait_until
+
+ALL_OF_IT = {"LOGCLIENT_LANES_BYTES": str(16 << 20)}  # lanes for 60,000 records: a late successor costs none
 
 
 @pytest.mark.root
@@ -25,7 +27,9 @@ def test_mount_filled_after_init_costs_no_record(run_dir: Path, tmp_path: Path, 
     if reason := tmpfs.why_not():
         pytest.skip(reason)
     with tmpfs.SmallTmpfs(64) as shm:
-        trainer = Trainer(tmp_path, {"LOGCLIENT_SHM_DIR": str(shm.path)}, records=60_000, rate=10_000)
+        trainer = Trainer(
+            tmp_path, {"LOGCLIENT_SHM_DIR": str(shm.path)} | ALL_OF_IT, records=60_000, rate=10_000
+        )
         wait_until(lambda: trainer.word(layout.AGENT_WRITTEN), 20, "the agent has started to store")
         shm.fill()
         if is_killed:
@@ -52,6 +56,7 @@ def test_mount_full_from_the_start_of_the_agent_is_harmless(run_dir: Path, tmp_p
         env = {"LOGCLIENT_SHM_DIR": str(shm.path), "LOGCLIENT_FAILPOINTS": "worker.loop=stop:1!"}
         trainer = Trainer(tmp_path, env, records=20_000, rate=10_000)
         worker = trainer.agent_pid(WORKER)
+        wait_until(lambda: processes.state_of(worker) == "T", 30, "it has stopped itself")
         shm.fill()
         kill(worker, signal.SIGCONT)
         wait_until(lambda: trainer.logged == 20_000, 30, "training goes on")
@@ -65,7 +70,7 @@ def test_mount_full_from_the_start_of_the_agent_is_harmless(run_dir: Path, tmp_p
 @pytest.mark.parametrize("victims", ["nobody", "worker", "supervisor, then worker"])
 def test_meeting_place_removed_costs_no_record(run_dir: Path, tmp_path: Path, victims: str) -> None:
     """A logout clears the user's shared memory in mid-run: what runs goes on, also over a dead worker."""
-    trainer = Trainer(tmp_path, records=60_000, rate=10_000)
+    trainer = Trainer(tmp_path, ROOMY, records=60_000, rate=10_000)
     trainer.status_page()  # mapped before it goes
     wait_until(lambda: trainer.word(layout.AGENT_WRITTEN), 20, "the agent has started to store")
     worker, supervisor = trainer.agent_pid(WORKER), trainer.agent_pid(SUPERVISOR)

@@ -23,7 +23,7 @@ from .agents import (
     nothing_left,
     successor,
 )
-from .disturbed import documents, wait_until
+from .disturbed import ROOMY, documents, wait_until
 
 
 @pytest.mark.timeout(120)
@@ -45,7 +45,7 @@ def test_worker_that_dies_at_a_fail_point_loses_and_repeats_nothing(
 @pytest.mark.timeout(60)
 def test_worker_is_replaced_at_once_and_the_log_says_why(run_dir: Path, tmp_path: Path) -> None:
     """C4-2: the supervisor hears of the death when it happens, not at its next look, and the reason is in agent.log."""
-    trainer = Trainer(tmp_path, rate=500, seconds=3)
+    trainer = Trainer(tmp_path, rate=500, until_told=True)
     worker = trainer.agent_pid(WORKER)
     restarts = trainer.word(layout.AGENT_RESTARTS)
     began = time.monotonic()
@@ -54,7 +54,7 @@ def test_worker_is_replaced_at_once_and_the_log_says_why(run_dir: Path, tmp_path
     took_s = time.monotonic() - began
     assert trainer.word(layout.AGENT_RESTARTS) == restarts + 1
     assert not is_gone(other)
-    status = trainer.end()
+    status = trainer.tell_to_end()
     trainer.wait_gone()
     checked(run_dir, status["accepted"])
     assert f"worker {worker} ended with signal 9" in log_of(run_dir)
@@ -64,7 +64,7 @@ def test_worker_is_replaced_at_once_and_the_log_says_why(run_dir: Path, tmp_path
 @pytest.mark.timeout(60)
 def test_worker_forks_another_supervisor_each_time_it_dies(run_dir: Path, tmp_path: Path) -> None:
     """The supervisor is SIGKILLed three times; then the last one it got replaces a killed worker."""
-    trainer = Trainer(tmp_path, rate=5_000, seconds=6)
+    trainer = Trainer(tmp_path, ROOMY, rate=5_000, until_told=True)
     worker = trainer.agent_pid(WORKER)
     supervisor = trainer.agent_pid(SUPERVISOR)
     for _ in range(3):
@@ -73,7 +73,7 @@ def test_worker_forks_another_supervisor_each_time_it_dies(run_dir: Path, tmp_pa
         assert trainer.agent_pid(WORKER) == worker
     kill(worker)
     successor(trainer, WORKER, worker)
-    status = trainer.end()
+    status = trainer.tell_to_end()
     trainer.wait_gone()
     checked(run_dir, status["accepted"])
     nothing_left()
@@ -105,12 +105,12 @@ def test_descriptors_do_not_pile_up_over_supervisors_and_workers(run_dir: Path, 
 def test_stopped_worker_is_killed_and_replaced(run_dir: Path, tmp_path: Path, pace) -> None:
     """SIGSTOP of the worker: after `stall_s` without a beat another one goes on, and the stopped one is gone."""
     stall_s = max(1.0, pace.seconds(5))
-    trainer = Trainer(tmp_path, {"LOGCLIENT_STALL_S": str(stall_s)}, rate=5_000, seconds=6 + 2 * stall_s)
+    trainer = Trainer(tmp_path, {"LOGCLIENT_STALL_S": str(stall_s)}, rate=5_000, until_told=True)
     worker = trainer.agent_pid(WORKER)
     kill(worker, signal.SIGSTOP)
     successor(trainer, WORKER, worker, deadline_s=stall_s + 15)
     wait_until(lambda: is_gone(worker), 10, "the stopped worker is gone")
-    status = trainer.end()
+    status = trainer.tell_to_end()
     trainer.wait_gone()
     checked(run_dir, status["accepted"], lost=None)
     assert f"worker {worker} made no progress and was killed" in log_of(run_dir)
@@ -121,13 +121,13 @@ def test_stopped_worker_is_killed_and_replaced(run_dir: Path, tmp_path: Path, pa
 def test_stop_of_both_is_harmless(run_dir: Path, tmp_path: Path, pace) -> None:
     """SIGSTOP of supervisor and worker for 60 s (paced), afterwards both are those of before."""
     stop_s = max(3.0, pace.seconds(60))
-    trainer = Trainer(tmp_path, {"LOGCLIENT_STALL_S": "1"}, rate=200, seconds=stop_s + 4)
+    trainer = Trainer(tmp_path, {"LOGCLIENT_STALL_S": "1"}, rate=200, until_told=True)
     pids = (trainer.agent_pid(WORKER), trainer.agent_pid(SUPERVISOR))
     for number in (signal.SIGSTOP, signal.SIGCONT):
         for pid in pids:
             kill(pid, number)
         time.sleep(stop_s if number == signal.SIGSTOP else 0)
-    status = trainer.end()
+    status = trainer.tell_to_end()
     assert status["agent"]["restarts"] == 0
     assert (status["agent"]["worker"], status["agent"]["supervisor"]) == pids
     trainer.wait_gone()
@@ -137,7 +137,7 @@ def test_stop_of_both_is_harmless(run_dir: Path, tmp_path: Path, pace) -> None:
 @pytest.mark.timeout(120)
 def test_old_stopped_worker_is_killed_by_a_new_supervisor(run_dir: Path, tmp_path: Path) -> None:
     """Supervisor killed while its worker is stopped: the next one does not let two workers loose on the lanes."""
-    trainer = Trainer(tmp_path, {"LOGCLIENT_STALL_S": "1"}, rate=5_000, seconds=12)
+    trainer = Trainer(tmp_path, {"LOGCLIENT_STALL_S": "1"}, rate=5_000, until_told=True)
     worker, supervisor = trainer.agent_pid(WORKER), trainer.agent_pid(SUPERVISOR)
     kill(supervisor, signal.SIGSTOP)
     kill(worker, signal.SIGSTOP)
@@ -149,7 +149,7 @@ def test_old_stopped_worker_is_killed_by_a_new_supervisor(run_dir: Path, tmp_pat
     wait_until(lambda: is_gone(worker), 10, "the stopped worker is gone")
     kill(worker, signal.SIGCONT)
     other.end()
-    status = trainer.end()
+    status = trainer.tell_to_end()
     trainer.wait_gone()
     checked(run_dir, status["accepted"] + 10, lost=None)
 

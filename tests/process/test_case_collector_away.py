@@ -73,7 +73,7 @@ sys.stdin.readline()
 for step in range(1000, 2000):
     run.log(step, {"m0": float(step), "m1": step + 1 / 16})
 begun = time.monotonic()
-done = run.finish(20)
+done = run.finish(50)
 print(time.monotonic() - begun, done, flush=True)
 """
 
@@ -97,7 +97,7 @@ def test_finish_during_the_outage(hosts: Hosts, run_dir: Path, tmp_path: Path) -
                 ended = scripts.end_with(program, "\n", PATIENCE_S)
                 took_s, done = ended.out.split()
                 assert done == "True", "all is durable, and that is what finish tells"
-                assert float(took_s) < 20
+                assert float(took_s) < 50
                 assert ended.code == 0
                 said = ended.said[-1]
                 assert re.search(r"[1,]000 records are not yet at grpc://10\.77\.0\.2:7788", said), said
@@ -171,9 +171,7 @@ def test_finish_while_the_collector_hangs_and_the_ring_is_full(
                 took_s, done, grown_mib = float(line[0]), line[1], int(line[2])
                 accepted = int(line[3])
                 assert done == "False"
-                assert 3 <= took_s < 3 + 10, (
-                    "by its deadline; a machine that does much else is no fault of it"
-                )
+                assert 3 <= took_s < 3 + 30, "by its deadline; a busy machine is no fault of it"
                 assert grown_mib < 8
                 begun = time.monotonic()
                 program.send_signal(signal.SIGINT)

@@ -206,7 +206,7 @@ def test_main_is_no_file(tmp_path: Path, run_dir: Path, how: str) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    out, err = process.communicate(scripts.LOG_TEN if how == "stdin" else "", timeout=30)
+    out, err = process.communicate(scripts.LOG_TEN if how == "stdin" else "", timeout=60)
     assert process.returncode == 0, (out, err)
     assert "Traceback" not in err, err
     scripts.wait_gone()
@@ -305,7 +305,7 @@ def test_twenty_inits_at_once(tmp_path: Path, run_dir: Path, same: bool) -> None
                 run = logclient.init(project="case", quiet=True, **({"id": "same"} if sys.argv[1] == "True" else {}))
                 for step in range(20):
                     run.log(step, {"loss": float(number)})
-                code = 0 if run.finish(20) else 2
+                code = 0 if run.finish(60) else 2
             finally:
                 os._exit(code)
         children.append(pid)

@@ -105,7 +105,7 @@ def test_notebook_survives_the_death_of_the_agent(tmp_path: Path, run_dir: Path,
             INIT,
             log.format(20, 30) + "\nprint(run.flush(), run.id != first.id)",
             REGISTERED,
-            "logclient.finish()\nfirst.finish()\nprint(run.status()['durable'], first.status()['durable'])",
+            "logclient.finish()\nfirst.finish()\nprint(run.status()['durable'], first.status()['accepted'])",
         ],
     )
     shown = [text_of(output) for output in outputs]

@@ -19,7 +19,7 @@ from logclient import layout
 from tools.faults import processes
 from tools.faults.crash import account, kill_agents, recover, training
 
-from .disturbed import Trainer, stored, wait_until
+from .disturbed import ROOMY, Trainer, stored, wait_until
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
@@ -68,7 +68,7 @@ def wait_error(trainer: Trainer, number: int) -> None:
 
 def check_late_and_whole(trainer: Trainer) -> None:
     """After the fault: everything is stored, nothing was forgotten."""
-    status = trainer.end()
+    status = trainer.tell_to_end()
     trainer.wait_gone(GONE_S)
     found = account(run_folder(), trainer.logged)
     assert not found.problems
@@ -81,7 +81,9 @@ def test_a_frozen_disk_and_three_killed_workers_lose_nothing(disk, tmp_path, pac
     """Frozen 60 s, then thawed: 0 lost within lane and spill budget."""
     stall_s = max(1.0, pace.seconds(5))
     seconds = max(pace.seconds(60), 8 * stall_s)
-    with training(tmp_path, {"LOGCLIENT_STALL_S": str(stall_s)}, rate=2_000, seconds=seconds + 2) as trainer:
+    with training(
+        tmp_path, ROOMY | {"LOGCLIENT_STALL_S": str(stall_s)}, rate=2_000, until_told=True
+    ) as trainer:
         wait_durable(trainer)
         page = trainer.status_page()
         with disk.frozen():
@@ -127,7 +129,7 @@ def test_beyond_the_spill_budget_the_gap_is_exact_and_the_newest_are_kept(disk, 
 @pytest.mark.timeout(120)
 def test_a_full_disk_that_gets_room_again_loses_nothing(disk, tmp_path, pace):
     """ENOSPC for a while: late, never lost."""
-    with training(tmp_path, rate=2_000, seconds=pace.seconds(60) + 3) as trainer:
+    with training(tmp_path, ROOMY, rate=2_000, until_told=True) as trainer:
         wait_durable(trainer)
         disk.fill()
         try:
@@ -142,8 +144,8 @@ def test_a_full_disk_that_gets_room_again_loses_nothing(disk, tmp_path, pace):
 @pytest.mark.parametrize("call", ["write", "fsync", "create"])
 def test_a_disk_that_fails_for_a_while_loses_nothing(mount, tmp_path, pace, call):
     """EIO: late, never lost. New files are made all the time: segments are small."""
-    settings = {"LOGCLIENT_SEGMENT_BYTES": str(128 << 10)}
-    with training(tmp_path, settings, rate=2_000, seconds=pace.seconds(60) + 3) as trainer:
+    settings = ROOMY | {"LOGCLIENT_SEGMENT_BYTES": str(128 << 10)}
+    with training(tmp_path, settings, rate=2_000, until_told=True) as trainer:
         wait_durable(trainer)
         mount.fail(call, errno.EIO, times=-1)
         try:
@@ -157,7 +159,7 @@ def test_a_disk_that_fails_for_a_while_loses_nothing(mount, tmp_path, pace, call
 @pytest.mark.timeout(120)
 def test_a_used_up_quota_that_is_raised_loses_nothing(mount, tmp_path, pace):
     """EDQUOT in the middle of a write, to the byte."""
-    with training(tmp_path, rate=2_000, seconds=pace.seconds(60) + 3) as trainer:
+    with training(tmp_path, ROOMY, rate=2_000, until_told=True) as trainer:
         wait_durable(trainer)
         mount.limit(10_001, errno.EDQUOT)
         try:

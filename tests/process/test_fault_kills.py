@@ -18,7 +18,7 @@ from logclient import layout
 from tools.faults import processes
 from tools.faults.crash import account, kill_agents, recover, training
 
-from .disturbed import Trainer, wait_until
+from .disturbed import ROOMY, Trainer, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +52,7 @@ def test_a_worker_killed_a_hundred_times_loses_nothing_and_stores_nothing_twice(
     """1,000,000 records at 20,000 a second."""
     records = pace.count(1_000_000, least=40_000)
     kills = pace.count(100, least=5)
-    with training(tmp_path, records=records, rate=20_000) as trainer:
+    with training(tmp_path, ROOMY, records=records, rate=20_000) as trainer:
         trainer.agent_pid()
         kill_worker_at_random(trainer, kills, 0.9 * records / 20_000)
         status = trainer.end()
@@ -63,18 +63,17 @@ def test_a_worker_killed_a_hundred_times_loses_nothing_and_stores_nothing_twice(
     assert status["refused"] == 0
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_flat_out_with_a_worker_killed_all_that_was_logged_is_stored_or_counted(run_dir, tmp_path, pace):
     """Logged = stored + forgotten, exact, per stream. Four kills a second: ever faster ones end the restarts."""
     kills = pace.count(100, least=5)
-    seconds = kills / 4
-    with training(tmp_path, {"LOGCLIENT_LANES_BYTES": SMALL_LANES}, seconds=seconds + 1) as trainer:
+    with training(tmp_path, {"LOGCLIENT_LANES_BYTES": SMALL_LANES}, until_told=True) as trainer:
         trainer.agent_pid()
-        kill_worker_at_random(trainer, kills, seconds)
-        status = trainer.end()
+        kill_worker_at_random(trainer, kills, kills / 4)
+        wait_until(lambda: trainer.logged >= pace.count(1_000_000), 120, "that many are logged")
+        status = trainer.tell_to_end()
         trainer.wait_gone(GONE_S)
         records = trainer.logged
-    assert records >= pace.count(1_000_000)
     found = account(run_dir, records)
     assert not found.problems
     assert found.stored + found.forgotten == records
@@ -115,7 +114,7 @@ def test_without_an_agent_training_goes_on_and_recover_stores_the_newest_lane_fu
 ATTACH = """
 import sys, logclient
 run = logclient.init("disturbed", id=sys.argv[1], quiet=True)
-run.finish(30)
+run.finish(60)
 """
 
 
@@ -139,7 +138,7 @@ def test_a_stopped_worker_is_replaced_and_nothing_is_lost(run_dir, tmp_path, pac
     """SIGSTOP of the worker for 60 s: it shows no progress."""
     seconds = pace.seconds(60)
     settings = {"LOGCLIENT_STALL_S": str(max(1.0, pace.seconds(5)))}
-    with training(tmp_path, settings, rate=2_000, seconds=seconds + 1) as trainer:
+    with training(tmp_path, ROOMY | settings, rate=2_000, until_told=True) as trainer:
         stopped = trainer.agent_pid()
         page = trainer.status_page()
         with processes.stopped(stopped):
@@ -148,7 +147,7 @@ def test_a_stopped_worker_is_replaced_and_nothing_is_lost(run_dir, tmp_path, pac
             drained = page.words[layout.AGENT_DRAINED]
             wait_until(lambda: page.words[layout.AGENT_DRAINED] > drained, 30, "the other one drains")
             time.sleep(max(0.0, begin + seconds - time.monotonic()))
-        trainer.end()
+        trainer.tell_to_end()
         trainer.wait_gone(GONE_S)
         logged = trainer.logged
     found = account(run_dir, logged)
@@ -160,7 +159,7 @@ def test_a_stopped_worker_is_replaced_and_nothing_is_lost(run_dir, tmp_path, pac
 def test_a_stopped_supervisor_stops_nothing(run_dir, tmp_path, pace):
     """SIGSTOP of the supervisor: the worker goes on."""
     seconds = pace.seconds(40)
-    with training(tmp_path, rate=2_000, seconds=seconds + 1) as trainer:
+    with training(tmp_path, ROOMY, rate=2_000, until_told=True) as trainer:
         worker = trainer.agent_pid()
         page = trainer.status_page()
         with processes.stopped(trainer.agent_pid(layout.AGENT_SUPERVISOR)):
@@ -168,7 +167,7 @@ def test_a_stopped_supervisor_stops_nothing(run_dir, tmp_path, pace):
             time.sleep(seconds)
             wait_until(lambda: page.words[layout.AGENT_WRITTEN] > written, 30, "the worker goes on writing")
             assert page.words[layout.AGENT_WORKER] == worker
-        trainer.end()
+        trainer.tell_to_end()
         trainer.wait_gone(GONE_S)
         logged = trainer.logged
     found = account(run_dir, logged)
@@ -179,7 +178,7 @@ def test_a_stopped_supervisor_stops_nothing(run_dir, tmp_path, pace):
 @pytest.mark.timeout(90)
 def test_a_worker_whose_supervisor_was_killed_gets_another_that_replaces_it(run_dir, tmp_path):
     """The supervisor is SIGKILLed, then the worker."""
-    with training(tmp_path, rate=2_000, seconds=60, finish_timeout_s=30) as trainer:
+    with training(tmp_path, ROOMY, rate=2_000, until_told=True) as trainer:
         worker = trainer.agent_pid()
         page = trainer.status_page()
         first = trainer.agent_pid(layout.AGENT_SUPERVISOR)

@@ -13,7 +13,7 @@ import pytest
 from tools.faults import processes
 from tools.faults.crash import account, training
 
-from .disturbed import documents, stored, wait_until
+from .disturbed import ROOMY, documents, stored, wait_until
 from .scripts import agents
 
 IN_WAL_S = 15.0  # 5 on a machine of its own
@@ -29,14 +29,14 @@ def test_what_a_killed_trainer_had_logged_is_stored_within_seconds(run_dir, tmp_
     for trial in range(pace.count(100, least=5)):
         folder = run_dir / str(trial)
         monkeypatch.setenv("LOGCLIENT_DIR", str(folder))
-        with training(tmp_path, rate=20_000) as trainer:
+        with training(tmp_path, ROOMY, rate=20_000) as trainer:
             time.sleep(rng.uniform(0, 1.5))
             trainer.kill()
             if trial % 2:
-                trainer.process.wait(10)  # else it stays a zombie for a while: nobody has asked for its end
+                trainer.process.wait(60)  # else it stays a zombie for a while: nobody has asked for its end
             logged = trainer.logged
             wait_until(lambda: stored(folder).records >= logged, IN_WAL_S, f"trial {trial}: {logged} stored")  # noqa: B023
-            trainer.process.wait(10)
+            trainer.process.wait(60)
             trainer.wait_gone(GONE_S)
             found = account(folder, logged, trainer.begun)
             assert not found.problems

@@ -25,7 +25,7 @@ from . import recipes, scripts
 from .agents import WORKER, Trainer, both_killed, kill, log_of, nothing_left, successor
 from .disturbed import stored, wait_until
 
-pytestmark = [pytest.mark.root, pytest.mark.usefixtures("patience")]
+pytestmark = [pytest.mark.root]
 
 GONE_S = 60.0
 EVERY_SECOND = {"LOGCLIENT_NETWORK_SYNC_S": "1"}
@@ -124,14 +124,15 @@ def test_what_a_network_folder_refuses_for_a_while_is_late_not_lost(mount, tmp_p
 def test_where_all_ends_with_the_trainer_a_network_folder_has_all_but_the_last_half_second(mount, tmp_path):
     """In a job of a scheduler nothing waits for `network_sync_s`: everybody is killed, and little is missing."""
     env = {"LOGCLIENT_NETWORK_SYNC_S": "100", "PBS_JOBID": "1.here"}
-    trainer = Trainer(tmp_path, env, rate=1_000, seconds=30, finish=False)
+    trainer = Trainer(tmp_path, env, rate=1_000, until_told=True, finish=False)
     assert "PBS job 1.here" in json.loads(Path(trainer.meeting, "run.json").read_text())["confined"]
     wait_until(lambda: trainer.word(layout.AGENT_WRITTEN), 30, "something is durable")
-    wait_until(lambda: trainer.logged > 2_500, 30, "some are logged")
+    runs = mount.backing / "runs"
+    wait_until(lambda: stored(runs).records > 1_000, 60, "more is there long before 100 s are over")
+    before = stored(runs).records
     both_killed(trainer)
     trainer.end_by()
-    found = stored(mount.backing / "runs")
-    assert found.records > 1_000, "0.5 s are promised, on a machine that keeps up"
+    assert stored(runs).records >= before
 
 
 PROGRAM = """

@@ -15,18 +15,19 @@ from typing import Any
 import pytest
 
 from logclient import layout
-from tests.listing import listed
+from tests.listing import contents, listed
 
 from . import scripts
 from .agents import WORKER, Trainer, both_killed, checked, kill, log_of, nothing_left, successor
-from .disturbed import stored, wait_until
+from .disturbed import ROOMY, stored, wait_until
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.usefixtures("patience")]
+pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 GONE_S = 60.0
-RATE = 3_000  # slow enough for a lane to hold what comes while there is no agent
+RATE = 3_000
+SPOOLED = "logclient-spool-*/*/*.wal"
 STUCK = ("write", "fsync", "create", "open", "getattr")
-SMALL = {
+SMALL = ROOMY | {  # lanes hold what comes while there is no agent
     "LOGCLIENT_SEGMENT_BYTES": str(128 << 10),
     "LOGCLIENT_SPILL_BYTES": str(1 << 20),
     "LOGCLIENT_NETWORK_SYNC_S": "1",
@@ -51,7 +52,7 @@ def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def spooled(spool: Path) -> list[Path]:
-    return listed(spool, "logclient-spool-*/*/*.wal")
+    return listed(spool, SPOOLED)
 
 
 def begun(tmp_path: Path, **plan: Any) -> Trainer:
@@ -80,7 +81,9 @@ def test_more_than_memory_holds_is_kept_on_a_local_disk_while_the_network_hangs(
     assert status["durable"] < records
     memory = int(SMALL["LOGCLIENT_SPILL_BYTES"])
     wait_until(
-        lambda: sum(path.stat().st_size for path in spooled(spool)) > memory, 60, "the rest goes there"
+        lambda: sum(len(content) for _, content in contents(spool, SPOOLED)) > memory,
+        60,
+        "the rest goes there",
     )
     assert trainer.word(layout.AGENT_SPILL_BYTES) <= memory
     mount.release()
@@ -102,13 +105,13 @@ def rebooted(trainer: Trainer) -> None:
 @pytest.mark.parametrize("who", ["recover", "the next init", "nobody: it is not mounted"])
 def test_spooled_segments_come_home_after_a_reboot(mount, spool, tmp_path, who):
     """tmpfs is empty, the spool is not: `logclient recover`, or the next run of this user, stores what is in it."""
-    trainer = begun(tmp_path, seconds=60, finish=False)
+    trainer = begun(tmp_path, until_told=True, finish=False)
     mount.hang(*STUCK)
     wait_until(lambda: len(spooled(spool)) > 3, 60, "segments go to the disk")
     rebooted(trainer)
     left = {path.name: path.stat().st_size for path in spooled(spool)}
     mount.release()
-    words = [sys.executable, "-m", "logclient_backend", "recover", "--json"]
+    words = [sys.executable, "-m", "logclient_backend", "recover", trainer.run_id, "--json"]
     if who.startswith("nobody"):
         ended = scripts.run_words(
             tmp_path, ["unshare", "-m", "sh", "-ec", UNMOUNTED, str(mount.path), *words]
@@ -137,7 +140,8 @@ def test_spooled_segments_come_home_after_a_reboot(mount, spool, tmp_path, who):
 @pytest.mark.timeout(120)
 def test_spool_that_somebody_clears_costs_what_was_in_it_counted(mount, spool, tmp_path):
     """The worker is killed and its spooled segments are removed: these records count as damaged, the rest is stored."""
-    trainer = begun(tmp_path, records=30_000, finish_timeout_s=60.0)
+    trainer = begun(tmp_path, records=30_000)
+    trainer.status_page()  # mapped before it goes
     mount.hang(*STUCK)
     wait_until(lambda: len(spooled(spool)) > 3, 60, "segments go to the disk")
     worker = trainer.agent_pid()

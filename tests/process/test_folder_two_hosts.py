@@ -43,7 +43,7 @@ for line in sys.stdin:
     while step < int(upto):
         run.log(step, {f"{me}/own": step, "shared": step + (0.5 if me == "b" else 0.0)})
         step += 1
-    print(word == "flush" and run.flush(30.0), flush=True)
+    print(word == "flush" and run.flush(60.0), flush=True)
 run.finish()
 """
 
@@ -74,11 +74,11 @@ class Host:
     def die(self) -> None:
         """All of it at once: PID 1 is killed, and the kernel kills the rest; what was on its tmpfs is gone."""
         os.kill(places.pid_1(self.process), 9)
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=60)
 
 
 @pytest.fixture
-def share(mount: fuse.Fuse, patience: None, monkeypatch: pytest.MonkeyPatch) -> fuse.Fuse:
+def share(mount: fuse.Fuse, monkeypatch: pytest.MonkeyPatch) -> fuse.Fuse:
     """The shared file system, and the run folder on it."""
     if shutil.which("unshare") is None or shutil.which("hostname") is None:
         pytest.skip("needs unshare and hostname")

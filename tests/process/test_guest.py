@@ -156,7 +156,7 @@ def test_program_ends_as_it_would_without_us(run_dir: Path, tmp_path: Path) -> N
     }
     for end, (code, said) in ends.items():
         script = Script(tmp_path, f'run = logclient.init("guest")\nrun.log(1, {{"a": 1.0}})\n{end}')
-        out, err = script.process.communicate(timeout=30)
+        out, err = script.process.communicate(timeout=60)
         assert script.process.returncode == code and out == "", end
         assert err.strip().splitlines()[-1:] == ([said] if said else []), (end, err)
         assert "logclient" not in err

@@ -299,12 +299,12 @@ def deaf(name):
     while True: time.sleep(1)
 begun = time.monotonic()
 try:
-    logclient.launch(deaf, ("deaf",), 1, method, timeout_s=3, grace_s=0.5)
+    logclient.launch(deaf, ("deaf",), 1, method, timeout_s=10, grace_s=0.5)
 except TimeoutError as error:
-    assert type(error) is logclient.RankTimeout and "rank 0 had not ended after 3 s" in str(error), error
+    assert type(error) is logclient.RankTimeout and "rank 0 had not ended after 10 s" in str(error), error
 else:
     sys.exit("no time-out")
-assert time.monotonic() - begun < 30
+assert time.monotonic() - begun < 60
 assert not os.path.exists("/proc/" + open("deaf").read())
 
 # one that is asked to leave leaves as it likes

@@ -41,7 +41,7 @@ run = logclient.init(project="slurm", quiet=True)
 attempt = int(os.environ.get("SLURM_RESTART_COUNT", 0))
 for number in range(10):
     run.log(10 * attempt + number, {"loss": 1.0})
-assert run.flush(30)
+assert run.flush(60)
 open(f"flushed-{os.environ['SLURM_PROCID']}-{attempt}", "w").close()
 deadline = time.monotonic() + 60
 while not os.path.exists("end") and time.monotonic() < deadline:
@@ -65,7 +65,7 @@ while time.monotonic() < deadline:
     run.log(step, {"loss": 1.0})
     step += 1
     if step == 10:
-        assert run.flush(30)
+        assert run.flush(60)
         open(f"flushed-{os.environ['SLURM_JOB_PARTITION']}-{os.environ['SLURM_PROCID']}", "w").close()
     time.sleep(0.01)
 """
@@ -132,7 +132,7 @@ def test_srun_is_one_run_of_all_its_tasks(slurm: Slurm, tmp_path: Path, run_dir:
     (command,) = given.commands
     begun = time.monotonic()
     slurm.call("sh", "-c", command, cwd=tmp_path)
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 60
     settle(slurm)
     found = scripts.the_run(run_dir)
     assert steps_of_ranks(found) == HUNDRED

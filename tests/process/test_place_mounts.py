@@ -13,10 +13,9 @@ import pytest
 
 from . import places, scripts
 from .disturbed import wait_until
-from .places import patient as patient
 from .recipes import recipe
 
-pytestmark = [pytest.mark.root, pytest.mark.usefixtures("patient")]
+pytestmark = [pytest.mark.root]
 
 ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 61_234  # a user that no passwd entry names

@@ -17,10 +17,9 @@ from tools.faults import processes
 from . import agents, places, scripts
 from .disturbed import wait_until
 from .places import COUNTED, Truth
-from .places import patient as patient
 from .recipes import recipe
 
-pytestmark = [pytest.mark.root, pytest.mark.usefixtures("patient")]
+pytestmark = [pytest.mark.root]
 
 HALF_S = 0.5
 BUSY_S = 8.0  # how much later a loaded machine may be

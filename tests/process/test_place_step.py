@@ -15,10 +15,9 @@ from tools.faults import frozen
 from . import places, scripts
 from .disturbed import wait_until
 from .places import COUNTED, Step, Truth
-from .places import patient as patient
 from .recipes import recipe
 
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.usefixtures("patient")]
+pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 LEAVE = {"LOGCLIENT_LEAVE_S": "2"}
 KILLED = COUNTED + "os.kill(os.getpid(), 9)\n"

@@ -18,8 +18,6 @@ from .agents import SUPERVISOR, WORKER
 from .disturbed import wait_until
 from .shipped import PATIENCE_S, SHIPPER, Trainer
 
-pytestmark = pytest.mark.usefixtures("patience")
-
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:

@@ -22,8 +22,6 @@ from .agents import SUPERVISOR, WORKER, checked, is_gone, nothing_left
 from .disturbed import documents, wait_until
 from .shipped import PATIENCE_S, SHIPPER, Trainer, address_of, at
 
-pytestmark = pytest.mark.usefixtures("patience")
-
 HUNDRED = """
     import json, sys, time, logclient
     run = logclient.init("case", id="it")
@@ -33,7 +31,7 @@ HUNDRED = """
     while run.status()["acked"] < 100 and time.monotonic() < deadline:
         time.sleep(0.01)
     before = run.status()
-    done = run.finish(30)
+    done = run.finish(60)
     print(json.dumps([before, done, run.status()]))
 """
 
@@ -84,13 +82,13 @@ def test_server_and_token_of_the_config_file_are_found_by_the_agent(
     with MemoryCollector(token=token) as collector:
         file.write_text(f'server = "{collector.address}"\ntoken = "{token}"\n')
         file.chmod(0o600)
-        trainer = Trainer(tmp_path, rate=200, seconds=3)
+        trainer = Trainer(tmp_path, rate=200, until_told=True)
         trainer.wait_shipped(10)
         place, agent = Path(trainer.meeting), trainer.agent_pid(SHIPPER)
         seen = [content for _, content in contents(place)]
         seen += [Path(f"/proc/{agent}/{name}").read_bytes() for name in ("cmdline", "comm")]
         assert stat.S_IMODE((place / "shipped.json").stat().st_mode) == 0o600
-        status = trainer.end()
+        status = trainer.tell_to_end()
         assert status["server"]["address"] == str(collector.address)
         assert status["acked"] == status["accepted"]
         nothing_left(PATIENCE_S)
@@ -170,11 +168,11 @@ def test_without_a_server_no_process_ships(run_dir: Path, tmp_path: Path, mode: 
     with MemoryCollector() as collector:
         env = {"LOGCLIENT_MODE": mode}
         env |= address_of(collector.address.port) if mode == "offline" else {}
-        trainer = Trainer(tmp_path, env, rate=200, seconds=1.5)
+        trainer = Trainer(tmp_path, env, rate=200, until_told=True)
         worker = trainer.agent_pid(WORKER)
         wait_until(lambda: not trainer.word(layout.AGENT_SHIPPER_TICKS), PATIENCE_S, "it found none")
         maps = Path(f"/proc/{worker}/maps").read_text()
-        status = trainer.end()
+        status = trainer.tell_to_end()
         assert "cygrpc" not in maps
         assert status["server"] == NO_SERVER
         assert not collector.hellos

@@ -19,8 +19,6 @@ from . import scripts
 from .agents import nothing_left
 from .shipped import Trainer
 
-pytestmark = pytest.mark.usefixtures("patience")
-
 SERVER = "grpc://127.0.0.1:7"  # nobody listens there
 RETRY_S = 240.0  # a refused token is tried again after a minute
 

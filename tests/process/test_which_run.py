@@ -207,7 +207,7 @@ sys.exit(max(rank.wait() for rank in new))
 def test_restart_of_a_worker_group_is_another_attempt(tmp_path: Path, run_dir: Path) -> None:
     """Ranks are killed and started again, with another world size: one run, nothing of the first is lost."""
     rank = RANK.replace(
-        "sys.stdin.read()", "assert run.flush(30); open(word + run.id[-1], 'w'); sys.stdin.read()"
+        "sys.stdin.read()", "assert run.flush(60); open(word + run.id[-1], 'w'); sys.stdin.read()"
     )
     scripts.write(tmp_path, rank, "rank.py")
     sets = json.dumps([torchrun(2), torchrun(3, restarts=1)])
@@ -229,7 +229,7 @@ def test_hundred_inits_in_a_row_are_hundred_runs(tmp_path: Path, run_dir: Path, 
     for number in range({count}):
         run = logclient.init("case", quiet=True)
         run.log(number, {{"loss": 1.0}})
-        assert run.finish(30)
+        assert run.finish(60)
     """
     scripts.write(tmp_path, code, "rank.py")
     ended = scripts.run(tmp_path, LAUNCHER, "-", json.dumps(torchrun()), name="launcher.py", timeout_s=100)
@@ -371,7 +371,7 @@ def test_child_that_outlives_its_parent_stays_in_the_run(tmp_path: Path, run_dir
     assert process.stdout.readline() == "on\n"
     process.stdin.write("\n")
     process.stdin.flush()
-    process.wait(30)
+    process.wait(60)
     for stream in (process.stdin, process.stdout, process.stderr):
         stream.close()
     scripts.wait_gone(60)

@@ -24,6 +24,9 @@ BYTES = 4096
 def main(plan: dict[str, Any]) -> None:
     import logclient
 
+    told: list[int] = []
+    if plan.get("until_told"):
+        signal.signal(signal.SIGUSR1, lambda number, frame: told.append(number))
     fd = os.open(plan["truth"], os.O_RDWR | os.O_CREAT, 0o600)
     os.ftruncate(fd, BYTES)
     truth = mmap.mmap(fd, BYTES)
@@ -40,9 +43,6 @@ def main(plan: dict[str, Any]) -> None:
     seconds = plan.get("seconds")
     step = 0
     records = plan.get("records", 1 << 62)
-    told: list[int] = []
-    if plan.get("until_told"):
-        signal.signal(signal.SIGUSR1, lambda number, frame: told.append(number))
     while step < records and not told:
         metrics = {key: step + index / 16 for index, key in enumerate(keys)}
         words[1] = step + 1
@@ -62,7 +62,7 @@ def main(plan: dict[str, Any]) -> None:
     if plan.get("hold"):
         time.sleep(plan["hold"])
     if plan.get("finish", True):
-        run.finish(plan.get("finish_timeout_s", 30.0))
+        run.finish(plan.get("finish_timeout_s", 60.0))
     status = run.status()
     words[4] = 1
     print(json.dumps(status), flush=True)

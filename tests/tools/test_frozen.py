@@ -239,9 +239,9 @@ def test_sweep_removes_what_dead_guards_held() -> None:
         (alive.path / "file").write_bytes(b"untouched")
 
 
-def test_disk_that_cannot_be_made_leaves_nothing() -> None:
+def test_disk_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
     """An error while the fault is made is raised, and what was made so far is removed."""
-    disk = LoopExt4(MIB, folder=Path("/nonexistent"))
+    disk = LoopExt4(MIB, folder=tmp_path / "nobody makes it")
     with pytest.raises(FileNotFoundError), disk:
         pass
     assert nothing_left(disk.name)

@@ -81,7 +81,8 @@ def test_missing_and_empty_folders(logclient: Command, run_dir: Path) -> None:
     run_dir.mkdir()
     assert "no runs in" in logclient("ls").stdout
     assert "there is no run in" in logclient("show", code=3).stderr
-    assert "there is no folder /nonexistent" in logclient("show", "x", "--dir", "/nonexistent", code=3).stderr
+    nobody = str(run_dir / "nobody")
+    assert f"there is no folder {nobody}" in logclient("show", "x", "--dir", nobody, code=3).stderr
 
 
 def test_wrong_runs_say_what_there_is(logclient: Command, runs: Path) -> None:
