@@ -68,7 +68,10 @@ def test_flat_out_with_a_worker_killed_all_that_was_logged_is_stored_or_counted(
     """Logged = stored + forgotten, exact, per stream. Four kills a second: ever faster ones end the restarts."""
     kills = pace.count(100, least=5)
     with training(tmp_path, {"LOGCLIENT_LANES_BYTES": SMALL_LANES}, until_told=True) as trainer:
-        trainer.agent_pid()
+        room = lane_records(trainer)
+        with processes.stopped(trainer.agent_pid()):
+            wanted = trainer.logged + 2 * room
+            wait_until(lambda: trainer.logged > wanted, 60, "the lanes overflow")
         kill_worker_at_random(trainer, kills, kills / 4)
         wait_until(lambda: trainer.logged >= pace.count(1_000_000), 120, "that many are logged")
         status = trainer.tell_to_end()
@@ -77,37 +80,37 @@ def test_flat_out_with_a_worker_killed_all_that_was_logged_is_stored_or_counted(
     found = account(run_dir, records)
     assert not found.problems
     assert found.stored + found.forgotten == records
-    assert found.forgotten > 0, "the lanes never overflowed: the test shows nothing"
+    assert found.forgotten > 0
     assert found.damaged == 0
     assert (status["accepted"], status["forgotten"]) == (records, found.forgotten)
 
 
-def run_without_agent(trainer: Trainer) -> int:
-    """Kill both processes in mid-run, let the trainer end alone; how many records a lane holds."""
+def run_without_agent(trainer: Trainer, records: int) -> int:
+    """Kill both processes in mid-run, let the trainer log so many, and end alone; how many records a lane holds."""
     trainer.agent_pid()
     room = lane_records(trainer)
     wait_until(lambda: trainer.logged > 1_000, 20, "the trainer logs")
     kill_agents()
-    assert trainer.process.poll() is None, "the trainer ended before its agent was killed"
-    trainer.end()
+    wanted = max(records, trainer.logged + 2 * room)
+    wait_until(lambda: trainer.logged >= wanted, 60, "the lanes overflow")
+    trainer.tell_to_end()
     assert not any(map(processes.is_alive, (trainer.status_page().words[i] for i in (0, 1))))
     return room
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_without_an_agent_training_goes_on_and_recover_stores_the_newest_lane_full(run_dir, tmp_path, pace):
     """Both agent processes killed for good in mid-run; the gap is exact."""
     records = pace.count(200_000, least=20_000)
-    plan = {"records": records, "rate": 20_000, "finish_timeout_s": 0.5}
+    plan = {"until_told": True, "rate": 20_000, "finish_timeout_s": 0.5}
     with training(tmp_path, {"LOGCLIENT_LANES_BYTES": SMALL_LANES}, **plan) as trainer:
-        room = run_without_agent(trainer)
-        assert trainer.logged == records
+        room = run_without_agent(trainer, records)
         recover(trainer.meeting)
         trainer.wait_gone(GONE_S)
-    found = account(run_dir, records)
+    found = account(run_dir, trainer.logged)
     assert not found.problems
     assert found.damaged == 0
-    assert found.forgotten > 0, "the lane never overflowed: the test shows nothing"
+    assert found.forgotten > 0
     assert found.newest >= room * 15 // 16
 
 
@@ -118,22 +121,22 @@ run.finish(60)
 """
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_the_next_process_of_the_run_brings_an_agent_back(run_dir, tmp_path, pace):
     """The newest lane-full recovered by the next process of the run, which logs nothing itself."""
     records = pace.count(200_000, least=20_000)
-    plan = {"records": records, "rate": 20_000, "finish_timeout_s": 0.5}
+    plan = {"until_told": True, "rate": 20_000, "finish_timeout_s": 0.5}
     with training(tmp_path, {"LOGCLIENT_LANES_BYTES": SMALL_LANES}, **plan) as trainer:
-        room = run_without_agent(trainer)
+        room = run_without_agent(trainer, records)
         subprocess.run([sys.executable, "-c", ATTACH, trainer.run_id], check=True, timeout=60)
         trainer.wait_gone(GONE_S)
-    found = account(run_dir, records)
+    found = account(run_dir, trainer.logged)
     assert not found.problems
     assert found.damaged == 0
     assert found.newest >= room * 15 // 16
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_a_stopped_worker_is_replaced_and_nothing_is_lost(run_dir, tmp_path, pace):
     """SIGSTOP of the worker for 60 s: it shows no progress."""
     seconds = pace.seconds(60)
@@ -155,7 +158,7 @@ def test_a_stopped_worker_is_replaced_and_nothing_is_lost(run_dir, tmp_path, pac
     assert found.stored == logged
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_a_stopped_supervisor_stops_nothing(run_dir, tmp_path, pace):
     """SIGSTOP of the supervisor: the worker goes on."""
     seconds = pace.seconds(40)
@@ -175,7 +178,7 @@ def test_a_stopped_supervisor_stops_nothing(run_dir, tmp_path, pace):
     assert found.stored == logged
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_a_worker_whose_supervisor_was_killed_gets_another_that_replaces_it(run_dir, tmp_path):
     """The supervisor is SIGKILLed, then the worker."""
     with training(tmp_path, ROOMY, rate=2_000, until_told=True) as trainer:
