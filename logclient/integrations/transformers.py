@@ -59,7 +59,7 @@ class LogclientCallback(guard.Guarded, TrainerCallback):
         run = self._open()
         if not state.is_world_process_zero or self._off:
             return
-        config: dict[str, Any] = args.to_dict()  # type: ignore[no-untyped-call]  # tokens are left out by the library
+        config: dict[str, Any] = args.to_dict()  # tokens are left out by the library
         model = getattr(kwargs.get("model"), "config", None)
         if model is not None:
             config["model"] = model.to_dict()
@@ -121,7 +121,7 @@ def register(name: str = "logclient") -> None:
     """
     from transformers import integrations
 
-    table: dict[str, type] = integrations.INTEGRATION_TO_CALLBACK  # type: ignore[attr-defined]  # loaded when asked for
+    table: dict[str, type] = integrations.INTEGRATION_TO_CALLBACK  # loaded when asked for
     table[name] = LogclientCallback
 
 

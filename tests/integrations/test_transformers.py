@@ -46,7 +46,7 @@ def test_a_training_is_logged_to_a_run_of_its_own(run_dir: Path, tmp_path: Path)
     try:
         made.train()
         made.evaluate()
-        made.predict(pieces(100, 8))  # type: ignore[arg-type]
+        made.predict(pieces(100, 8))
         logclient.log(100, {"by_hand": 1})
         run = logclient._run
         assert isinstance(run, logclient.Run) and run.flush(60)
@@ -109,7 +109,7 @@ def test_an_interrupted_training_leaves_the_run_open(run: tuple[Any, Any], tmp_p
 
 def test_by_name(run: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`report_to="logclient"` works after `register()`; importing the module registers nothing."""
-    table: Any = integrations.INTEGRATION_TO_CALLBACK  # type: ignore[attr-defined]
+    table: Any = integrations.INTEGRATION_TO_CALLBACK
     monkeypatch.delitem(table, "logclient", raising=False)
     with pytest.raises(ValueError, match="logclient is not supported"):
         trainer(tmp_path, report_to="logclient")
@@ -156,7 +156,7 @@ def test_a_failing_hook_ends_no_training(
     callbacks = [LogclientCallback(), witness] if first else [witness, LogclientCallback()]
     made = trainer(tmp_path, *callbacks, save_strategy="epoch", eval_strategy="epoch")
     made.train()
-    made.predict(pieces(100, 8))  # type: ignore[arg-type]
+    made.predict(pieces(100, 8))
     assert witness.seen == 8 and (tmp_path / "out" / "checkpoint-8" / "model.safetensors").exists()
     status = run[0].status()
     (notice,) = status["notices"]

@@ -181,7 +181,7 @@ def transformers() -> Callable[[bool], None]:
 
     from logclient.integrations.transformers import LogclientCallback
 
-    framework.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    framework.logging.set_verbosity_error()
     folder = tempfile.mkdtemp(prefix="logclient-bench-")
 
     def train(ours: bool) -> None:
