@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["LogclientTracker"]
 
 
-class LogclientTracker(guard.Guarded, GeneralTracker):  # type: ignore[misc]  # has no types
+class LogclientTracker(guard.Guarded, GeneralTracker):  # has no types
     """Logs to `run`, else to the current run, else to one that it starts at `init_trackers`.
 
     ::

@@ -42,7 +42,7 @@ _PREDICTIONS = 36  # rows, unless a number is given
 _MOST_FITS = 200  # that the config lists
 
 
-class LogclientCallback(guard.Guarded, Callback):  # type: ignore[misc]  # fastai has no types
+class LogclientCallback(guard.Guarded, Callback):  # fastai has no types
     """Logs a `Learner`'s training to a logclient run.
 
     `run` is the run to log to; default is the current one, else one that is started with `settings` (arguments of

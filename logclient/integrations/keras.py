@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _MOST_FITS = 200  # that the config lists
 
 
-class LogclientCallback(guard.Guarded, Callback):  # type: ignore[misc]  # Keras has no types
+class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
     """Logs a model's trainings to a logclient run.
 
     `run` is the run to log to; default is the current one, else one that is started with `settings` (arguments of

@@ -70,7 +70,7 @@ def _quiet(learn: Any) -> Any:
     return learn.remove_cb(ProgressCallback)
 
 
-class Raise(Callback):  # type: ignore[misc]
+class Raise(Callback):
     """Raises at one event, the `at`-th time of it."""
 
     def __init__(self, event: str, error: BaseException, at: int = 1, order: int = 0) -> None:

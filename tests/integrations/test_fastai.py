@@ -78,7 +78,7 @@ def test_a_training_is_read_back_from_disk(run_dir: Path, tmp_path: Path) -> Non
     learn = learner(tmp_path, LogclientCallback(project="digits", name="mlp", quiet=True))
     losses: list[float] = []
 
-    class Watch(Callback):  # type: ignore[misc]
+    class Watch(Callback):
         order = 100
 
         def after_batch(self) -> None:
@@ -203,7 +203,7 @@ def test_a_callback_that_validates_and_predicts_in_a_training(lanes: Any, tmp_pa
     """Before us and after us: the training goes on being logged, and what others do in it is no training."""
     _, read = lanes
 
-    class Ask(Callback):  # type: ignore[misc]
+    class Ask(Callback):
         def __init__(self, order: int) -> None:
             self.order, self.asks = order, False
 
@@ -325,7 +325,7 @@ def test_the_training_is_the_same_with_and_without(lanes: Any, tmp_path: Path) -
 # ---- failures ---------------------------------------------------------------------------------------------
 
 
-class Spoil(Callback):  # type: ignore[misc]
+class Spoil(Callback):
     """Takes a part of our callback away right before one of its events, and puts it back right behind."""
 
     def __init__(self, event: str, part: str) -> None:
@@ -338,7 +338,7 @@ class Spoil(Callback):  # type: ignore[misc]
             self.kept = vars(callback).pop(self.part)
 
 
-class Mend(Callback):  # type: ignore[misc]
+class Mend(Callback):
     def __init__(self, spoil: Spoil, event: str) -> None:
         self.spoil_, self.order = spoil, LogclientCallback.order + 0.5
         setattr(self, event, self.put_back)
@@ -355,7 +355,7 @@ def test_a_failing_hook_ends_no_training(lanes: Any, tmp_path: Path, hook: str, 
     run, _ = lanes
     seen: list[str] = []
 
-    class Later(Callback):  # type: ignore[misc]
+    class Later(Callback):
         order = 200
 
         def after_epoch(self) -> None:

@@ -124,7 +124,7 @@ def keras() -> Callable[[bool], None]:
 
     from logclient.integrations.keras import LogclientCallback
 
-    class Slow(framework.layers.Layer):  # type: ignore[misc]  # Keras has no types
+    class Slow(framework.layers.Layer):  # Keras has no types
         def call(self, x: Any) -> Any:
             step()
             return x

@@ -33,7 +33,7 @@ def learner(callback: Any, *others: Any) -> Learner:
     return Learner(dls, torch.nn.Linear(1, 1), MSELossFlat(), cbs=[callback, *others])
 
 
-class Reference(Callback):  # type: ignore[misc]
+class Reference(Callback):
     """Reads each loss and waits for it."""
 
     order = 90
