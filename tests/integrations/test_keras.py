@@ -159,7 +159,7 @@ def test_an_interrupted_training(lanes: Any) -> None:
     """Keeps what it has; the next one goes on behind it."""
     _, read = lanes
 
-    class Stop(keras.callbacks.Callback):
+    class Stop(keras.callbacks.Callback):  # type: ignore[name-defined]
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
             if batch == 2:
                 raise KeyboardInterrupt
@@ -226,7 +226,7 @@ def test_a_failing_hook_ends_no_training(lanes: Any, hook: str, part: str) -> No
     else:
         setattr(Broken, hook, lambda self, logs=None: spoiled(self, logs))
 
-    class Later(keras.callbacks.Callback):
+    class Later(keras.callbacks.Callback):  # type: ignore[name-defined]
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             seen.append(logs["val_loss"])
 
