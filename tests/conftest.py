@@ -107,12 +107,16 @@ def pace(request: pytest.FixtureRequest) -> Pace:
 
 
 @pytest.fixture(autouse=True)
-def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_settings_from_outside(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Settings in the developer's shell reach no test."""
     for name in list(os.environ):
         if name.startswith("LOGCLIENT_"):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_CONFIG_HOME", "/nonexistent")  # the developer's server is none of ours
+    # The developer's server is none of ours. Nobody, root either, can make this folder; matplotlib would.
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/dev/null/none")
+    monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path_factory.getbasetemp() / "matplotlib"))
 
 
 @pytest.fixture

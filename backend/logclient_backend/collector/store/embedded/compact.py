@@ -101,7 +101,7 @@ class Compactor:
                 save_heard(connection, heard, self._shared.clock.wall_ns())
         if did:
             with errors(self._database.folder):
-                checkpoint(self._session)
+                checkpoint(self._database, self._session)
         return did
 
     def close(self) -> None:

@@ -65,8 +65,7 @@ class Remover:
             pass
         while vacuum(self._database, self._session):
             pass
-        with errors(self._database.folder):
-            checkpoint(self._session)
+        checkpoint(self._database, self._session)
         return count
 
     def step(self) -> bool:
@@ -124,9 +123,11 @@ _SMALL = (
 )
 
 
-def checkpoint(session: Session) -> None:
+def checkpoint(database: Database, session: Session) -> None:
     """What no reader needs any more goes from the SQLite WAL into the file; here the file shrinks, too."""
-    session.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+    # the lock: on a connection that does this, another thread's COMMIT is refused
+    with database.lock, errors(database.folder):
+        session.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
 
 def vacuum(database: Database, session: Session, *, keep_pages: int = 0) -> bool:
