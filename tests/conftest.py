@@ -115,7 +115,7 @@ def _no_settings_from_outside(
         if name.startswith("LOGCLIENT_"):
             monkeypatch.delenv(name)
     # The developer's server is none of ours. Nobody, root either, can make this folder; matplotlib would.
-    monkeypatch.setenv("XDG_CONFIG_HOME", "/dev/null/none")
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/proc/none")
     monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path_factory.getbasetemp() / "matplotlib"))
 
 

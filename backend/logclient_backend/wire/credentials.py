@@ -61,7 +61,7 @@ def find(server: str = "", token_file: str = "") -> Access | None:
 def _read_config(path: str) -> dict[str, Any]:
     try:
         data = _read_private(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
         raise BadArgument(f"{path} cannot be read: {error.strerror}") from error

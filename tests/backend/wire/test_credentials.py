@@ -31,6 +31,12 @@ def test_nothing_named_is_no_server(config: Path) -> None:
     assert credentials.find() is None
 
 
+def test_a_folder_of_settings_that_cannot_be_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below a file there is nothing: no server, and nothing that an agent would wait for."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/dev/null/none")
+    assert credentials.find() is None
+
+
 def test_the_file_names_server_and_token(config: Path) -> None:
     """And its token is not in what is shown of it."""
     write(config, 'server = "grpc://collector:1"\ntoken = "secret"\n')
