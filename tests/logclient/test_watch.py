@@ -294,7 +294,7 @@ def test_users_failure() -> None:
             train(model)
 
 
-@pytest.mark.parametrize("arguments", [(object(),), (None,)], ids=str)
+@pytest.mark.parametrize("arguments", [(object(),), (None,)], ids=["an object", "None"])
 def test_no_module(arguments: tuple[Any]) -> None:
     with pytest.raises(logclient.BadArgument, match=r"torch\.nn\.Module"):
         logclient.watch(*arguments)
