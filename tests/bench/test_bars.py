@@ -217,7 +217,7 @@ def test_the_store_is_quick_and_small(what: str) -> None:
 
 def test_ten_thousand_runs_are_listed_over_http() -> None:
     """All in one answer, with their last values too; what the collector needs for it is bounded."""
-    check("store", "over HTTP, 10,000 runs", noise=2 * NOISE)  # client and collector share two cores
+    check("store", "HTTP:", "10,000 runs", noise=2 * NOISE)  # client and collector share two cores
     check("store", "memory of a collector that lists all")
 
 
