@@ -328,7 +328,7 @@ def test_frozen_folder_raises_if_asked(
 
 def command(where: Path, *words: str) -> Ended:
     """The command line, as a user types it."""
-    return scripts.run_words(where, [sys.executable, "-m", "logclient_backend", *words])
+    return scripts.run_words(where, [sys.executable, "-m", "logclient_backend", *words], 240)
 
 
 def test_commands_find_a_run_that_went_home(tmp_path: Path, run_dir: Path, home: Path) -> None:
@@ -348,6 +348,7 @@ def test_commands_find_a_run_that_went_home(tmp_path: Path, run_dir: Path, home:
         wanted.mkdir(exist_ok=True)
 
 
+@pytest.mark.timeout(300)  # an agent that is leaving is given its time before another is started
 def test_recover_stores_a_run_that_is_in_memory_only(
     tmp_path: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -381,4 +381,4 @@ TestStore = StoreMachine.TestCase
 TestStore.settings = hypothesis.settings(
     max_examples=max(10, hypothesis.settings().max_examples // 4), stateful_step_count=14
 )
-TestStore = pytest.mark.slow(TestStore)
+TestStore = pytest.mark.timeout(900)(pytest.mark.slow(TestStore))  # a machine may be slow; none waits here
