@@ -101,9 +101,9 @@ def test_start_line_tells_of_a_server_that_only_the_config_file_names(
     run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same line as with `server=`, on a terminal and in a file; offline there is none."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    (tmp_path / "logclient").mkdir()
-    file = tmp_path / "logclient" / "config.toml"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    (tmp_path / "home" / "logclient").mkdir(parents=True)
+    file = tmp_path / "home" / "logclient" / "config.toml"
     file.touch(0o600)
     with MemoryCollector() as collector:
         file.write_text(f'server = "{collector.address}"\n')
@@ -148,9 +148,9 @@ def test_config_file_that_others_may_read_is_said_and_the_run_goes_on(
     run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No token is taken from it; status says what to do."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    (tmp_path / "logclient").mkdir()
-    file = tmp_path / "logclient" / "config.toml"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    (tmp_path / "home" / "logclient").mkdir(parents=True)
+    file = tmp_path / "home" / "logclient" / "config.toml"
     file.write_text('server = "grpc://127.0.0.1:1"\n')
     file.chmod(0o644)
     trainer = Trainer(tmp_path, {"LOGCLIENT_SHIP_LEAVE_S": "1"}, rate=100, hold=1, records=10)

@@ -93,10 +93,10 @@ def test_attempt_with_another_server_is_told_and_one_with_the_same_is_not(
     run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the agent that lives got its server from the config file, too."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("LOGCLIENT_FINISH_TIMEOUT_S", "1")
-    (tmp_path / "logclient").mkdir()
-    config = tmp_path / "logclient" / "config.toml"
+    (tmp_path / "home" / "logclient").mkdir(parents=True)
+    config = tmp_path / "home" / "logclient" / "config.toml"
     config.touch(0o600)
 
     def refuse(parcel: object) -> None:
