@@ -65,14 +65,15 @@ class Watch:
             self._is_unseen = False
             self.ticks = ticks
             return
-        if 0 < pid < _MOST_PID:
+        if _is_pid(pid):
             try:
                 self.fd = os.pidfd_open(pid)
             except (OSError, AttributeError):
                 pass
         self._entry = entry_of(pid, self.fd)
         found = stat_of(self._entry)
-        self._is_unseen = not found and _is_there(pid)
+        # an ended child that is not reaped still has its PID, and tells why
+        self._is_unseen = not found and (_is_there(pid) or _child_status(pid) is not None)
         self.ticks = ticks or (int(found[STAT_START]) if found else 0)
         if self.fd >= 0 and not self._is_unseen and (not found or int(found[STAT_START]) != self.ticks):
             self.close()
@@ -173,9 +174,13 @@ class Watch:
             os.close(fd)
 
 
+def _is_pid(pid: int) -> bool:
+    return 0 < pid < _MOST_PID
+
+
 def _is_there(pid: int) -> bool:
     """Does a process that has not ended bear this PID? Of a zombie that is no child of ours too."""
-    if not 0 < pid < _MOST_PID or _child_status(pid) is not None:
+    if not _is_pid(pid) or _child_status(pid) is not None:
         return False
     try:
         os.kill(pid, 0)
@@ -188,6 +193,8 @@ def _is_there(pid: int) -> bool:
 
 def _child_status(pid: int) -> int | None:
     """The wait status of a child that has ended and is not reaped; it stays so."""
+    if not _is_pid(pid):
+        return None
     try:
         found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

@@ -180,6 +180,7 @@ pid = child(lambda: None)
 watch = exits.Watch(pid)
 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 assert watch.decision() == watch.cause() == exits.Cause(3, None)
+assert exits.Watch(pid).cause() == exits.Cause(3, None)  # also for who looks at it only now
 assert exits.Watch(child(signal.pause)).is_sure == (sys.argv[1] == "pidfd")
 assert not exits.Watch(0).is_open and exits.Watch(0).has_ended()
 """
