@@ -40,19 +40,11 @@ from logclient.integrations.fastai import LogclientCallback
 BATCHES, Raise = learners.BATCHES, learners.Raise
 learner, cancer_learner = learners.digits_learner, learners.cancer_learner
 pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning:fastai"),
 ]
 HOOKS = [name for name in EVENTS if name in vars(LogclientCallback)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """The models are small, the machine is shared."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -30,16 +30,10 @@ from logclient.integrations.keras import LogclientCallback
 
 BATCHES = 5  # of one epoch
 HOOKS = [name for name in vars(LogclientCallback) if name.startswith("on_")]
-pytestmark = pytest.mark.filterwarnings("ignore")  # of Keras on torch
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """The models are small, the machine is shared."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.filterwarnings("ignore"),  # of Keras on torch
+]
 
 
 @pytest.fixture
