@@ -42,19 +42,52 @@ class CannotLock(Exception):
     """Neither way works; the message says why."""
 
 
-class CudaCopies:
+class _Copies:
+    """Copies that a later call has to complete, in the order in which they were started."""
+
+    def __init__(self, cells: Cells) -> None:
+        self._cells = cells
+        self._pending: deque[Any] = deque()
+
+    def settle(self) -> None:
+        """Move what has arrived into its cell. Looks, and does not wait."""
+        pending = self._pending
+        while pending:
+            entry = pending.popleft()
+            try:
+                is_there = self._is_there(entry)
+            except BaseException:
+                pending.appendleft(entry)
+                raise
+            if not is_there:
+                pending.appendleft(entry)
+                return
+            self._take(entry)
+
+    def _is_there(self, entry: Any) -> bool:
+        raise NotImplementedError
+
+    def _take(self, entry: Any) -> None:
+        raise NotImplementedError
+
+    @property
+    def waiting(self) -> int:
+        """How many there are."""
+        return len(self._pending)
+
+
+class CudaCopies(_Copies):
     """Tensors of CUDA and ROCm devices."""
 
     def __init__(self, cells: Cells) -> None:
         """Raises CannotLock."""
+        super().__init__(cells)
         self._torch: Any = sys.modules["torch"]
         self._stack = self._torch.stack
         self._capturing = self._torch._C._cuda_isCurrentStreamCapturing
         self._stream_key = self._torch._C._cuda_getCurrentStream  # the public call takes ten times as long
-        self._cells = cells
         self._streams: dict[tuple[int, ...], Any] = {}
         self._views: dict[tuple[int, int, int], Any] = {}
-        self._pending: deque[tuple[int, int, int, Any]] = deque()  # cell, its values' start and end, event
         self.way, self.trouble = "registered", ""
         self.is_over = False
         torch = self._torch
@@ -147,7 +180,7 @@ class CudaCopies:
         if self.way == "pinned":
             event = torch.cuda.Event()
             event.record(stream)
-            self._pending.append((cell, cell + first, at, event))
+            self._pending.append((cell + first, at, event))
 
     def start_plain(self, cell: int, first: int, groups: list[tuple[int, list[Any]]], index: int) -> None:
         """The same for 0-d tensors that are all on the device of that index."""
@@ -200,26 +233,12 @@ class CudaCopies:
             stream = self._streams[key] = self._torch.cuda.current_stream(index)
         return stream
 
-    def settle(self) -> None:
-        """Of the way by a pinned buffer: move what has arrived into its cell. Looks, and does not wait."""
-        pending = self._pending
-        while pending:
-            entry = pending.popleft()
-            _, start, end, event = entry
-            try:
-                is_there = event.query()
-            except BaseException:
-                pending.appendleft(entry)
-                raise
-            if not is_there:
-                pending.appendleft(entry)
-                return
-            self._cells.mem[start:end] = memoryview(self._area[start:end].numpy())
+    def _is_there(self, entry: tuple[int, int, Any]) -> bool:
+        return bool(entry[2].query())
 
-    @property
-    def waiting(self) -> int:
-        """Copies that a later call has to complete."""
-        return len(self._pending)
+    def _take(self, entry: tuple[int, int, Any]) -> None:
+        start, end, _ = entry
+        self._cells.mem[start:end] = memoryview(self._area[start:end].numpy())
 
 
 class _Seen:
@@ -235,13 +254,12 @@ class _Seen:
         }
 
 
-class JaxCopies:
+class JaxCopies(_Copies):
     """Arrays of JAX: each starts its own copy to the host; a later call looks whether it is there."""
 
     def __init__(self, cells: Cells, lose: Callable[[int], None]) -> None:
-        self._cells = cells
+        super().__init__(cells)
         self._lose = lose
-        self._pending: deque[tuple[int, int, list[tuple[int, Any]]]] = deque()
 
     def start(self, cell: int, first: int, groups: list[tuple[int, list[Any]]]) -> None:
         """As of `CudaCopies`."""
@@ -250,35 +268,22 @@ class JaxCopies:
             array.copy_to_host_async()
         self._pending.append((cell, first, arrays))
 
-    def settle(self) -> None:
-        """Move what has arrived into its cell. Looks, and does not wait."""
-        pending = self._pending
-        while pending:
-            entry = pending.popleft()
-            cell, first, arrays = entry
-            try:
-                is_there = all(array.is_deleted() or array.is_ready() for _, array in arrays)
-            except BaseException:
-                pending.appendleft(entry)
-                raise
-            if not is_there:
-                pending.appendleft(entry)
-                return
-            at, lost = cell + first, 0
-            for index, (kind, array) in enumerate(arrays):
-                letter, size = TYPES[kind]
-                value = _value(array)
-                if value is None:
-                    lost += 1
-                    self._cells.lose(cell, index)
-                else:
-                    self._cells.mem[at : at + size] = pack(letter, value)
-                at += size
-            self._lose(lost)
+    def _is_there(self, entry: tuple[int, int, list[tuple[int, Any]]]) -> bool:
+        return all(array.is_deleted() or array.is_ready() for _, array in entry[2])
 
-    @property
-    def waiting(self) -> int:
-        return len(self._pending)
+    def _take(self, entry: tuple[int, int, list[tuple[int, Any]]]) -> None:
+        cell, first, arrays = entry
+        at, lost = cell + first, 0
+        for index, (kind, array) in enumerate(arrays):
+            letter, size = TYPES[kind]
+            value = _value(array)
+            if value is None:
+                lost += 1
+                self._cells.lose(cell, index)
+            else:
+                self._cells.mem[at : at + size] = pack(letter, value)
+            at += size
+        self._lose(lost)
 
 
 def _value(array: Any) -> Any:
