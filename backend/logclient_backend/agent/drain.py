@@ -184,12 +184,8 @@ def _convert_each(found: Harvest, producer: Producer, frames: bytes, shape: Shap
                     head, payload = int.from_bytes(payload[:8], "little"), payload[8:]
             if payload is None:
                 raise Corrupt(producer.name, at, "a payload in its block", "another one")
-            its = shape or producer.shape(head & layout.SHAPE_MASK)
-            if head & layout.SHAPE_MASK == layout.INLINE_SHAPE:
-                size = int.from_bytes(payload[:8], "little")
-                its, payload = Shape.from_definition(payload[8 : 8 + size]), payload[8 + size :]
-            if its is None:
-                raise Corrupt(producer.name, at, "a known shape", head & layout.SHAPE_MASK)
+            its, start = (shape, 0) if shape else _shape_of(producer, head, payload, 0)
+            payload = payload[start:]
             length = layout.FRAME_PREFIX + len(payload)
             frame = PREFIX.pack(length, seq, order, step, time, head) + payload
             if its.fixed and length != its.frame_bytes:
@@ -208,13 +204,7 @@ def _convert_device(found: Harvest, producer: Producer, frames: bytes) -> None:
         try:
             head, cell, number = cells.REFERENCE.unpack_from(payload)
             found.cells.append((cell, number))
-            shape, start = producer.shape(head & layout.SHAPE_MASK), cells.REFERENCE.size
-            if head & layout.SHAPE_MASK == layout.INLINE_SHAPE:
-                size = int.from_bytes(payload[start : start + 8], "little")
-                shape = Shape.from_definition(payload[start + 8 : start + 8 + size])
-                start += 8 + size
-            if shape is None:
-                raise Corrupt(producer.name, at, "a known shape", head & layout.SHAPE_MASK)
+            shape, start = _shape_of(producer, head, payload, cells.REFERENCE.size)
             values, empty = device.complete(producer.cells, payload, shape, start)
             whole = PREFIX.pack(layout.FRAME_PREFIX + len(values), seq, order, step, time, head) + values
             if empty:
@@ -228,6 +218,18 @@ def _convert_device(found: Harvest, producer: Producer, frames: bytes) -> None:
             found.damaged.append((seq, seq))
     for head, (shape, some) in groups.items():
         _keep(found, Columns.from_frames(shape, _rank_of(head), b"".join(some)))
+
+
+def _shape_of(producer: Producer, head: int, payload: bytes, at: int) -> tuple[Shape, int]:
+    """The record's shape, and where its values start; a record that describes itself does so from byte `at` on."""
+    number = head & layout.SHAPE_MASK
+    if number == layout.INLINE_SHAPE:
+        size = int.from_bytes(payload[at : at + 8], "little")
+        return Shape.from_definition(payload[at + 8 : at + 8 + size]), at + 8 + size
+    shape = producer.shape(number)
+    if shape is None:
+        raise Corrupt(producer.name, at, "a known shape", number)
+    return shape, at
 
 
 def _rank_of(head: int) -> int | None:

@@ -164,7 +164,10 @@ class Worker:
         looks = _LAST_LOOKS if is_gone else 1
         upto = lane.reader.words[layout.TAIL]  # what comes meanwhile waits for the next look
         while (lane.lost or lane.reader.position < upto) and self.stage.has_room():
-            found = drain.nothing(lane) if lane.lost else self._harvest(producer, lane)
+            if lane.lost:
+                found: drain.Harvest | None = drain.nothing(lane)
+            else:
+                found = drain.harvest(producer, lane, self.stage.most_taken, is_dead=producer.is_gone)
             if found is None:
                 if lane.waits:
                     break
@@ -180,9 +183,6 @@ class Worker:
             some = True
             self._beat()  # many lanes may be full at once
         return some
-
-    def _harvest(self, producer: Producer, lane: Lane) -> drain.Harvest | None:
-        return drain.harvest(producer, lane, self.stage.most_taken, is_dead=producer.is_gone)
 
     def _report_writing(self) -> None:
         self._handover.told(self.copier.told)
