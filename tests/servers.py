@@ -124,22 +124,31 @@ class Server:
         return Path(f"/proc/{self.pid}/cmdline").read_bytes() + Path(f"/proc/{self.pid}/comm").read_bytes()
 
 
+_RESERVED: list[socket.socket] = []  # until this process ends
+
+
 def free_port() -> int:
-    """One that is free, and the next one too, and that the system gives nobody who connects somewhere.
+    """One that is free, and the next one too, that the system gives nobody who connects somewhere, and no other test.
 
     Else the port could be taken while the collector is down, by its own client too: one that connects to a port of
-    this machine where nobody listens may be given that very port, and then speaks to itself.
+    this machine where nobody listens may be given that very port, and then speaks to itself. Tests that run at the
+    same time reserve theirs by a name that belongs to one process, and do not draw from `random`: frameworks seed it,
+    after which two processes draw the same ports.
     """
     low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    for _ in range(1000):
-        port = random.randrange(min(20_000, low // 2), low - 1)
+    first = min(20_000, low // 2) & ~1
+    for port in random.SystemRandom().sample(range(first, low - 1, 2), 500):
+        reserved = socket.socket(socket.AF_UNIX)
         try:
+            reserved.bind(f"\0logclient-test-port-{port}")
             for each in (port, port + 1):
                 with socket.socket() as tried:
                     tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     tried.bind(("127.0.0.1", each))
         except OSError:
+            reserved.close()
             continue
+        _RESERVED.append(reserved)
         return port
     raise RuntimeError("no port is free")
 

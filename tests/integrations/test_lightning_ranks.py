@@ -108,7 +108,7 @@ def test_all_processes_log_to_one_run(run_dir: Path, tmp_path: Path, strategy: s
     marked = run.series("rank")
     assert marked.rank.tolist() == marked.value.tolist()
     # Lightning ends the other processes of `ddp` when the first one ends
-    assert 0 in ranks_of(run.series("by_hand"))
+    assert run.series("by_hand").step.tolist() in ([50, 50], [50] if strategy == "ddp" else [50, 50])
     assert run.config["lr"] == 0.3
     assert Path(run.summary["checkpoint"]["best"]).exists()
     assert not [line for line in run.about["notices"] if "failed" in line or "refused" in line]

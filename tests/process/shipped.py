@@ -40,13 +40,6 @@ def address_of(port: int) -> dict[str, str]:
     return {"LOGCLIENT_SERVER": f"grpc://127.0.0.1:{port}"}
 
 
-def free_port() -> int:
-    """On which nobody listens."""
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return int(made.getsockname()[1])
-
-
 @contextmanager
 def black_hole() -> Iterator[int]:
     """A port that takes connections and never says a word."""

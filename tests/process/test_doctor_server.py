@@ -12,10 +12,10 @@ import pytest
 
 from logclient_backend.cli import server_check
 from logclient_backend.cli.checks import Finding
-from tests.servers import ROOT, Server
+from tests.servers import ROOT, Server, free_port
 from tools.faults import fuse
 
-from .shipped import black_hole, free_port
+from .shipped import black_hole
 from .test_server import certificate
 
 

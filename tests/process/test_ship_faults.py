@@ -16,12 +16,13 @@ from logclient_backend.cli.status import describe
 from logclient_backend.runs import live
 from logclient_backend.wire.messages import NotTaken, Parcel
 from tests.collectors import MemoryCollector
+from tests.servers import free_port
 from tools.faults import processes
 
 from . import scripts
 from .agents import SUPERVISOR, WORKER, both_killed, checked, is_gone, kill, log_of, nothing_left, successor
 from .disturbed import documents, wait_until
-from .shipped import PATIENCE_S, SHIPPER, Outside, Trainer, address_of, at, black_hole, free_port
+from .shipped import PATIENCE_S, SHIPPER, Outside, Trainer, address_of, at, black_hole
 
 
 @pytest.fixture

@@ -61,10 +61,11 @@ class Command:
 
         def at_work() -> dict[str, Any] | None:
             found = self.live(run_id)
-            return found["agent"] if found is not None and found["agent"]["state"] == "running" else None
+            if found is None or found["agent"]["state"] != "running":
+                return None
+            return found["agent"] if min(found["agent"]["worker"], found["agent"]["supervisor"]) > 1 else None
 
         agent: dict[str, Any] = wait_for(at_work)
-        assert min(agent["worker"], agent["supervisor"]) > 1
         return agent
 
 
