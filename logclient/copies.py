@@ -22,6 +22,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from struct import pack
+from time import monotonic_ns
 
 from . import foreign
 from .cells import TYPES, Cells
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MOST_VIEWS = 16_384  # of cells by number and type of values; some 500 bytes each
+_HOST_COPY_NS = 5_000_000
 _PORTABLE = 1  # cudaHostRegisterPortable: locked for every device of the process
 _locked: list[
     CudaCopies
@@ -255,11 +257,17 @@ class _Seen:
 
 
 class JaxCopies(_Copies):
-    """Arrays of JAX: each starts its own copy to the host; a later call looks whether it is there."""
+    """Arrays of JAX: each starts its own copy to the host; a later call looks whether it is there.
+
+    An array says when it is computed, but not when that copy has arrived, and reading it before would be a wait. The
+    copy of one value follows within microseconds, so it is read `_HOST_COPY_NS` after the array was seen to be
+    computed.
+    """
 
     def __init__(self, cells: Cells, lose: Callable[[int], None]) -> None:
         super().__init__(cells)
         self._lose = lose
+        self._computed: deque[tuple[int, Any]] = deque()  # (when seen, entry)
 
     def start(self, cell: int, first: int, groups: list[tuple[int, list[Any]]]) -> None:
         """As of `CudaCopies`."""
@@ -268,11 +276,24 @@ class JaxCopies(_Copies):
             array.copy_to_host_async()
         self._pending.append((cell, first, arrays))
 
+    def settle(self) -> None:
+        """As of `_Copies`."""
+        super().settle()
+        computed, now = self._computed, monotonic_ns()
+        while computed:
+            found = computed.popleft()
+            if now - found[0] < _HOST_COPY_NS:
+                computed.appendleft(found)
+                return
+            self._read(*found[1])
+
     def _is_there(self, entry: tuple[int, int, list[tuple[int, Any]]]) -> bool:
         return all(array.is_deleted() or array.is_ready() for _, array in entry[2])
 
     def _take(self, entry: tuple[int, int, list[tuple[int, Any]]]) -> None:
-        cell, first, arrays = entry
+        self._computed.append((monotonic_ns(), entry))
+
+    def _read(self, cell: int, first: int, arrays: list[tuple[int, Any]]) -> None:
         at, lost = cell + first, 0
         for index, (kind, array) in enumerate(arrays):
             letter, size = TYPES[kind]
@@ -284,6 +305,10 @@ class JaxCopies(_Copies):
                 self._cells.mem[at : at + size] = pack(letter, value)
             at += size
         self._lose(lost)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._pending) + len(self._computed)
 
 
 def _value(array: Any) -> Any:

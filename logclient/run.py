@@ -358,10 +358,12 @@ class Run(Member):
         self._settle_device_values()
         encoder = self._encoder if self._mark[0] else None
         if encoder is None or encoder.device is None:
-            return {"way": "", "trouble": "", "in_flight": 0}
+            return dict(self._last_device)
         return encoder.device.describe()
 
+    # of a run that is finished here
     _last_counts: dict[str, int] = dict.fromkeys(("accepted", "forgotten", "damaged", "stored", "acked"), 0)
+    _last_device: dict[str, Any] = {"way": "", "trouble": "", "in_flight": 0}  # noqa: RUF012 - replaced
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Wait until everything logged so far is on disk, at most `timeout_s`; True if it is.
@@ -471,6 +473,7 @@ class Run(Member):
         from .start import forget
 
         self._last_values = self._known_values()
+        self._last_device = self._describe_device()
         self._first, self._known = [], {}
         self._counters.publish()
         if self._lanes is not None:

@@ -145,7 +145,8 @@ run = logclient.init("device", quiet=True)
 hang = Arrived(at=float("inf"))
 for step in range(10):
     run.log(step, {"come": ArrayImpl(step), "lr": 0.5})
-run.status()
+while run.status()["device"]["in_flight"]:
+    time.sleep(0.001)
 for step in range(10, 20):
     run.log(step, {"pending": ArrayImpl(step, hang), "lr": 0.5})
 run.log(20, {"only": ArrayImpl(20.0, hang)})
@@ -156,6 +157,7 @@ def trainer(folder: Path, code: str) -> subprocess.Popen[str]:
     path = folder / "train.py"
     path.write_text(TRAINER + textwrap.dedent(code))
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    env["LOGCLIENT_FINISH_TIMEOUT_S"] = "3"  # what hangs is waited for until then
     return subprocess.Popen(
         [sys.executable, str(path)], cwd=folder, env=env, stdout=subprocess.PIPE, text=True
     )

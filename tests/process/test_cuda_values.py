@@ -1,0 +1,213 @@
+"""The way of CUDA tensors through `log`, with a GPU in software (R2-55); `tests/gpu` has the same on a real one.
+
+Whether the driver locks memory and lets a kernel write there is a parameter: all ways give the same values.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import logclient
+from tests.conftest import Pace
+from tests.lanes import wait_until
+from tests.software_gpu import Torch, installed
+
+WAYS = {
+    "registered": {},
+    "registered, not mapped": {"maps": False},
+    "pinned": {"locks": False},
+}
+
+
+@pytest.fixture(params=list(WAYS))
+def torch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Torch:
+    return installed(monkeypatch, **WAYS[request.param])
+
+
+def checked(run: Any, run_dir: Path, wanted: int) -> dict[str, Any]:
+    """All that was asked of the device is done: each value is its step's, all others are counted."""
+    assert run.finish(60), run.status()
+    status: dict[str, Any] = run.status()
+    assert status["accepted"] == wanted and status["forgotten"] == 0
+    (found,) = logclient.read(run_dir)
+    series = found.series("value")
+    assert (series.value == series.step).all()
+    assert len(series.step) == wanted - status["left_out"]
+    assert (found.series("host").value == found.series("host").step).all()
+    assert len(found.series("host").step) == wanted
+    return status
+
+
+def overwritten(torch: Torch, run: Any, step: int, side: Any) -> None:
+    value = torch.full(step)
+    run.log(step, {"value": value, "host": float(step)})
+    value.add_(1_000_000)
+
+
+def dropped(torch: Torch, run: Any, step: int, side: Any) -> None:
+    run.log(step, {"value": torch.full(step), "host": float(step)})
+    torch.full(-1.0)
+    with torch.gpu.stream(side):
+        torch.full(-2.0)
+
+
+def from_side_stream(torch: Torch, run: Any, step: int, side: Any) -> None:
+    """Made on the default stream, dropped at once, its memory used again there while the other has yet to read it."""
+    value = torch.full(step)
+    side.wait_stream(torch.gpu.default[0])
+    with torch.gpu.stream(side):
+        run.log(step, {"value": value, "host": float(step)})
+    del value
+    torch.full(-1.0)
+    torch.gpu.default[0].run()
+
+
+@pytest.mark.parametrize("form", [overwritten, dropped, from_side_stream])
+@pytest.mark.parametrize("lag", [1, 7, 300])
+def test_each_step_has_its_own_value(
+    form: Callable[..., None], lag: int, torch: Torch, run_dir: Path, pace: Pace
+) -> None:
+    """However far the device is behind."""
+    run = logclient.init("cuda", quiet=True)
+    side = torch.gpu.new_stream()
+    steps = pace.count(10_000, least=1_000)
+    for step in range(steps):
+        form(torch, run, step, side)
+        if step % lag == 0:
+            torch.gpu.run()
+    torch.gpu.run()
+    status = checked(run, run_dir, steps)
+    assert status["left_out"] == 0
+    assert status["device"]["way"] == ("registered" if torch.gpu.locks else "pinned")
+    assert bool(status["device"]["trouble"]) != torch.gpu.locks
+
+
+def test_one_launch_a_record_where_a_kernel_can_write(monkeypatch: pytest.MonkeyPatch, run_dir: Path) -> None:
+    """Of values of one type, whatever that is: what `log` costs is what the driver is asked for."""
+    torch = installed(monkeypatch)
+    run = logclient.init("cuda", quiet=True)
+    for step in range(3):
+        values = {str(index): torch.full(step) for index in range(5)}
+        before = torch.gpu.launches
+        run.log(step, values)
+        assert torch.gpu.launches == before + 1
+    torch.gpu.run()
+    assert run.finish(60)
+
+
+def test_device_that_hangs_is_bounded_and_counted(torch: Torch, run_dir: Path) -> None:
+    run = logclient.init("cuda", quiet=True)
+    for step in range(3_000):
+        run.log(step, {"value": torch.full(step), "host": float(step)})
+        if step % 100 == 0:
+            run.flush(0)
+    status = run.status()
+    assert 0 < status["left_out"] < 3_000
+    assert status["device"]["in_flight"] == 3_000 - status["left_out"]
+    assert run.flush(0.2) is False
+    torch.gpu.run()
+    wait_until(lambda: run.flush(60) and not run.status()["device"]["in_flight"], "the values came", 90)
+    assert run.finish(60)
+    (found,) = logclient.read(run_dir)
+    series = found.series("value")
+    assert (series.value == series.step).all()
+    assert len(series.step) + run.status()["left_out"] + run.status()["forgotten"] == 3_000
+
+
+def test_types_and_shapes(torch: Torch, run_dir: Path) -> None:
+    """Each exactly, by records that are described anew and by those that follow."""
+    run = logclient.init("cuda", quiet=True)
+    wanted: dict[str, Any] = {
+        "float64": 1 / 3, "float32": 0.5, "float16": 0.25, "int64": 2**60 + 1, "int32": -7, "uint8": 255, "bool": True,
+    }  # fmt: skip
+    for step in range(3):
+        row = {name: torch.full(value, name) for name, value in wanted.items()}
+        row["one element"] = torch.full(2.5, shape=(1, 1))
+        run.log(step, {**row, "lr": 0.1, "text": "t", "vector": torch.full(0.0, shape=(3,))})
+        torch.gpu.run()
+    assert run.finish(60)
+    assert run.status()["left_out"] == 3
+    (found,) = logclient.read(run_dir)
+    for name, value in {**wanted, "one element": 2.5, "lr": 0.1, "text": "t"}.items():
+        got = found.series(name).value.tolist()
+        assert got == [value] * 3 and type(got[0]) is type(value), name
+
+
+def test_values_of_several_devices(torch: Torch, run_dir: Path) -> None:
+    """In one record and in records that take turns."""
+    run = logclient.init("cuda", quiet=True)
+    for step in range(100):
+        one, other = torch.full(step, index=0), torch.full(step, index=1)
+        row = {"value": other, "other": one} if step % 3 == 0 else {"value": (one, other)[step % 3 - 1]}
+        run.log(step, {**row, "host": float(step)})
+        one.add_(1)
+        other.add_(1)
+        if step % 10 == 0:
+            torch.gpu.run()
+    torch.gpu.run()
+    assert checked(run, run_dir, 100)["left_out"] == 0
+
+
+def test_what_is_captured_is_left_out(torch: Torch, run_dir: Path) -> None:
+    """Nothing is launched into a graph; with a record that is known and with a new one."""
+    run = logclient.init("cuda", quiet=True)
+    value = torch.full(1.0)
+    run.log(1, {"value": value, "host": 1.0})
+    torch.gpu.capturing = True
+    before = torch.gpu.launches
+    run.log(2, {"value": value, "host": 2.0})
+    run.log(3, {"other": value})
+    torch.gpu.capturing = False
+    assert torch.gpu.launches == before
+    run.log(4, {"value": value, "host": 4.0})
+    torch.gpu.run()
+    assert run.finish(60)
+    assert run.status()["left_out"] == 2
+    assert any("graph" in line for line in run.status()["notices"])
+    (found,) = logclient.read(run_dir)
+    assert found.series("value").step.tolist() == [1, 4]
+    assert found.series("host").step.tolist() == [1, 2, 4]
+
+
+def test_fork_with_copies_pending(torch: Torch, run_dir: Path) -> None:
+    """They stay the parent's; the child logs to lanes of its own and touches none of the parent's memory."""
+    run = logclient.init("cuda", quiet=True)
+    for step in range(200):
+        run.log(step, {"value": torch.full(step), "host": float(step)})
+        if step % 50 == 25:
+            child = os.fork()
+            if not child:
+                code = 1
+                try:
+                    run.log(step, {"child": 1.0, "value": torch.full(step)})
+                    code = 0 if run.status()["refused"] == 0 else 2
+                finally:
+                    os._exit(code)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    torch.gpu.run()
+    assert run.finish(60)
+
+    def of_children() -> list[int]:
+        (found,) = logclient.read(run_dir)
+        return found.series("child").step.tolist() if "child" in found.keys() else []  # noqa: SIM118
+
+    wait_until(lambda: len(of_children()) == 4, "what dead children left is stored", 60)
+    assert of_children() == [25, 75, 125, 175]
+    (found,) = logclient.read(run_dir)
+    series = found.series("value")
+    assert (series.value == series.step).all() and len(series.step) == 200
+
+
+def test_memory_is_unlocked_when_its_run_is_over(torch: Torch, run_dir: Path) -> None:
+    """Not before: with the first value of the next run."""
+    for number in range(3):
+        run = logclient.init("cuda", quiet=True)
+        run.log(1, {"value": torch.full(1.0)})
+        torch.gpu.run()
+        assert run.finish(60)
+        assert len(torch.gpu.locked) <= 1, number
