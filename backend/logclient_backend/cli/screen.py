@@ -118,6 +118,14 @@ def cells(text: str) -> int:
     return cell_len(text)
 
 
+def folded(text: str, left: int) -> list[str]:
+    """A text in pieces that fit on a terminal behind a margin of `left`; whole where it is none, or too narrow."""
+    from rich.cells import chop_cells
+
+    room = width() - left
+    return (chop_cells(text, room) if is_terminal() and room >= 20 else [text]) or [""]
+
+
 def state_mark(name: str) -> tuple[str, str]:
     """Sign and colour of a state."""
     mark, colour = STATES.get(name, ("?", "magenta"))

@@ -277,7 +277,10 @@ def _tree(title: str, values: dict[str, Any], most: int) -> Iterator[Any]:
     left = min(36, max((screen.cells(label) for label, _ in lines[:most]), default=0))
     for label, value in lines[:most]:
         blanks = " " * (left - screen.cells(label))
-        yield screen.line("  ", label, blanks, ("" if value is None else f"  {value}", "cyan"))
+        first, *rest = [""] if value is None else screen.folded(value, left + 4)
+        yield screen.line("  ", label, blanks, "  ", (first, "cyan"))
+        for piece in rest:
+            yield screen.line(" " * (left + 4), (piece, "cyan"))
     if len(lines) > most:
         yield screen.line((f"  and {len(lines) - most:,} more lines (--all)", "dim"))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from logclient_backend.cli import cli
+from logclient_backend.cli import cli, screen, show
 from logclient_backend.cli.export import Screen
 from tests.backend.runs.build import NOW_NS, SECOND, NodeMaker, Rec, rec, simple_run
 
@@ -331,3 +331,14 @@ def test_csv_on_a_terminal_is_escaped() -> None:
     out = io.BytesIO()
     Screen(out).write("1,\x1b[2J损失,2\n3,\u202ex,4\n".encode())
     assert out.getvalue().decode() == "1,\\x1b[2J损失,2\n3,\\u202ex,4\n"
+
+
+def test_long_setting_stays_in_its_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path on a terminal goes on below itself; elsewhere it is one line."""
+    path = "/checkpoints/" * 12
+    assert screen.folded(path, 14) == [path]
+    monkeypatch.setattr(screen, "is_terminal", lambda: True)
+    monkeypatch.setattr(screen, "width", lambda: 100)
+    _, best, rest, step = (str(line) for line in show._tree("summary", {"best": path, "step": 66}, 40))
+    assert len(best) <= 100 and best.removeprefix("  best  ") + rest.removeprefix(" " * 8) == path
+    assert step == "  step  66"
