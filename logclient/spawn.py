@@ -94,7 +94,10 @@ def start_agent(
     except OSError as error:
         return f"{sys.executable} cannot be started ({error.strerror}); records stay in shared memory"
     if code is None:
-        return f"the agent did not start within {timeout_s:g} s: a disk may be frozen; try `logclient doctor`"
+        return (
+            f"the agent did not start within {timeout_s:g} s: the machine is busy, or a disk frozen "
+            f"(`logclient doctor` tells); until it has, records stay in shared memory"
+        )
     if code in (126, 127):  # the shell's words for it
         return f"{sys.executable} cannot be started; records stay in shared memory"
     return f"the agent's launcher ended with {code}: try `logclient doctor`" if code else None
