@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 FULL_BYTES = 640 << 10
 LEAST_BYTES = FULL_BYTES >> 4
 _CLASSES = ((128, 2048), (1024, 128), (32 << 10, 8))  # bytes of a cell, cells, at FULL_BYTES
+LARGEST = _CLASSES[-1][0]
 _LOOKS = 4  # cells looked at for a free one: they become free in turn
 ABSENT = 0x7FA5_C3E1.to_bytes(4, "little")
 TYPES = {1: ("f", 4), 2: ("d", 8), 3: ("q", 8)}  # how a value lies in its cell
@@ -157,6 +158,13 @@ class Cells:
         for cell in [cell for cell, token in tuple(self._claims.items()) if token is me]:
             self._claims.pop(cell, None)
 
+    def is_awaited(self, payload: memoryview) -> bool:
+        """May values of a record with this payload still come?"""
+        if len(payload) < REFERENCE.size:
+            return False
+        _, cell, taken = REFERENCE.unpack_from(payload)
+        return is_awaited(self.mem, cell, taken)
+
     def in_flight(self) -> int:
         """Cells whose values are not all there yet."""
         words, waiting = self.words, 0
@@ -226,6 +234,14 @@ def read_cell(mem: memoryview, cell: int, taken: int) -> tuple[Values, list[int]
             there.append((place, letter, unpack("<" + letter, word)[0]))
         at += size
     return there, waiting, lost
+
+
+def is_awaited(mem: memoryview, cell: int, taken: int) -> bool:
+    """May values of that use of the cell still come?"""
+    try:
+        return bool(read_cell(mem, cell, taken)[1])
+    except LookupError:
+        return False
 
 
 def free_cell(mem: memoryview, cell: int, taken: int) -> None:

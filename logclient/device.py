@@ -7,7 +7,8 @@ Invariants:
 - step, time and host values of the record are those of the call; so are the device values, whatever happens to the
   tensors afterwards;
 - what cannot be had without waiting is left out, counted, and said once; the rest of the record arrives;
-- such records have lanes of their own: a device that hangs holds up no other record.
+- such records have lanes of their own: a device that hangs holds up no other record;
+- none is forgotten as long as its values may come: later ones go without theirs.
 """
 
 from __future__ import annotations
@@ -201,9 +202,14 @@ class Device:
         if cells.REFERENCE.size + len(payload) > lane.largest:
             raise _LeftOut("too much else in one call")
         area = self._memory()
-        claimed = area.claim(len(plan.content) + 16, me)
+        if len(plan.content) + 16 > cells.LARGEST:
+            raise _LeftOut("more values of a device in one call than there is room for")
+        oldest = lane.oldest_in_the_way(layout.FRAME_PREFIX + cells.REFERENCE.size + len(payload))
+        claimed = None
+        if oldest is None or not area.is_awaited(oldest[layout.FRAME_PREFIX :]):
+            claimed = area.claim(len(plan.content) + 16, me)
         if claimed is None:
-            raise _LeftOut("too many values are on their way from the device already, or in one call")
+            raise _LeftOut("the device is so far behind that there is no room for more of its values")
         cell, taken = claimed
         area.begin(cell, plan.content, lane)
         try:

@@ -127,10 +127,19 @@ def goodbye(run: Run, answer: dict[str, Any], done: bool, timeout_s: float) -> s
         line = run._place.where_it_goes(answer)
     else:
         waiting = status["accepted"] - status["durable"] - status["forgotten"] - status["damaged"]
-        line = (
-            f"{waiting:,} records are not on disk in {run.dir} after {timeout_s:g} s; the agent goes on with it, and "
-            f"`logclient recover` finishes the job if it cannot"
-        )
+        awaited = min(waiting, status["device"]["in_flight"])
+        lines = []
+        if awaited:
+            lines.append(
+                f"{awaited:,} records wait for values of a device after {timeout_s:g} s: those that have not come "
+                f"when this process ends are left out"
+            )
+        if waiting > awaited or not awaited:
+            lines.append(
+                f"{waiting - awaited:,} records are not on disk in {run.dir} after {timeout_s:g} s; the agent goes on "
+                f"with it, and `logclient recover` finishes the job if it cannot"
+            )
+        line = "; ".join(lines)
     line += about_server(run, status)
     lost = {kind: status[kind] for kind in ("forgotten", "refused", "damaged", "left_out") if status[kind]}
     if lost:

@@ -175,6 +175,23 @@ class RingWriter:
         """The lane's header, the position behind its last frame, the size of the ring."""
         return self._words, self._tail, self._size
 
+    def oldest_in_the_way(self, size: int) -> memoryview | None:
+        """The frame that one of `size` bytes would make forgotten first; None where there is room for it."""
+        tail, ring = self._tail, self._size
+        off = tail % ring
+        end = tail + size + (ring - off if off + size > ring else 0)
+        head = max(self._words[RELEASED], self._forgot)
+        while end - head > ring and head < tail:
+            at = head % ring
+            check = self._cells[at >> 3]
+            length = check & LENGTH_MASK
+            if length < 8 or length & 7 or length > tail - head:
+                return None
+            if not check & PADDING:
+                return self._mem[at : at + length]
+            head += length
+        return None
+
     def detach(self) -> None:
         """In a forked child, for good: whoever still holds this lane gets `Forked`."""
         self._mark = b"\0"

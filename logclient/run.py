@@ -328,7 +328,7 @@ class Run(Member):
 
         `accepted`, `forgotten`, `damaged`, `durable` (stored past an fsync) and `acked` (committed at the collector)
         count records over this process's lanes, `refused` records that got no place, `left_out` single points; `agent`,
-        `server` and `device` (how device values come, and how many are awaited) are dicts.
+        `server` and `device` (how device values come, and how many records wait for some) are dicts.
         """
         self._counters.publish()  # an exception of a handler's may have struck in the middle of it
         taken = self._lanes if self._mark[0] else None

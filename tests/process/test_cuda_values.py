@@ -101,6 +101,7 @@ def test_one_launch_a_record_where_a_kernel_can_write(monkeypatch: pytest.Monkey
 
 
 def test_device_that_hangs_is_bounded_and_counted(torch: Torch, run_dir: Path) -> None:
+    """What is logged meanwhile goes without device values; all else of every record is stored."""
     run = logclient.init("cuda", quiet=True)
     for step in range(3_000):
         run.log(step, {"value": torch.full(step), "host": float(step)})
@@ -116,7 +117,30 @@ def test_device_that_hangs_is_bounded_and_counted(torch: Torch, run_dir: Path) -
     (found,) = logclient.read(run_dir)
     series = found.series("value")
     assert (series.value == series.step).all()
-    assert len(series.step) + run.status()["left_out"] + run.status()["forgotten"] == 3_000
+    assert len(series.step) + run.status()["left_out"] == 3_000
+    assert found.series("host").step.tolist() == list(range(3_000))
+    assert run.status()["forgotten"] == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "least"), [(1, 1400), (2, 1350), (10, 800), (124, 120), (1000, 8), (4000, 4), (4092, 1)]
+)
+def test_so_many_records_wait_at_once(
+    values: int, least: int, monkeypatch: pytest.MonkeyPatch, run_dir: Path
+) -> None:
+    """As docs/devices.md says; one record more, and one value more than 4,092, go without."""
+    torch = installed(monkeypatch)
+    run = logclient.init("cuda", quiet=True)
+    row = {str(index): torch.full(1.0) for index in range(values)}
+    for step in range(least):
+        run.log(step, {**row, "lr": 0.1})
+    assert run.status()["left_out"] == 0
+    assert run.status()["device"]["in_flight"] == least
+    run.log(least, {str(index): torch.full(1.0) for index in range(4093)})
+    assert run.status()["left_out"] == 4093
+    torch.gpu.run()
+    assert run.finish(60)
+    assert run.status()["forgotten"] == 0
 
 
 def test_types_and_shapes(torch: Torch, run_dir: Path) -> None:

@@ -57,10 +57,7 @@ class Cells:
     def is_pending(self, cell: int, taken: int) -> bool:
         """May the values of that use of the cell still come?"""
         mem = self.memory()
-        try:
-            return mem is not None and bool(cells.read_cell(mem, cell, taken)[1])
-        except LookupError:
-            return False
+        return mem is not None and cells.is_awaited(mem, cell, taken)
 
     def free(self, cell: int, taken: int) -> None:
         """Its record is staged."""

@@ -16,6 +16,7 @@ from .ls import dropped
 from .options import with_json
 from .text import ago, count, duration, iso, plural, safe, size
 
+_DEVICE_S = 60.0  # a device may be some long steps behind its process
 _LAG_S = 5.0  # the agent syncs every 0.5 s, or as `copied_every_s` says: beyond this something is wrong
 
 
@@ -24,7 +25,8 @@ _LAG_S = 5.0  # the agent syncs every 0.5 s, or as `copied_every_s` says: beyond
 def command(as_json: bool) -> None:
     """Show the live runs of this user on this host: processes, lag, how full the lanes are, drops, the agent's health.
 
-    Lag is what was logged and is not on disk: how many records, and how old the oldest is.
+    Lag is what was logged and is not on disk: how many records, and how old the oldest is. What waits for values of
+    a device is told apart.
 
     \b
     logclient status
@@ -51,7 +53,7 @@ def describe(place: LivePlace) -> dict[str, Any]:
     processes: list[dict[str, Any]] = []
     for process in place.processes:
         counts = process.counts()
-        oldest = process.oldest_waiting_ns() if counts["waiting"] else None
+        waiting = process.waiting()
         processes.append(
             {
                 "id": process.id,
@@ -62,8 +64,10 @@ def describe(place: LivePlace) -> dict[str, Any]:
                 "open": process.is_open,
                 "streams": len(process.streams()),
                 "fill": round(process.fill(), 4),
-                "lag_records": counts["waiting"],
-                "lag_s": max(0.0, (now - oldest) / 1e9) if oldest is not None else 0.0,
+                "lag_records": waiting.records,
+                "lag_s": _age_s(waiting.oldest_ns, now),
+                "device_records": waiting.device_records,
+                "device_s": _age_s(waiting.device_oldest_ns, now),
                 "counts": counts,
             }
         )
@@ -89,6 +93,8 @@ def describe(place: LivePlace) -> dict[str, Any]:
         "server": place.server(),
         "lag_records": sum(entry["lag_records"] for entry in processes),
         "lag_s": max((entry["lag_s"] for entry in processes), default=0.0),
+        "device_records": sum(entry["device_records"] for entry in processes),
+        "device_s": max((entry["device_s"] for entry in processes), default=0.0),
         "counts": total,
         "processes": processes,
         "bad_files": place.bad,
@@ -97,6 +103,10 @@ def describe(place: LivePlace) -> dict[str, Any]:
         agent["state"] = "left"
     made["problems"] = [] if agent["state"] == "left" else list(_problems(made))
     return made
+
+
+def _age_s(time_ns: int | None, now_ns: int) -> float:
+    return 0.0 if time_ns is None else max(0.0, (now_ns - time_ns) / 1e9)
 
 
 def _problems(place: dict[str, Any]) -> Iterator[str]:
@@ -111,6 +121,12 @@ def _problems(place: dict[str, Any]) -> Iterator[str]:
         yield f"the disk under {place['dir']} is {agent['disk']}"
     elif place["lag_s"] > _LAG_S + place["copied_every_s"] and agent["state"] == "running":
         yield f"what was logged {duration(place['lag_s'])} ago is not on disk yet"
+    for process in place["processes"]:
+        if process["device_s"] > _DEVICE_S:
+            yield (
+                f"values that process {process['pid']} logged {duration(process['device_s'])} ago have not come from "
+                f"the device: it is far behind, or hangs (`py-spy dump --pid {process['pid']}`)"
+            )
     if agent.get("disk_error"):
         yield f"writing to {place['dir']} fails: {agent['disk_error']}"
     server = place["server"]
@@ -140,6 +156,8 @@ def _page(entry: dict[str, Any]) -> Iterator[Any]:
         ("memory", f"{size(entry['memory_bytes'])} in {safe(entry['meeting_place'])}"),
         ("goes to", _where(entry)),
     ]
+    if entry["device_records"]:
+        facts.insert(3, ("device", _device(entry)))
     if entry["server"]["state"] != "off":
         facts.append(("server", _server(entry["server"])))
     if entry["confined"]:
@@ -214,8 +232,13 @@ def _agent(agent: dict[str, Any]) -> Any:
 
 def _lag(entry: dict[str, Any]) -> str:
     if not entry["lag_records"]:
-        return "none: all is on disk"
+        return "none: all else is on disk" if entry["device_records"] else "none: all is on disk"
     return f"{plural(entry['lag_records'], 'record')}, the oldest {duration(entry['lag_s'])} old"
+
+
+def _device(entry: dict[str, Any]) -> str:
+    records, verb = plural(entry["device_records"], "record"), "wait" + "s" * (entry["device_records"] == 1)
+    return f"{records} {verb} for its values, the oldest {duration(entry['device_s'])} old"
 
 
 def _dropped(counts: dict[str, int]) -> Any:

@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from logclient import layout, meeting
+from logclient import cells, layout, meeting
 from logclient.config import Config
 from logclient.owner import is_alive, is_locked
 from logclient.ring import RingReader, read_counts
@@ -26,6 +26,19 @@ from logclient.stats import describe_agent, describe_server, lane_counts, missin
 _SUFFIX = ".lanes"
 _MOST_BYTES = 1 << 30
 _LOOKS = 5  # at an agent whose workers follow each other
+
+
+@dataclass(slots=True)
+class Waiting:
+    """Records that are not yet durable: for the agent and the disk, and for values of a device that may still come.
+
+    With the time of the oldest, as far as memory still holds it.
+    """
+
+    records: int = 0
+    oldest_ns: int | None = None
+    device_records: int = 0
+    device_oldest_ns: int | None = None
 
 
 class LiveLanes:
@@ -52,6 +65,7 @@ class LiveLanes:
         self.rank: int | None = words[layout.FILE_RANK] - 1 if words[layout.FILE_RANK] else None
         self.created_ns: int = words[layout.FILE_CREATED_NS]
         self._live = path[: -len(_SUFFIX)] + ".live"
+        self._cells = path[: -len(_SUFFIX)] + ".device"
 
     @property
     def is_open(self) -> bool:
@@ -102,10 +116,39 @@ class LiveLanes:
             fullest = max(fullest, held / max(1, lane[layout.LANE_BYTES]))
         return min(1.0, fullest)
 
-    def oldest_waiting_ns(self) -> int | None:
-        """Time of the oldest record that is not yet durable, or of the oldest later one that memory still holds."""
-        times = [time_ns for header in self._headers() if (time_ns := self._oldest(header)) is not None]
-        return min(times, default=None)
+    def waiting(self) -> Waiting:
+        """What is accepted and not yet durable, and why."""
+        found = Waiting()
+        first = self.words[layout.FILE_LANES] - self.words[layout.FILE_DEVICE_LANES]
+        for index, header in enumerate(self._headers()):
+            lane = self.words[header : header + layout.LANE_HEADER_WORDS]
+            records = max(0, lane[layout.SEQ] - read_counts(lane)[0])
+            frame = self._oldest(header) if records else None
+            time_ns = None
+            if frame is not None:
+                time_ns = int.from_bytes(frame[32:40], "little", signed=True)
+            if frame is not None and index >= first and self._is_awaited(frame):
+                found.device_records += records
+                found.device_oldest_ns = _earliest(found.device_oldest_ns, time_ns)
+            else:
+                found.records += records
+                found.oldest_ns = _earliest(found.oldest_ns, time_ns)
+        return found
+
+    def _is_awaited(self, frame: bytes) -> bool:
+        """May the device still bring values of this record?"""
+        if len(frame) < layout.FRAME_PREFIX + cells.REFERENCE.size or not self.is_alive:
+            return False
+        _, cell, taken = cells.REFERENCE.unpack_from(frame, layout.FRAME_PREFIX)
+        try:
+            with (
+                open(self._cells, "rb") as file,
+                mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mem,
+                memoryview(mem) as seen,
+            ):
+                return cells.is_awaited(seen, cell, taken)
+        except (OSError, ValueError):
+            return False
 
     def _headers(self) -> range:
         count = self.words[layout.FILE_LANES]
@@ -115,7 +158,8 @@ class LiveLanes:
             layout.LANE_HEADER_WORDS,
         )
 
-    def _oldest(self, header: int) -> int | None:
+    def _oldest(self, header: int) -> bytes | None:
+        """The oldest frame that is not yet durable, or the oldest later one that memory still holds."""
         lane = self.words[header : header + layout.LANE_HEADER_WORDS]
         durable = read_counts(lane)[0]
         if lane[layout.SEQ] <= durable:
@@ -130,10 +174,14 @@ class LiveLanes:
             if taken is None:
                 return None
             if taken.frames and taken.last_seq > durable:
-                for at, _, _ in taken.frames:
+                for at, size, _ in taken.frames:
                     if int.from_bytes(taken.data[at + 8 : at + 16], "little") > durable:
-                        return int.from_bytes(taken.data[at + 32 : at + 40], "little", signed=True)
+                        return taken.data[at : at + size]
         return None
+
+
+def _earliest(one: int | None, other: int | None) -> int | None:
+    return min((time_ns for time_ns in (one, other) if time_ns is not None), default=None)
 
 
 @dataclass(slots=True)
