@@ -53,10 +53,10 @@ class Trainer(agents.Trainer):
     def ship_state(self) -> str:
         return layout.SHIP_STATES[self.word(layout.AGENT_SHIP_STATE)]
 
-    def wait_logged(self, more: int) -> None:
+    def wait_logged(self, more: int, deadline_s: float = PATIENCE_S) -> None:
         """Until the program has logged so many more: training goes on."""
         wanted = self.logged + more
-        wait_until(lambda: self.logged >= wanted, PATIENCE_S, f"{more} records more are logged")
+        wait_until(lambda: self.logged >= wanted, deadline_s, f"{more} records more are logged")
 
     def wait_shipped(self, more: int = 1, deadline_s: float = PATIENCE_S) -> None:
         """Until the collector has as many more as were logged by now, or `more`."""

@@ -42,7 +42,7 @@ def assert_flat(trainer: Trainer, seconds: float) -> None:
     """Log for so long; afterwards all processes are those of the first third, and have what they had then."""
     before: dict[str, int] = {}
     for third in range(3):
-        trainer.wait_logged(int(RATE * seconds / 3))
+        trainer.wait_logged(int(RATE * seconds / 3), seconds + PATIENCE_S)
         now = pids(trainer)
         found = {name: about(pid) for name, pid in now.items()}
         if third == 0:
