@@ -71,7 +71,9 @@ class LogclientTracker(guard.Guarded, GeneralTracker):  # has no types
     @guard.opening
     def start(self) -> None:
         """Find the run, once it is known which rank this is."""
-        self._open()
+        before = self._tie.run
+        if self._open() is not before and before is not None:
+            self._next_step = 0  # another run
 
     @guard.hook
     def store_init_configuration(self, values: dict[str, Any]) -> None:

@@ -84,6 +84,15 @@ def test_a_run_that_was_there_goes_on(run: tuple[Any, Any]) -> None:
     assert not run[0]._closed
 
 
+def test_steps_begin_anew_in_a_new_run(run_dir: Path) -> None:
+    """Those that the tracker counts itself."""
+    tracker = LogclientTracker(project="digits", quiet=True, finish_timeout_s=60)
+    steps = train(tracker, given=False)
+    train(tracker, given=False)
+    for stored in logclient.read(run_dir):
+        assert stored.series("loss").step.tolist() == list(range(steps))
+
+
 def test_bad_settings_are_said_at_once(run_dir: Path) -> None:
     """Where trackers are begun."""
     with pytest.raises(BadArgument):
