@@ -92,6 +92,8 @@ class LogclientCallback(guard.Guarded, Callback):  # fastai has no types
 
     def __setattr__(self, name: str, value: object) -> None:
         """Without fastai's look for the same name in the learner and its model."""
+        if name == "order":
+            value = max(value, type(self).order)  # the Recorder's values come first
         object.__setattr__(self, name, value)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -110,22 +112,23 @@ class LogclientCallback(guard.Guarded, Callback):  # fastai has no types
     def before_fit(self) -> None:
         """Of a training, or of a validation or prediction, for which fastai calls this, too."""
         self._progress.enter()
-        self._off = _is_trial(self.learn)
+        self._off = _is_trial(self.learn) or self._is_second()
 
     @guard.opening
     def before_train(self) -> None:
         progress, learn = self._progress, self.learn
         begins = not progress.is_training and not self._off
         if begins:
-            self._open()
+            run = self._open()
+            if not self._off and self._is_second():
+                self._second()
         if self._off:
             return
         if begins:
-            progress.begin()
-        if (
-            not progress.step and learn.epoch
-        ):  # a training that goes on in a new process: fit(start_epoch=...)
-            progress.step = learn.epoch * len(learn.dl)
+            progress.begin(self._counts(run))
+        counts = progress.counts
+        if not counts.step and learn.epoch:  # a training that goes on in a new process: fit(start_epoch=...)
+            counts.step = learn.epoch * len(learn.dl)
         progress.trained = True
         progress.is_new(learn.loss)  # of no batch of this epoch
         if begins and not rank_distrib():
@@ -136,7 +139,7 @@ class LogclientCallback(guard.Guarded, Callback):  # fastai has no types
         learn, progress = self.learn, self._progress
         if not learn.training or not progress.is_training:
             return
-        progress.step += 1
+        progress.counts.step += 1
         if progress.is_new(learn.loss):  # else the batch was cancelled before it had one
             recorder = getattr(learn, "recorder", None)
             self._log_batch({} if recorder is None else {"batch/smooth_loss": _one(learn.smooth_loss)})
@@ -145,14 +148,14 @@ class LogclientCallback(guard.Guarded, Callback):  # fastai has no types
         """The last batch, where a callback that came before us cancelled the rest in its `after_batch`."""
         learn, progress = self.learn, self._progress
         if progress.is_training and learn.training and progress.is_new(learn.loss):
-            progress.step += 1
+            progress.counts.step += 1
             self._log_batch({})
 
     def _log_batch(self, row: dict[str, Any]) -> None:
         learn, progress = self.learn, self._progress
-        progress.epoch = progress.first_epoch + learn.epoch + (learn.iter + 1) / learn.n_iter
+        progress.counts.epoch = progress.first_epoch + learn.epoch + (learn.iter + 1) / learn.n_iter
         row["batch/loss"] = _one(learn.loss)
-        row["epoch"] = progress.epoch
+        row["epoch"] = progress.counts.epoch
         groups = learn.opt.hypers
         for number, hypers in enumerate(groups):
             suffix = f"_{number}" if len(groups) > 1 else ""
@@ -160,7 +163,7 @@ class LogclientCallback(guard.Guarded, Callback):  # fastai has no types
                 if isinstance(value, (int, float, torch.Tensor)) and type(value) is not bool:
                     row[f"batch/{name}{suffix}"] = value
         run = self._run()
-        run.log(progress.step, row)
+        run.log(progress.counts.step, row)
 
     @guard.hook
     def after_train(self) -> None:
@@ -212,10 +215,23 @@ class LogclientCallback(guard.Guarded, Callback):  # fastai has no types
             if value is not None:
                 row[_free(f"{prefix}/{name}", row)] = value
         if row:
-            run.log(progress.step, row)
+            run.log(progress.counts.step, row)
 
     def _run(self) -> Any:
         return self._tie.run
+
+    def _counts(self, run: Run | NullRun) -> _Counts:
+        return guard.of_run(run, _Counts)
+
+    def _is_second(self) -> bool:
+        """Of callbacks that log this learner to one run: a cell that adds one may be run again."""
+        run = self._tie.run
+        for cb in self.learn.cbs.sorted("order") if run is not None else ():
+            if cb is self:
+                return False
+            if isinstance(cb, LogclientCallback) and cb.run and cb._tie.run is run:
+                return True
+        return False
 
     # ---- what is noted once -----------------------------------------------------------------------------
 
@@ -227,7 +243,7 @@ class LogclientCallback(guard.Guarded, Callback):  # fastai has no types
         hypers = learn.opt.hypers
         fit = {
             "epochs": learn.n_epoch,
-            "first_step": progress.step + 1,
+            "first_step": progress.counts.step + 1,
             "lr": [_plain(group.get("lr")) for group in hypers],
             "wd": [_plain(group.get("wd")) for group in hypers],
             "frozen_groups": getattr(learn.opt, "frozen_idx", 0),
@@ -249,7 +265,7 @@ class LogclientCallback(guard.Guarded, Callback):  # fastai has no types
         else:
             name = f"logclient-{run.id}" if self._log_model is True else self._log_model
             path = learn.save(name)
-        noted = {"file": os.path.abspath(path), "step": self._progress.step}
+        noted = {"file": os.path.abspath(path), "step": self._progress.counts.step}
         if os.path.exists(path):
             noted["bytes"] = os.path.getsize(path)
         run.summary["model"] = noted
@@ -258,27 +274,35 @@ class LogclientCallback(guard.Guarded, Callback):  # fastai has no types
     def _log_predictions(self) -> None:
         if self._log_preds:
             table = fastai_predictions.table(self.learn, self._log_preds)
-            self._run().summary["predictions"] = {"step": self._progress.step, **table}
+            self._run().summary["predictions"] = {"step": self._progress.counts.step, **table}
+
+
+class _Counts:
+    """Training batches and epochs so far, over all trainings of a run."""
+
+    __slots__ = ("epoch", "step")
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.epoch = 0.0
 
 
 class _Progress:
-    """Where the learner is: `step` counts training batches over all trainings, `epoch` epochs."""
+    """Where the learner is."""
 
     __slots__ = (
-        "epoch",
+        "counts",
         "first_epoch",
         "is_outer",
         "is_training",
         "seen",
-        "step",
         "trained",
         "validated",
         "values",
     )
 
     def __init__(self) -> None:
-        self.step = 0
-        self.epoch = 0.0
+        self.counts = _Counts()
         self.first_epoch = 0.0  # epochs of earlier trainings
         self.is_training = False
         self.values: Any = None  # the Recorder's of an epoch that were looked at last
@@ -293,9 +317,10 @@ class _Progress:
         self.seen = 0  # id of the last loss
         self.trained = self.validated = False  # in this epoch
 
-    def begin(self) -> None:
+    def begin(self, counts: _Counts) -> None:
         self.is_training, self.is_outer = True, False
-        self.first_epoch = self.epoch
+        self.counts = counts
+        self.first_epoch = counts.epoch
 
     def is_new(self, loss: Any) -> bool:
         """Is there a loss that was not seen? Known by its id: a reference would keep its graph alive."""

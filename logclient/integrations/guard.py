@@ -10,7 +10,9 @@ Invariants:
 - switched off (`mode="disabled"`, a copy that belongs to no run here), a hook returns at once;
 - a copy, pickled or deep, takes along what `Guarded._kept` names and the address of its run: no file, lock, tensor or
   run. Where it is used in a child of the process it comes from, while the run is live, it logs to that run; anywhere
-  else it is inert;
+  else it is inert, and says so once;
+- of several callbacks of one class in one training, one logs to a run; trainings that follow each other in a run count
+  on (`of_run`), whichever callbacks they have;
 - only the run that a callback started itself is the callback's to finish.
 
 A callback is `class LogclientCallback(guard.Guarded, TheirCallback)`: its `__init__` sets
@@ -23,9 +25,11 @@ from __future__ import annotations
 import os
 import sys
 from functools import wraps
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 import logclient
 from logclient import foreign, stray
+from logclient.config import environment
 from logclient.errors import LogclientError
 from logclient.null import NullRun
 from logclient.run import Run
@@ -36,11 +40,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, TypeVar
 
+    Kind = TypeVar("Kind")
     Method = TypeVar("Method", bound=Callable[..., Any])
 
 # where the exceptions come from that C code, called in our frames, raises: no other frame tells
 _KNOWN = frozenset({"builtins", "jax", "jaxlib", "keras", "numpy", "tensorflow", "torch", "torch_xla"})
-_told: set[str] = set()  # hooks whose failure was said while there was no run to keep it
+_told: set[str] = (
+    set()
+)  # what was said while there was no run to keep it: by hook, and by class of what is a copy
+_begun: WeakSet[Run | NullRun] = WeakSet()  # runs that a callback started
+_of_runs: WeakKeyDictionary[Run | NullRun, dict[Any, Any]] = WeakKeyDictionary()
 
 
 def hook(method: Method) -> Method:
@@ -98,13 +107,37 @@ class Guarded:
     _off = False
     _passes: tuple[type[BaseException], ...] = ()  # the framework's control exceptions
     _kept: tuple[str, ...] = ()  # attributes that a copy takes along; the rest is as the class has it
+    _instead = "make a new one"  # of a copy
     _tie: Tie
 
-    def _open(self) -> Run | NullRun:
-        """The run to log to, now that a training begins; tells whether hooks are switched off."""
+    def _open(self, training: object = None) -> Run | NullRun:
+        """The run to log to, now that a training begins; tells whether hooks are switched off.
+
+        `training`: something that all callbacks of one training are given, so that one of them logs it.
+        """
         run = self._tie.open()
         self._off = self._tie.is_off
+        name = type(self).__name__
+        if self._off and self._tie.is_copy and name not in _told:
+            _told.add(name)
+            tell(
+                f"{name}: a copy whose run is not open in a parent of this process logs nothing: {self._instead}"
+            )
+        if (
+            not self._off
+            and training is not None
+            and not of_run(run, _Leader, type(self)).leads(self, training)
+        ):
+            self._second()
         return run
+
+    def _second(self) -> None:
+        """Another one of this class logs this training to this run."""
+        self._off = True
+        run, name = self._tie.run, type(self).__name__
+        line = f"{name} is there twice in a training: one of them logs it"
+        if isinstance(run, Run) and run._notices.once(f"twice {name}", line):
+            run._write_notices()
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__
@@ -112,7 +145,10 @@ class Guarded:
 
 
 class Tie:
-    """Which run a callback logs to: the one given, else the process's current one, else one that it starts."""
+    """Which run a callback logs to: the one given, else the process's current one, else one that it starts.
+
+    Of a current one that another callback started, see `_may_be`: a search makes a callback with a name for each try.
+    """
 
     __slots__ = ("_copied", "_given", "_settings", "run", "started")
 
@@ -136,9 +172,22 @@ class Tie:
         if self._copied is not None:
             return _follow(*self._copied), False
         run = current()
-        if run is not None:
+        if run is not None and self._may_be(run):
             return run, False
-        return logclient.init(**self._settings), True
+        run = logclient.init(**self._settings)
+        _begun.add(run)
+        return run, True
+
+    def _may_be(self, run: Run | NullRun) -> bool:
+        """A run that the user began is meant for all; another callback's, if no other one is asked for by name."""
+        known = {"project": run.project, "name": run.name, "id": run.id}
+        return run not in _begun or all(self._settings.get(key) in (None, "", known[key]) for key in known)
+
+    @property
+    def is_copy(self) -> bool:
+        """Of one that would log."""
+        disabled = "disabled" in (self._settings.get("mode"), environment().get("LOGCLIENT_MODE"))
+        return self._copied is not None and not disabled
 
     @property
     def is_off(self) -> bool:
@@ -147,9 +196,33 @@ class Tie:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._copied is not None:
-            return _copy, self._copied
+            return _copy, (*self._copied, self._settings.get("mode"))
         run = logclient._run if self.run is None else self.run  # copied before a training began
-        return _copy, (os.getpid(), run._place.path if isinstance(run, Run) else "")
+        path = run._place.path if isinstance(run, Run) else ""
+        return _copy, (os.getpid(), path, "disabled" if self.is_off else self._settings.get("mode"))
+
+
+class _Leader:
+    """Which callback logs a training."""
+
+    __slots__ = ("_training", "_who")
+
+    def __init__(self) -> None:
+        self._training: object = None
+        self._who: Any = None  # a weak reference
+
+    def leads(self, who: Guarded, training: object) -> bool:
+        """The first one that asks; another one, once that one is gone."""
+        leader = None if self._who is None else self._who()
+        if training is not self._training or leader is None:
+            self._training, self._who, leader = training, ref(who), who
+        return leader is who
+
+
+def of_run(run: Run | NullRun, kind: type[Kind], part: object = None) -> Kind:
+    """What callbacks that log to this run have in common here: one `kind()`, or one for each `part`."""
+    known = _of_runs.setdefault(run, {})
+    return known.setdefault((kind, part), kind())  # type: ignore[no-any-return]
 
 
 def current() -> Run | NullRun | None:
@@ -196,8 +269,8 @@ def is_over(run: Run | NullRun) -> bool:
     return isinstance(run, Run) and bool(run._closed)
 
 
-def _copy(pid: int, path: str) -> Tie:
-    tie = Tie()
+def _copy(pid: int, path: str, mode: str | None = None) -> Tie:
+    tie = Tie(None, {"mode": mode})
     tie._copied = pid, path
     return tie
 

@@ -53,14 +53,20 @@ class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
 
     @guard.opening
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        self._open()
+        self._begin()
         self._progress.is_training = True
         self._progress.described = False
+
+    def _begin(self) -> None:
+        run = self._open(self.params)  # all callbacks of a training share that dict
+        if not self._off:
+            self._progress.counts = guard.of_run(run, _Counts)
 
     @guard.hook
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         progress = self._progress
-        progress.begin_epoch(epoch, self._batches())
+        progress.batches = self._batches()
+        progress.counts.begin_epoch(epoch, progress.batches)
         if not progress.described:
             progress.described = True
             self._describe(epoch)
@@ -69,25 +75,25 @@ class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Of the last batch of `steps_per_execution`, where that is not 1; `logs` are means over the epoch so far."""
         progress = self._progress
-        progress.last[get_ident()] = batch
+        progress.counts.last[get_ident()] = batch
         if not logs:
             return
         row = {f"batch/{name}": value for name, value in logs.items()}
         if progress.batches:
-            row["epoch"] = progress.epochs + (batch + 1) / progress.batches
-        self._run().log(progress.first + batch + 1, row)
+            row["epoch"] = progress.counts.epochs + (batch + 1) / progress.batches
+        self._run().log(progress.counts.first + batch + 1, row)
 
     @guard.hook
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        progress = self._progress
-        progress.end_epoch()
+        counts = self._progress.counts
+        counts.end_epoch()
         if not logs:
             return
         row = {f"epoch/{name}": value for name, value in logs.items()}
         if "epoch/learning_rate" not in row:
             row.update(_learning_rate(self.model))
-        row["epoch"] = progress.epochs
-        self._run().log(progress.first, row)
+        row["epoch"] = counts.epochs
+        self._run().log(counts.first, row)
 
     @guard.hook
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
@@ -97,14 +103,14 @@ class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         """Of a validation, too, which is part of a training."""
         if not self._progress.is_training:
-            self._open()
+            self._begin()
 
     @guard.hook
     def on_test_end(self, logs: Mapping[str, Any] | None = None) -> None:
         """`model.evaluate(..., callbacks=[...])`; what a validation gives comes with its epoch."""
         if logs and not self._progress.is_training:
             row = {f"validate/{name}": value for name, value in logs.items()}
-            self._run().log(self._progress.newest(), row)
+            self._run().log(self._progress.counts.newest(), row)
 
     def _run(self) -> Any:
         return self._tie.run
@@ -129,21 +135,30 @@ class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
             "optimizer": _settings(getattr(model, "optimizer", None)),
         }
         run.config.update(
-            {"model": described, "fits": [*fits, {**fit, "first_step": self._progress.first + 1}]}
+            {"model": described, "fits": [*fits, {**fit, "first_step": self._progress.counts.first + 1}]}
         )
 
 
 class _Progress:
-    """Where the model is. `first` counts batches and `epochs` epochs before the current one, over all trainings."""
+    """Where the model is."""
 
-    __slots__ = ("batches", "described", "epochs", "first", "is_training", "last")
+    __slots__ = ("batches", "counts", "described", "is_training")
+
+    def __init__(self) -> None:
+        self.counts = _Counts()
+        self.batches = 0  # of an epoch, where that is known
+        self.is_training = self.described = False
+
+
+class _Counts:
+    """Of all trainings of a run: `first` counts batches and `epochs` epochs before the current one."""
+
+    __slots__ = ("epochs", "first", "last")
 
     def __init__(self) -> None:
         self.first = 0
         self.epochs = 0
-        self.batches = 0  # of an epoch, where that is known
         self.last: dict[int, int] = {}  # thread -> newest batch of this epoch that it had: see `async_safe`
-        self.is_training = self.described = False
 
     def newest(self) -> int:
         """Step of the newest batch."""
@@ -156,7 +171,6 @@ class _Progress:
         if not self.first:
             self.first = epoch * batches  # goes on in a new process: fit(initial_epoch=...)
         self.epochs = max(self.epochs, epoch)
-        self.batches = batches
 
     def end_epoch(self) -> None:
         self.first = self.newest()

@@ -8,7 +8,8 @@ Invariants:
 - `loss` becomes `train/loss`, `eval_loss` `eval/loss`, `test_loss` `test/loss`; `epoch` stays. What the Trainer says
   once, at the end (`train_runtime` and its kin), goes to the summary, so no step has a row of its own for it;
 - the end of `train()` does not end the run: what comes next lands in it, too. A run that the callback started ends with
-  the process, or where somebody finishes it.
+  the process, or where somebody finishes it;
+- a training that starts at step 0 counts on behind those before it in the run; one that is resumed keeps its steps.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ _ONCE = frozenset(
     {"train_loss", "train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos"}
 )
 _PARTS = ("eval", "test")  # what stands before the keys of an evaluation, or a prediction
+_TIMED = "_runtime"  # ends the name of a value that each evaluation has
+_MOST_FITS = 200  # that the config lists
 
 
 class LogclientCallback(guard.Guarded, TrainerCallback):
@@ -46,24 +49,42 @@ class LogclientCallback(guard.Guarded, TrainerCallback):
     def __init__(self, run: Run | NullRun | None = None, **settings: Any) -> None:
         super().__init__()
         self._tie = guard.Tie(run, settings)
+        self._before = 0  # steps of the trainings before this one in the run
 
-    def _here(self) -> Run | NullRun:
-        """The run, also where there was no training before."""
-        return self._tie.run or self._open()
+    def _log(self, state: TrainerState, row: Mapping[str, Any]) -> None:
+        """Also where there was no training before."""
+        run = self._tie.run or self._open(state)
+        if self._off:
+            return
+        step = self._before + state.global_step
+        counts = guard.of_run(run, _Counts)
+        counts.newest = max(counts.newest, step)
+        if any(key != "epoch" for key in row):
+            part = next((key[: -len(_TIMED)] for key in row if str(key).endswith(_TIMED)), None)
+            run.log(step, {_key(key, part): value for key, value in row.items()})
 
     @guard.opening
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Find the run, and tell it what is trained."""
-        run = self._open()
+        known = self._tie.run
+        run = self._open(state)
         if not state.is_world_process_zero or self._off:
             return
+        if run is not known:
+            self._before = 0
+        if not state.global_step:
+            self._before = guard.of_run(run, _Counts).newest
         config: dict[str, Any] = args.to_dict()  # tokens are left out by the library
         model = getattr(kwargs.get("model"), "config", None)
         if model is not None:
             config["model"] = model.to_dict()
-        run.config.update(config)
+        fits = [dict(fit) for fit in run.config.get("fits", ())][: _MOST_FITS - 1]
+        fit = {"first_step": self._before + state.global_step + 1, "steps": state.max_steps}
+        if state.is_hyper_param_search:
+            fit.update(trial=state.trial_name, params=dict(state.trial_params or {}))
+        run.config.update({**config, "fits": [*fits, fit]})
 
     @guard.hook
     def on_log(
@@ -78,10 +99,10 @@ class LogclientCallback(guard.Guarded, TrainerCallback):
         if not logs or not state.is_world_process_zero:
             return
         if "train_runtime" in logs:
-            self._here().summary.update({key: value for key, value in logs.items() if key in _ONCE})
+            run = self._tie.run or self._open(state)
+            run.summary.update({key: value for key, value in logs.items() if key in _ONCE})
             logs = {key: value for key, value in logs.items() if key not in _ONCE}
-        if any(key != "epoch" for key in logs):
-            self._here().log(state.global_step, {_key(key): value for key, value in logs.items()})
+        self._log(state, logs)
 
     @guard.hook
     def on_predict(
@@ -94,7 +115,7 @@ class LogclientCallback(guard.Guarded, TrainerCallback):
     ) -> None:
         """Log what a prediction measured; the Trainer itself logs it nowhere."""
         if metrics and state.is_world_process_zero:
-            self._here().log(state.global_step, {_key(key): value for key, value in metrics.items()})
+            self._log(state, metrics)
 
     @guard.hook
     def on_save(
@@ -106,7 +127,7 @@ class LogclientCallback(guard.Guarded, TrainerCallback):
             return
         run.summary["checkpoint"] = {
             "last": os.path.join(args.output_dir or "", f"checkpoint-{state.global_step}"),
-            "step": state.global_step,
+            "step": self._before + state.global_step,
             "best": state.best_model_checkpoint,
             "score": state.best_metric,
             "monitor": args.metric_for_best_model,
@@ -125,8 +146,22 @@ def register(name: str = "logclient") -> None:
     table[name] = LogclientCallback
 
 
-def _key(key: str) -> str:
-    if key == "epoch":
+class _Counts:
+    """Of all trainings of a run."""
+
+    __slots__ = ("newest",)
+
+    def __init__(self) -> None:
+        self.newest = 0  # step
+
+
+def _key(key: Any, part: str | None) -> Any:
+    """`part`: what stands before the keys of an evaluation with a `metric_key_prefix` of the user's, which is timed."""
+    if key == "epoch" or not isinstance(key, str):
         return key
-    part, _, rest = key.partition("_")
-    return f"{part}/{rest}" if part in _PARTS and rest else f"train/{key}"
+    first, _, rest = key.partition("_")
+    if first in _PARTS and rest:
+        return f"{first}/{rest}"
+    if part and part != "train" and key.startswith(f"{part}_"):
+        return f"{part}/{key[len(part) + 1 :]}"
+    return f"train/{key}"

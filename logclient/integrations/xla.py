@@ -41,7 +41,6 @@ from torch_xla.utils.closures import AsyncClosureHandler
 
 from logclient import Run
 from logclient.integrations import guard
-from logclient.stats import tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,11 +54,9 @@ MOST_STEPS = (
 )
 MOST_RECORDS = 1_000  # of one step
 _MOST_DEPTH = 20
-_HELP = "call logclient.init before torch_xla.launch"
 _START_S = 30.0  # for another thread of this process that begins the run
 _NAP_S = 0.002
 _alive: weakref.WeakSet[_Thread] = weakref.WeakSet()
-_told: set[bool] = set()  # that a copy belongs to no run
 _starting: dict[
     int, threading.RLock
 ] = {}  # PID -> for the thread that looks for the run; a fork finds none held
@@ -75,6 +72,7 @@ class LogclientXLACallback(guard.Guarded):
 
     name = "logclient_xla"  # in fastai
     _kept = ("_sync",)
+    _instead = "call logclient.init before torch_xla.launch"
     _local: threading.local | None = None
 
     def __init__(self, run: Run | NullRun | None = None, *, sync: bool = False, **settings: Any) -> None:
@@ -122,10 +120,6 @@ class LogclientXLACallback(guard.Guarded):
             is_mine = lock.acquire(timeout=_START_S)
             try:
                 run = self._open()
-                copied = self._tie._copied
-                if copied is not None and not copied[1] and copied[0] != os.getpid() and not _told:
-                    _told.add(True)
-                    tell(f"{type(self).__name__} was copied before a run was open and logs nothing: {_HELP}")
             finally:
                 if is_mine:
                     lock.release()

@@ -10,7 +10,7 @@ import torch_xla
 import torch_xla.runtime as xr
 
 from logclient.integrations import guard
-from logclient.integrations.fastai import LogclientCallback
+from logclient.integrations.fastai import LogclientCallback, _Counts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +35,9 @@ class LearnerCallback(LogclientCallback):
     def _run(self) -> Any:
         run = self._tie.run
         return run and _InClosures(run, self._xla)
+
+    def _counts(self, run: Any) -> _Counts:
+        return guard.of_run(run, _Counts, xr.global_ordinal())  # each device has trainings of its own
 
     def _describe(self) -> None:
         if _is_first():

@@ -124,6 +124,57 @@ def test_fine_tune_is_two_trainings_in_one_run(lanes: Any, tmp_path: Path) -> No
     ]
 
 
+def test_steps_count_within_a_run(lanes: Any, tmp_path: Path) -> None:
+    """Callbacks and learners that follow each other in a run count on; in a new run they begin anew."""
+    run, read = lanes
+    learn, callback = learner(tmp_path, []), LogclientCallback()
+    learn.fit(1, cbs=callback)
+    learn.fit(1, cbs=LogclientCallback())
+    with pytest.raises(KeyboardInterrupt):
+        learn.fit(1, cbs=[LogclientCallback(), Raise("after_backward", KeyboardInterrupt(), at=3)])
+    learner(tmp_path, LogclientCallback()).fit(1)
+    records = read()
+    assert [record.step for record in batches(records)] == list(range(1, 3 * BATCHES + 3))
+    assert [record.step for record in epochs(records)] == [BATCHES, 2 * BATCHES, 3 * BATCHES + 2]
+    assert [fit["first_step"] for fit in run.config["fits"]] == [1, 6, 11, 13]
+    run.finish(0)
+    with opened() as (_, file):
+        learn.fit(1, cbs=callback)
+        assert [record.step for record in batches(file.read())] == list(range(1, BATCHES + 1))
+
+
+def test_an_order_before_the_recorder(lanes: Any, tmp_path: Path) -> None:
+    """Is not taken: it would give each batch and epoch the values of the one before."""
+    callback = LogclientCallback()
+    callback.order = -100
+    learner(tmp_path, callback).fit(2)
+    records = lanes[1]()
+    assert [r.step for r in batches(records)] == [*range(1, 2 * BATCHES + 1)]
+    assert [r.step for r in epochs(records)] == [BATCHES, 2 * BATCHES]
+    assert lanes[0].status()["refused"] == 0
+
+
+@pytest.mark.parametrize("order", [0, 99])
+def test_two_callbacks_log_a_training_once(lanes: Any, tmp_path: Path, order: int) -> None:
+    """A cell that adds one is run again: one of them logs, validations, too; the other one, where that is removed."""
+    run, read = lanes
+    learn = learner(tmp_path, first := LogclientCallback())
+    learn.add_cb(second := LogclientCallback())
+    first.order = order
+    learn.fit(1)
+    learn.fit(1)
+    learn.validate()
+    records = read()
+    assert [record.step for record in batches(records)] == list(range(1, 2 * BATCHES + 1))
+    assert len(epochs(records)) == 2 and len(epochs(records, "validate")) == 1
+    assert len(run.config["fits"]) == 2
+    assert any("twice" in line for line in run.status()["notices"])
+    for gone in (first, second):
+        learn.remove_cb(gone)
+        learn.fit(1)
+        assert len(batches(read())) == (BATCHES if gone is first else 0)
+
+
 def test_what_is_no_training_logs_nothing_and_starts_no_run(run_dir: Path, tmp_path: Path) -> None:
     """lr_find, validation and predictions before any training."""
     learn = learner(tmp_path, LogclientCallback())
@@ -373,7 +424,7 @@ def test_switched_off(run_dir: Path, tmp_path: Path) -> None:
     learn = learner(tmp_path, LogclientCallback(mode="disabled", log_model=True, log_preds=True))
     learn.fit(1)
     assert not run_dir.exists() and not (tmp_path / "models").exists()
-    assert learn.logclient._progress.step == 0
+    assert learn.logclient._progress.counts.step == 0
     with opened() as (_, file):
         learn = learner(tmp_path, LogclientCallback())
         learn.logclient.run = False

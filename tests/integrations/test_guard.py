@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import inspect
+import json
 import os
 import pickle
 import signal
@@ -188,6 +189,66 @@ def test_which_run(run_dir: Path) -> None:
     assert type(second) is Run and second is not first
 
 
+def test_a_search_with_a_callback_for_each_try(run_dir: Path) -> None:
+    """One that names another run than the one that an earlier callback started starts it; any other one joins."""
+    settings: dict[str, Any] = {"project": "search", "quiet": True, "finish_timeout_s": 0.05}
+    made = [Callback(**settings, name=name) for name in ("one", "two", "two")] + [Callback()]
+    runs: list[Any] = []
+    try:
+        for callback in made:
+            callback.begin()
+            runs.append(callback._tie.run)
+        assert [run.name for run in runs] == ["one", "two", "two", "two"]
+        assert runs[1] is runs[2] is runs[3] is logclient._run
+        assert [callback._tie.started for callback in made] == [True, True, False, False]
+    finally:
+        for run in runs:
+            run.finish()
+
+
+def test_one_of_two_in_a_training_logs_it(run_dir: Path) -> None:
+    """The first; said once. Another training, another run or the first one's end: the other logs, too."""
+    first, second, training = Callback(), Callback(), object()
+    with opened() as (run, file):
+        for _ in range(2):
+            for callback in (first, second):
+                callback._open(training)
+                callback.step(1)
+        assert len(file.read()) == 2
+        assert [line for line in run.status()["notices"] if "twice" in line] == [
+            "Callback is there twice in a training: one of them logs it"
+        ]
+        with opened() as (_, other):
+            third = Callback(logclient._run)
+            third._open(training)
+            third.step(1)
+            assert len(other.read()) == 1
+        second._open(object())
+        second.step(1)
+        del first, callback
+        second._open(training)
+        second.step(1)
+        assert len(file.read()) == 2
+
+
+@pytest.mark.parametrize("disabled", [False, True])
+def test_a_copy_that_logs_nothing_says_so_once(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, disabled: bool
+) -> None:
+    """As `sklearn.base.clone` makes one of a model's settings; what is switched off keeps quiet."""
+    said: list[str] = []
+    monkeypatch.setattr(guard, "_told", set())
+    monkeypatch.setattr(guard, "tell", said.append)
+    for made in (Callback(mode="disabled" if disabled else None), Callback()):
+        for _ in range(2):
+            copied = pickle.loads(pickle.dumps(copy.deepcopy(made)))
+            copied.begin()
+            assert copied.step(1) is None
+        monkeypatch.setenv("LOGCLIENT_MODE", "disabled" if disabled else "online")
+    line = "Callback: a copy whose run is not open in a parent of this process logs nothing: make a new one"
+    assert said == ([] if disabled else [line])
+
+
 def test_bad_settings_are_said_at_once(run_dir: Path) -> None:
     """Where the training begins."""
     with pytest.raises(BadArgument):
@@ -251,9 +312,11 @@ def test_a_copy_in_a_child_logs_to_the_live_run(run_dir: Path, tmp_path: Path, m
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_a_copy_in_a_child_of_a_finished_run_is_inert(run_dir: Path, tmp_path: Path, method: str) -> None:
-    """Nobody starts a run in its place."""
-    parent, _, code = Script(tmp_path, CHILD, method, "over").result(timeout_s=90)
+    """Nobody starts a run in its place; said once."""
+    out, err = Script(tmp_path, CHILD, method, "over").process.communicate(timeout=90)
+    parent, _, code = json.loads(out.splitlines()[-1])
     assert code == 0 and list(by_pid()) == [parent]
+    assert len(err.splitlines()) == 1 and "logs nothing" in err
 
 
 def test_is_spawning_is_false_elsewhere() -> None:

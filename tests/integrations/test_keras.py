@@ -123,11 +123,59 @@ def test_trainings_go_on_in_one_run(lanes: Any) -> None:
     assert [record.step for record in epochs(records)] == [10, 15] and len(run.config["fits"]) == 2
 
 
+def test_steps_count_within_a_run(lanes: Any) -> None:
+    """Callbacks of trainings that follow each other count on, behind an interrupted one, too; in a new run anew."""
+    run, read = lanes
+    interrupt = keras.callbacks.LambdaCallback(on_train_batch_end=partial(_interrupt, 2))
+    callback = LogclientCallback()
+    with pytest.raises(KeyboardInterrupt):
+        fit(classifier(), [callback, interrupt])
+    for made in (callback, LogclientCallback(), LogclientCallback()):
+        fit(classifier(), [made])
+    x, y = digits()
+    classifier().evaluate(x, y, verbose=0, callbacks=[LogclientCallback()])
+    records = read()
+    first = len(batches(records)) - 3 * BATCHES
+    assert [record.step for record in batches(records)] == list(range(1, first + 3 * BATCHES + 1))
+    assert [record.step for record in epochs(records)] == [first + number * BATCHES for number in (1, 2, 3)]
+    assert next(r.step for r in records if "validate/loss" in r.values) == first + 3 * BATCHES
+    assert [fit["first_step"] for fit in run.config["fits"]][1:] == [
+        first + number * BATCHES + 1 for number in range(3)
+    ]
+    run.finish(0)
+    with opened() as (_, file):
+        fit(classifier(), [callback])
+        assert [record.step for record in batches(file.read())] == list(range(1, BATCHES + 1))
+
+
+def _interrupt(at: int, batch: int, logs: Any) -> None:
+    if batch == at:
+        raise KeyboardInterrupt
+
+
+def test_two_callbacks_log_a_training_once(lanes: Any) -> None:
+    """The second one says so and logs nothing; it logs the next training, where it is alone."""
+    run, read = lanes
+    first, second = LogclientCallback(), LogclientCallback()
+    fit(classifier(), [first, second])
+    records = read()
+    assert len(batches(records)) == BATCHES and len(epochs(records)) == 1
+    assert any("twice" in line for line in run.status()["notices"])
+    fit(classifier(), [second])
+    assert len(batches(read())) == BATCHES
+
+
 def test_resumed_several_steps_and_unknown_length(lanes: Any) -> None:
     """initial_epoch in a new process, steps_per_execution, and a generator that does not say how many."""
     _, read = lanes
     fit(classifier(), [LogclientCallback()], 4, initial_epoch=3)
-    assert [record.step for record in batches(read())] == [16, 17, 18, 19, 20]
+    assert [record.step for record in batches(read())] == [
+        16,
+        17,
+        18,
+        19,
+        20,
+    ]  # the run's later ones count on
     model = classifier()
     hooks = keras.callbacks.CallbackList([LogclientCallback()], model=model, steps=BATCHES, epochs=1)
     hooks.on_train_begin()  # as a backend calls them that has steps_per_execution=2; torch has not
@@ -137,16 +185,16 @@ def test_resumed_several_steps_and_unknown_length(lanes: Any) -> None:
     hooks.on_epoch_end(0, {"loss": 0.5})
     hooks.on_train_end()
     records = read()
-    assert [record.step for record in batches(records)] == [2, 4, 5] and epochs(records)[0].step == 5
+    assert [record.step for record in batches(records)] == [22, 24, 25] and epochs(records)[0].step == 25
     x, y = digits()
 
     def generate() -> Iterator[Any]:
         yield from ((x[at : at + 64], y[at : at + 64]) for at in range(0, 320, 64))
 
     model, callback = classifier(), LogclientCallback()
-    for number in (1, 2):
+    for last in (30, 35):
         model.fit(generate(), callbacks=[callback], verbose=0)
-        assert epochs(read())[-1].step == number * BATCHES
+        assert epochs(read())[-1].step == last
 
 
 def test_an_interrupted_training(lanes: Any) -> None:
@@ -239,7 +287,7 @@ def test_switched_off(run_dir: Path) -> None:
     """mode="disabled": nothing is made."""
     callback = LogclientCallback(mode="disabled")
     fit(classifier(), [callback])
-    assert not run_dir.exists() and callback._progress.first == 0
+    assert not run_dir.exists() and callback._progress.counts.first == 0
 
 
 def test_copies_are_inert(lanes: Any) -> None:

@@ -93,6 +93,48 @@ def test_evaluation_alone_is_no_training(run: tuple[Any, Any], tmp_path: Path) -
     assert not run[0].config
 
 
+def test_trainings_count_on_in_a_run(run: tuple[Any, Any], tmp_path: Path) -> None:
+    """Those that begin at 0, of one trainer or of several; one that is resumed keeps its steps."""
+    settings: dict[str, Any] = {"save_strategy": "steps", "save_steps": 4, "logging_steps": 4}
+    first = trainer(tmp_path, LogclientCallback(), **settings)
+    first.train()
+    first.train()
+    first.evaluate()
+    assert [step for step, _ in rows(run[1])] == [4, 8, 12, 16, 16]
+    assert run[0].summary["checkpoint"]["step"] == 16
+    first.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-4"))
+    assert [step for step, _ in rows(run[1])] == [16]
+    trainer(tmp_path, LogclientCallback(), **settings).train()
+    assert [step for step, _ in rows(run[1])] == [20, 24]
+    assert [fit["first_step"] for fit in run[0].config["fits"]] == [1, 9, 13, 17]
+
+
+def test_two_callbacks_log_a_training_once(
+    run: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By name and as an object: one logs, and it is said; evaluations as well."""
+    table: Any = integrations.INTEGRATION_TO_CALLBACK
+    monkeypatch.setitem(table, "logclient", None)  # so that it is taken away afterwards
+    register()
+    made = trainer(tmp_path, LogclientCallback(), report_to="logclient")
+    made.evaluate()
+    made.train()
+    made.evaluate()
+    assert [step for step, _ in rows(run[1])] == [0, 2, 4, 6, 8, 8]
+    assert any("twice" in line for line in run[0].status()["notices"])
+
+
+def test_keys_of_the_users(run: tuple[Any, Any], tmp_path: Path) -> None:
+    """A prefix of an evaluation of theirs; keys that are no text are those of `Run.log`."""
+    made = trainer(tmp_path, LogclientCallback())
+    made.evaluate(metric_key_prefix="held_out")
+    made.log({"loss": 1.0, 5: 2.0})
+    (_, keys), (_, logged) = rows(run[1])
+    assert "held_out/loss" in keys and not any(key.startswith("train/") for key in keys)
+    assert logged == ["5", "epoch", "train/loss"]
+    assert run[0].status()["refused"] == 0
+
+
 def test_an_interrupted_training_leaves_the_run_open(run: tuple[Any, Any], tmp_path: Path) -> None:
     """The next one goes on in it."""
 
