@@ -4,7 +4,8 @@ Same samples as the full form, since fewer make no p99.9, but fewer pairs. Each 
 printed, misses of a bar included. A bar is judged by the full form on a quiet machine (`python tools/bench/NAME.py`,
 all of them `make soak`); with few pairs beside other load these tests fail where a time is half as bad again as its
 bar: that is no noise. Counts and sizes are judged as they are. A shared machine may be several times slower on one day
-than on another: absolute times may then be longer by as much as the floor of `log_call` is, ratios may not.
+than on another: absolute times may then be longer by as much as the floor of `log_call` is, right before or after the
+bench, ratios may not.
 """
 
 from __future__ import annotations
@@ -45,18 +46,12 @@ TIMES = {"ns", "us", "ms", "s", "x", "%"}
 FLOOR_NS = 381  # of `log_call`, 10 floats, where and when the full form reached all bars: docs/soak.md
 
 
-@functools.cache
-def slowness() -> float:
-    """How many times slower this machine is now; 1 where it is not."""
-    (floor,) = (
-        each["floor"]
-        for each in report_of("log_call")["figures"]
-        if each["what"] == "p50 of run.log, 10 floats"
-    )
-    return max(1.0, float(floor) / FLOOR_NS)
+def slowness(report: dict[str, Any]) -> float:
+    """How many times slower the machine was around this bench; 1 where it was not."""
+    return float(max(FLOOR_NS, *report["floor_ns"])) / FLOOR_NS
 
 
-def is_missed(figure: dict[str, Any], noise: float) -> bool:
+def is_missed(figure: dict[str, Any], noise: float, slower: float) -> bool:
     """Missed beyond noise? The bar reads: at most NUMBER UNIT."""
     if figure.get("reached") is not False:
         return False
@@ -65,8 +60,8 @@ def is_missed(figure: dict[str, Any], noise: float) -> bool:
         return True
     if unit == "x":
         return bool(figure["ratio"] > noise * float(most))
-    print(f"judged on a machine that is {slowness():.2f} times slower")
-    return bool(figure["value"] > noise * slowness() * float(most))
+    print(f"judged on a machine that is {slower:.2f} times slower")
+    return bool(figure["value"] > noise * slower * float(most))
 
 
 def check(script: str, *words: str, noise: float = NOISE) -> None:
@@ -76,7 +71,7 @@ def check(script: str, *words: str, noise: float = NOISE) -> None:
     for figure in found:
         print(json.dumps(figure))
     assert any("bar" in figure for figure in found), f"{script} has no figure with a bar for {words}"
-    missed = [figure for figure in found if is_missed(figure, noise)]
+    missed = [figure for figure in found if is_missed(figure, noise, slowness(report))]
     assert not missed, f"{missed}, load {report['load_before']} to {report['load_after']}"
 
 

@@ -2,7 +2,8 @@
 
 A bench is `main(__doc__, options, run)`: it prints one JSON object on standard output (progress goes to standard
 error) and its exit code is 1 where a bar is missed. Absolute times depend on the machine and on what else it does;
-so each figure that has a bar stands beside a floor measured in the same run, in turns with it.
+so each figure that has a bar stands beside a floor measured in the same run, in turns with it, or where there is none
+(`floor_ns`) beside how long the floor of `log_call` took right before and after.
 """
 
 from __future__ import annotations
@@ -144,7 +145,11 @@ def main(doc: str | None, run: Callable[[Report, argparse.Namespace], None], **o
             setattr(given, name, quick if given.quick else full)
     report = Report(Path(sys.argv[0]).stem, "quick" if given.quick else "full")
     report.notes["options"] = {name: getattr(given, name) for name in options}
+    from tools.bench.probe import floor_now_ns
+
+    before = floor_now_ns()
     run(report, given)
+    report.notes["floor_ns"] = [rounded(before), rounded(floor_now_ns())]
     print(json.dumps(report.as_dict(), indent=1), flush=True)
     return 1 if report.missed else 0
 

@@ -13,38 +13,18 @@ import argparse
 import random
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tools.bench import harness
-from tools.bench.probe import Call, floor_for
+from tools.bench.probe import BLOCK, Call, Make, floor_for, p50_ns
 
-BLOCK = 200  # calls of one kind in a row: less than a quarter of the smallest lane
 WARM_UP = 3  # rounds
 REST_S = 0.002  # between rounds, so that the agent keeps up
 BAR, BAR_RANKED, BAR_KEY_SETS = 4.0, 4.5, 5.0
 RANKED = "run.as_rank(1).log"
-
-Make = Callable[[int], dict[str, Any]]
-
-
-def p50_ns(call: Call | None, make: Make, start: int) -> float:
-    """Median ns of a call, over one block; None: of reading the clock twice."""
-    clock = time.perf_counter_ns
-    took = []
-    for step in range(start, start + BLOCK):
-        metrics = make(step)
-        if call is None:
-            before = clock()
-            took.append(clock() - before)
-        else:
-            before = clock()
-            call(step, metrics)
-            took.append(clock() - before)
-    return harness.quantile(sorted(took), 0.5)
 
 
 class Case:

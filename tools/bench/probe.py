@@ -23,6 +23,9 @@ from typing import Any, Self
 from tools.bench import harness
 
 Call = Callable[[int, Mapping[str, Any]], None]
+Make = Callable[[int], dict[str, Any]]
+
+BLOCK = 200  # calls of one kind in a row: less than a quarter of the smallest lane
 
 
 def floor_for(values: int) -> Call:
@@ -54,6 +57,31 @@ def metrics_of(step: int) -> dict[str, float]:
         "gpu/utilisation": x + 0.9,
         "tokens": x + 1.0,
     }
+
+
+def p50_ns(call: Call | None, make: Make, start: int) -> float:
+    """Median ns of a call, over one block; None: of reading the clock twice."""
+    clock = time.perf_counter_ns
+    took = []
+    for step in range(start, start + BLOCK):
+        metrics = make(step)
+        if call is None:
+            before = clock()
+            took.append(clock() - before)
+        else:
+            before = clock()
+            call(step, metrics)
+            took.append(clock() - before)
+    return harness.quantile(sorted(took), 0.5)
+
+
+def floor_now_ns(rounds: int = 50) -> float:
+    """How fast this machine is at the moment: the floor's p50 as `log_call` measures it, for 10 floats."""
+    took = []
+    for number in range(rounds):
+        took.append(p50_ns(floor, metrics_of, number) - p50_ns(None, metrics_of, number))
+        time.sleep(0.002)
+    return harness.median(took)
 
 
 def paced(call: Call, count: int, pace_ns: int, *, spin: bool = False) -> array.array[int]:
