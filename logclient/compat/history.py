@@ -159,10 +159,10 @@ class History:
             elif kind == "first":
                 data.setdefault(name, value)
             elif kind in ("min", "max"):
-                is_better = (
-                    known is None or known != known or (value < known if kind == "min" else value > known)
-                )
-                if is_better:
+                is_number = (
+                    isinstance(known, (int, float)) and known == known
+                )  # not nothing, nor what a user put there
+                if not is_number or (value < known if kind == "min" else value > known):
                     data[name] = value
 
     def _rule(self, key: object) -> Rule | None:

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import atexit
 import os
+import tempfile
 import threading
 import time
 
 import logclient
 from logclient.config import environment
+from logclient.ending import has_shell
 from logclient.errors import BadArgument, LogclientError
 from logclient.null import NullRun
 
@@ -127,6 +129,7 @@ class Run:
         self._alerted: dict[str, float] = {}
         self._resumed = first_step > 0
         self._over = False
+        self._other_dir = ""
 
     @property
     def id(self) -> str:
@@ -165,10 +168,13 @@ class Run:
     def dir(self) -> str:
         """A folder for files of the user's, beside the run folder; nothing looks at it."""
         made = self.logclient_run
-        folder = os.path.join(
-            os.path.dirname(os.path.abspath(made.dir or ".")), "wandb-files", made.id or "none"
-        )
-        os.makedirs(folder, exist_ok=True)
+        runs = os.path.abspath(made.dir or "logclient-runs")
+        folder = os.path.join(os.path.dirname(runs), "wandb-files", made.id or "none")
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as error:
+            folder = self._other_dir = self._other_dir or tempfile.mkdtemp(prefix="wandb-files-")
+            inert.say(made, f"wandb.run.dir is {folder}, since there is no other place ({error.strerror})")
         return folder
 
     @property
@@ -324,7 +330,15 @@ def init(
     """
     global run
     if run is not None:
+        if reinit is None and has_shell():
+            reinit = True  # a cell that is run again
         if not reinit or reinit in ("return_previous", "default"):
+            if project or name or id or config:
+                inert.say(
+                    run.logclient_run,
+                    "wandb.init while a run is open gives that run and takes no arguments: "
+                    "call wandb.finish() before, or pass reinit=True",
+                )
             return run
         run.finish()
     chosen = _settings(settings)

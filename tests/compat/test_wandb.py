@@ -284,6 +284,45 @@ def test_what_is_missing(made: Any) -> None:
         wandb.__wrapped__  # noqa: B018
 
 
+def test_summary_of_the_users(made: Any) -> None:
+    """What they put where the least value is kept is replaced; no record is lost or counted for it."""
+    run, file = made
+    wandb.define_metric("loss", summary="min")
+    wandb.summary["loss.min"] = "unknown"
+    run.log({"loss": 2.0})
+    run.log({"loss": 3.0})
+    assert wandb.summary["loss.min"] == 2.0 and len(rows(file)) == 2
+    assert run.logclient_run.status()["refused"] == 0
+
+
+def test_init_while_a_run_is_open(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives that run, and says so where another was asked for; a notebook's cell that is run again makes a new one."""
+    run, _ = made
+    assert wandb.init() is run and not run.logclient_run.status()["notices"]
+    assert wandb.init(project="test", name="other") is run
+    assert any("reinit=True" in line for line in run.logclient_run.status()["notices"])
+    monkeypatch.setattr("logclient.compat.wandb.has_shell", lambda: True)
+    assert wandb.init(name="other", reinit=False) is run
+    again = wandb.init(name="other")
+    assert again is not run and again.name == "other" and run._over
+    again.finish()
+
+
+def test_folder_for_files(run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a disabled run it is in the working directory; where none can be made, a temporary one."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setattr("tempfile.tempdir", str(there))
+    with wandb.init(mode="disabled") as run:
+        assert Path(run.dir) == here / "wandb-files" / "none" and Path(run.dir).is_dir()
+        Path(run.dir).rmdir()
+        (here / "wandb-files").rmdir()
+        (here / "wandb-files").write_text("in the way")
+        assert Path(run.dir).parent == there and Path(run.dir).is_dir() and run.dir == run.dir
+
+
 def test_before_and_after(run_dir: Path) -> None:
     """Without a run nothing raises."""
     assert wandb.run is None
