@@ -135,9 +135,16 @@ def goodbye(run: Run, answer: dict[str, Any], done: bool, timeout_s: float) -> s
                 f"when this process ends are left out"
             )
         if waiting > awaited or not awaited:
+            what = (
+                f"{waiting - awaited:,} records"
+                if waiting
+                else "what was said last of config, summary or state"
+            )
+            verb = "are" if waiting else "is"
+            error = status["agent"]["disk_error"]
             lines.append(
-                f"{waiting - awaited:,} records are not on disk in {run.dir} after {timeout_s:g} s; the agent goes on "
-                f"with it, and `logclient recover` finishes the job if it cannot"
+                f"{what} {verb} not on disk in {run.dir} after {timeout_s:g} s{f' ({error})' if error else ''}; the "
+                f"agent goes on with it, and `logclient recover` finishes the job if it cannot"
             )
         line = "; ".join(lines)
     line += about_server(run, status)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from logclient.ending import about_server
+from logclient.ending import about_server, goodbye
 
 SERVER = "grpc://h:1"
 
@@ -41,3 +41,27 @@ def test_records_that_the_server_refused_are_not_promised_to_get_there(refused: 
     )
     assert ("sync" in said) == bool(late)
     assert (f"{late} records are not yet at" in said) == bool(late)
+
+
+@pytest.mark.parametrize(
+    ("durable", "awaited", "said"),
+    [
+        (4, 0, "6 records are not on disk in /runs after 3 s (No space left on device); the agent"),
+        (4, 2, "4 records are not on disk in /runs"),
+        (8, 2, "2 records wait for values of a device after 3 s"),
+        (10, 0, "what was said last of config, summary or state is not on disk in /runs after 3 s (No space"),
+    ],
+)
+def test_what_is_missing_is_told_with_its_cause(durable: int, awaited: int, said: str) -> None:
+    """Records, those that wait for a device, or documents alone."""
+    counts = {"accepted": 10, "durable": durable, "forgotten": 0, "damaged": 0, "refused": 0, "left_out": 0}
+    status = {
+        **counts,
+        "agent": {"disk_error": "No space left on device"},
+        "device": {"in_flight": awaited},
+        "server": {"state": "off"},
+    }
+    run: Any = SimpleNamespace(dir="/runs", id="it", status=lambda: status)
+    line = goodbye(run, {}, False, 3.0)
+    assert said in line
+    assert (" 0 records" in line, "not on disk" in line) == (False, durable + awaited < 10 or durable == 10)
