@@ -88,7 +88,11 @@ class Member:
                 made.withdraw()
             if not isinstance(error, OSError):
                 raise
-            self._trouble = f"no shared memory in {self._place.path}: {error}"
+            if isinstance(error, FileNotFoundError) and not os.path.exists(self._place.path):
+                what = "is over, or somebody removed its shared memory"
+                self._trouble = f"{self._place.shown} {what}: {self._place.path} is not there"
+            else:
+                self._trouble = f"no shared memory in {self._place.path}: {error}"
             self._notices.once("lanes", f"{self._trouble}; nothing is logged")
             return
         if len(made.mem) < settings.lanes_bytes // 4096 * 4096 and not forked:

@@ -201,3 +201,25 @@ def test_spawned_child_finds_the_run_by_itself(run_dir: Path, tmp_path: Path) ->
     assert [len(file.read()) for file in files] == [0, 1, 1]
     assert len(lane_files()) == 5
     assert subprocess.run(["true"], check=False).returncode == 0
+
+
+def test_child_that_outlives_the_run_is_told_so(run_dir: Path, tmp_path: Path) -> None:
+    """Case R2-34: what it logs first once all is stored and removed is refused, counted, and said why."""
+    source = """
+    import shutil
+    run = logclient.init("forks", quiet=True)
+    run.log(1, {"a": 1.0})
+    answer, told = os.pipe()
+    if os.fork() == 0:
+        while os.path.exists(run._place.path):
+            time.sleep(0.05)
+        run.log(2, {"a": 2.0})
+        status = run.status()
+        os.write(told, json.dumps([status["refused"], status["notices"][0]]).encode())
+        os._exit(0)
+    run.finish(0)
+    shutil.rmtree(run._place.path)  # as the agent does
+    print(os.read(answer, 4096).decode())
+    """
+    refused, notice = Script(tmp_path, source).result()
+    assert refused == 1 and "is over" in notice
