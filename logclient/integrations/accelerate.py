@@ -89,7 +89,7 @@ class LogclientTracker(guard.Guarded, GeneralTracker):  # has no types
         if step is None:
             step = self._next_step
         self._here().log(step, values)
-        self._next_step = step + 1
+        self._next_step = guard.step_after(step, self._next_step)
 
     @guard.hook
     def finish(self) -> None:

@@ -107,7 +107,7 @@ class Guarded:
     _off = False
     _passes: tuple[type[BaseException], ...] = ()  # the framework's control exceptions
     _kept: tuple[str, ...] = ()  # attributes that a copy takes along; the rest is as the class has it
-    _instead = "make a new one"  # of a copy
+    _instead = "make a new one, or begin the run before it is copied"  # of a copy
     _tie: Tie
 
     def _open(self, training: object = None) -> Run | NullRun:
@@ -262,6 +262,11 @@ def _is_own(error: Exception) -> bool:
     kind = type(error)
     is_known = kind.__module__.partition(".")[0] in _KNOWN
     return is_known and not isinstance(error, LogclientError) and not foreign.is_users(error)
+
+
+def step_after(step: Any, otherwise: int) -> Any:
+    """For what is logged without a step; what is no step was refused, and counted, by `Run.log`."""
+    return step + 1 if hasattr(step, "__index__") else otherwise
 
 
 def is_over(run: Run | NullRun) -> bool:

@@ -136,7 +136,7 @@ class LogclientLogger(guard.Guarded, Logger):
             run.as_rank(dist.get_rank()).log(step, metrics)
         else:
             run.log(step, metrics)
-        self._next_step = step + 1
+        self._next_step = guard.step_after(step, self._next_step)
 
     @guard.hook
     def log_hyperparams(

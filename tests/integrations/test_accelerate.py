@@ -93,6 +93,18 @@ def test_steps_begin_anew_in_a_new_run(run_dir: Path) -> None:
         assert stored.series("loss").step.tolist() == list(range(steps))
 
 
+def test_what_is_no_step_is_refused_once(run: tuple[Any, Any]) -> None:
+    """Counted as one record; what is logged without a step goes on behind the last one that was."""
+    made, file = run
+    tracker = LogclientTracker()
+    tracker.start()
+    steps: tuple[Any, ...] = (torch.tensor(6), "nine", None)
+    for step in steps:
+        tracker.log({"loss": 1.0}, step=step)
+    assert [record.step for record in file.read()] == [6, 7]
+    assert made.status()["refused"] == 1, made.status()["notices"]
+
+
 def test_bad_settings_are_said_at_once(run_dir: Path) -> None:
     """Where trackers are begun."""
     with pytest.raises(BadArgument):

@@ -245,8 +245,8 @@ def test_a_copy_that_logs_nothing_says_so_once(
             copied.begin()
             assert copied.step(1) is None
         monkeypatch.setenv("LOGCLIENT_MODE", "disabled" if disabled else "online")
-    line = "Callback: a copy whose run is not open in a parent of this process logs nothing: make a new one"
-    assert said == ([] if disabled else [line])
+    assert len(said) == (0 if disabled else 1)
+    assert disabled or said[0].startswith("Callback: a copy whose run is not open in a parent")
 
 
 def test_bad_settings_are_said_at_once(run_dir: Path) -> None:
