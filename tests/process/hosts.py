@@ -64,7 +64,7 @@ class Trainer(agents.Trainer):
         wait_until(
             lambda: self.shipped >= wanted,
             deadline_s,
-            f"{more} more records are at the collector; it has {self.shipped}, state {self.ship_state}",
+            f"{more} more records are at the collector; it had {self.shipped}, state {self.ship_state}",
         )
 
     def wait_caught_up(self, deadline_s: float = PATIENCE_S) -> None:

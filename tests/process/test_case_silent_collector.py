@@ -66,13 +66,14 @@ def test_memory_is_flat_and_everything_arrives_once(
         trainer = Trainer(tmp_path, env, rate=RATE, values=VALUES, until_told=True)
         trainer.wait_shipped()
         proxy.be(what)
-        assert_flat(trainer, pace.seconds(60))
+        seconds = pace.seconds(60)
+        assert_flat(trainer, seconds)
         wait_until(
             lambda: trainer.logged - trainer.shipped > RATE, PATIENCE_S, "nothing arrives, and it logs on"
         )
         proxy.be("passing")
         proxy.cut()
-        trainer.wait_caught_up()
+        trainer.wait_caught_up(PATIENCE_S + seconds)
         trainer.tell_to_end()
         trainer.wait_gone(PATIENCE_S)
     assert collector.stop() == 0
