@@ -32,7 +32,7 @@ PAGE = ROOT / "docs" / "soak.md"
 BENCHES = (
     *("log_call", "log_tail", "log_faults", "process_cost"),
     *("agent_cpu", "agent_children", "bytes_per_point", "wal_cpu", "ship_cpu"),
-    *("online", "ingest", "store", "sync", "chaos"),
+    *("online", "ingest", "store", "sync", "chaos", "callbacks"),
 )
 CRASH = ROOT / "tools" / "faults" / "crash.py"
 CRASH_SEEDS, CRASH_SECONDS = 20, 60
@@ -122,6 +122,8 @@ def section(name: str, result: dict[str, Any]) -> list[str]:
     load = f", load {result['load_before']:g}"
     if "load_after" in result:
         load += f" to {result['load_after']:g}"
+    if "floor_ns" in result:
+        load += ", floor of `log_call` " + " to ".join(f"{ns:g}" for ns in result["floor_ns"]) + " ns"
     when = result["at"].replace("T", " ").replace("Z", " UTC")
     lines = [f"## {name}", ""]
     lines.append(
