@@ -159,11 +159,8 @@ class Cells:
             self._claims.pop(cell, None)
 
     def is_awaited(self, payload: memoryview) -> bool:
-        """May values of a record with this payload still come?"""
-        if len(payload) < REFERENCE.size:
-            return False
-        _, cell, taken = REFERENCE.unpack_from(payload)
-        return is_awaited(self.mem, cell, taken)
+        """As the function of that name."""
+        return is_awaited(self.mem, payload)
 
     def in_flight(self) -> int:
         """Cells whose values are not all there yet."""
@@ -236,8 +233,11 @@ def read_cell(mem: memoryview, cell: int, taken: int) -> tuple[Values, list[int]
     return there, waiting, lost
 
 
-def is_awaited(mem: memoryview, cell: int, taken: int) -> bool:
-    """May values of that use of the cell still come?"""
+def is_awaited(mem: memoryview, payload: bytes | memoryview) -> bool:
+    """May values of a record with this payload, that of a frame with DEVICE_SHAPE, still come?"""
+    if len(payload) < REFERENCE.size:
+        return False
+    _, cell, taken = REFERENCE.unpack_from(payload)
     try:
         return bool(read_cell(mem, cell, taken)[1])
     except LookupError:

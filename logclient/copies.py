@@ -44,46 +44,30 @@ class CannotLock(Exception):
     """Neither way works; the message says why."""
 
 
-class _Copies:
-    """Copies that a later call has to complete, in the order in which they were started."""
-
-    def __init__(self, cells: Cells) -> None:
-        self._cells = cells
-        self._pending: deque[Any] = deque()
-
-    def settle(self) -> None:
-        """Move what has arrived into its cell. Looks, and does not wait."""
-        pending = self._pending
-        while pending:
-            entry = pending.popleft()
-            try:
-                is_there = self._is_there(entry)
-            except BaseException:
-                pending.appendleft(entry)
-                raise
-            if not is_there:
-                pending.appendleft(entry)
-                return
-            self._take(entry)
-
-    def _is_there(self, entry: Any) -> bool:
-        raise NotImplementedError
-
-    def _take(self, entry: Any) -> None:
-        raise NotImplementedError
-
-    @property
-    def waiting(self) -> int:
-        """How many there are."""
-        return len(self._pending)
+def _move(queue: deque[Any], is_there: Callable[[Any], bool], take: Callable[[Any], None]) -> None:
+    """Take entries from the front as long as they are there. Whatever interrupts, an entry is in the queue or taken."""
+    while queue:
+        entry = queue.popleft()
+        try:
+            found = is_there(entry)
+        except BaseException:
+            queue.appendleft(entry)
+            raise
+        if not found:
+            queue.appendleft(entry)
+            return
+        take(entry)
 
 
-class CudaCopies(_Copies):
+class CudaCopies:
     """Tensors of CUDA and ROCm devices."""
 
     def __init__(self, cells: Cells) -> None:
         """Raises CannotLock."""
-        super().__init__(cells)
+        self._cells = cells
+        self._pending: deque[tuple[int, int, Any]] = (
+            deque()
+        )  # the values' start and end, event behind their copy
         self._torch: Any = sys.modules["torch"]
         self._stack = self._torch.stack
         self._capturing = self._torch._C._cuda_isCurrentStreamCapturing
@@ -235,12 +219,18 @@ class CudaCopies(_Copies):
             stream = self._streams[key] = self._torch.cuda.current_stream(index)
         return stream
 
-    def _is_there(self, entry: tuple[int, int, Any]) -> bool:
-        return bool(entry[2].query())
+    def settle(self) -> None:
+        """Of the way by a pinned buffer: move what has arrived into its cell. Looks, and does not wait."""
+        _move(self._pending, lambda entry: bool(entry[2].query()), self._take)
 
     def _take(self, entry: tuple[int, int, Any]) -> None:
         start, end, _ = entry
         self._cells.mem[start:end] = memoryview(self._area[start:end].numpy())
+
+    @property
+    def waiting(self) -> int:
+        """Copies that a later call has to complete."""
+        return len(self._pending)
 
 
 class _Seen:
@@ -256,7 +246,7 @@ class _Seen:
         }
 
 
-class JaxCopies(_Copies):
+class JaxCopies:
     """Arrays of JAX: each starts its own copy to the host; a later call looks whether it is there.
 
     An array says when it is computed, but not when that copy has arrived, and reading it before would be a wait. The
@@ -265,9 +255,10 @@ class JaxCopies(_Copies):
     """
 
     def __init__(self, cells: Cells, lose: Callable[[int], None]) -> None:
-        super().__init__(cells)
+        self._cells = cells
         self._lose = lose
-        self._computed: deque[tuple[int, Any]] = deque()  # (when seen, entry)
+        self._pending: deque[tuple[int, int, list[tuple[int, Any]]]] = deque()
+        self._computed: deque[tuple[int, Any]] = deque()  # when that was seen, and the entry
 
     def start(self, cell: int, first: int, groups: list[tuple[int, list[Any]]]) -> None:
         """As of `CudaCopies`."""
@@ -277,21 +268,10 @@ class JaxCopies(_Copies):
         self._pending.append((cell, first, arrays))
 
     def settle(self) -> None:
-        """As of `_Copies`."""
-        super().settle()
-        computed, now = self._computed, monotonic_ns()
-        while computed:
-            found = computed.popleft()
-            if now - found[0] < _HOST_COPY_NS:
-                computed.appendleft(found)
-                return
-            self._read(*found[1])
-
-    def _is_there(self, entry: tuple[int, int, list[tuple[int, Any]]]) -> bool:
-        return all(array.is_deleted() or array.is_ready() for _, array in entry[2])
-
-    def _take(self, entry: tuple[int, int, list[tuple[int, Any]]]) -> None:
-        self._computed.append((monotonic_ns(), entry))
+        """Move what has arrived into its cell. Looks, and does not wait."""
+        now = monotonic_ns()
+        _move(self._pending, _is_computed, lambda entry: self._computed.append((now, entry)))
+        _move(self._computed, lambda seen: now - seen[0] >= _HOST_COPY_NS, lambda seen: self._read(*seen[1]))
 
     def _read(self, cell: int, first: int, arrays: list[tuple[int, Any]]) -> None:
         at, lost = cell + first, 0
@@ -309,6 +289,10 @@ class JaxCopies(_Copies):
     @property
     def waiting(self) -> int:
         return len(self._pending) + len(self._computed)
+
+
+def _is_computed(entry: tuple[int, int, list[tuple[int, Any]]]) -> bool:
+    return all(array.is_deleted() or array.is_ready() for _, array in entry[2])
 
 
 def _value(array: Any) -> Any:

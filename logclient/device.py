@@ -44,7 +44,7 @@ class _LeftOut(Exception):
 class Plan:
     """How records of the same keys and types are laid out: made once, used with every call."""
 
-    __slots__ = ("content", "dtypes", "first", "groups", "index", "pack", "shape")
+    __slots__ = ("cell_bytes", "content", "dtypes", "first", "groups", "index", "pack", "shape")
 
     def __init__(self, shape: Shape, values: Sequence[Any], places: list[int]) -> None:
         """`places`: where `values` holds device values."""
@@ -62,6 +62,7 @@ class Plan:
         self.content, self.first = cells.describe(
             [(place, kind) for kind, some in self.groups for place in some]
         )
+        self.cell_bytes = 16 + len(self.content)
         self.pack = (
             Struct("<" + "".join(STRUCT_CODES[code] for code in shape.codes)).pack if shape.fixed else None
         )
@@ -202,12 +203,12 @@ class Device:
         if cells.REFERENCE.size + len(payload) > lane.largest:
             raise _LeftOut("too much else in one call")
         area = self._memory()
-        if len(plan.content) + 16 > cells.LARGEST:
+        if plan.cell_bytes > cells.LARGEST:
             raise _LeftOut("more values of a device in one call than there is room for")
         oldest = lane.oldest_in_the_way(layout.FRAME_PREFIX + cells.REFERENCE.size + len(payload))
         claimed = None
         if oldest is None or not area.is_awaited(oldest[layout.FRAME_PREFIX :]):
-            claimed = area.claim(len(plan.content) + 16, me)
+            claimed = area.claim(plan.cell_bytes, me)
         if claimed is None:
             raise _LeftOut("the device is so far behind that there is no room for more of its values")
         cell, taken = claimed

@@ -152,12 +152,14 @@ def test_types_and_shapes(torch: Torch, run_dir: Path) -> None:
     for step in range(3):
         row = {name: torch.full(value, name) for name, value in wanted.items()}
         row["one element"] = torch.full(2.5, shape=(1, 1))
+        row["history"] = torch.full(6.0)
+        row["history"].requires_grad = True
         run.log(step, {**row, "lr": 0.1, "text": "t", "vector": torch.full(0.0, shape=(3,))})
         torch.gpu.run()
     assert run.finish(60)
     assert run.status()["left_out"] == 3
     (found,) = logclient.read(run_dir)
-    for name, value in {**wanted, "one element": 2.5, "lr": 0.1, "text": "t"}.items():
+    for name, value in {**wanted, "one element": 2.5, "history": 6.0, "lr": 0.1, "text": "t"}.items():
         got = found.series(name).value.tolist()
         assert got == [value] * 3 and type(got[0]) is type(value), name
 

@@ -54,10 +54,10 @@ class Cells:
                 os.close(fd)
         return self._mem
 
-    def is_pending(self, cell: int, taken: int) -> bool:
-        """May the values of that use of the cell still come?"""
+    def is_awaited(self, payload: memoryview) -> bool:
+        """May values of a record with this payload still come?"""
         mem = self.memory()
-        return mem is not None and cells.is_awaited(mem, cell, taken)
+        return mem is not None and cells.is_awaited(mem, payload)
 
     def free(self, cell: int, taken: int) -> None:
         """Its record is staged."""
@@ -71,14 +71,11 @@ class Cells:
 
 def ready(area: Cells, taken: Taken) -> int:
     """How many of these frames, from the first, have all their values."""
+    data = memoryview(taken.data)
     for index, (at, size, head) in enumerate(taken.frames):
-        if (
-            head & layout.SHAPE_MASK == layout.DEVICE_SHAPE
-            and size >= layout.FRAME_PREFIX + cells.REFERENCE.size
-        ):
-            _, cell, number = cells.REFERENCE.unpack_from(taken.data, at + layout.FRAME_PREFIX)
-            if area.is_pending(cell, number):
-                return index
+        payload = data[at + layout.FRAME_PREFIX : at + size]
+        if head & layout.SHAPE_MASK == layout.DEVICE_SHAPE and area.is_awaited(payload):
+            return index
     return len(taken.frames)
 
 

@@ -137,16 +137,15 @@ class LiveLanes:
 
     def _is_awaited(self, frame: bytes) -> bool:
         """May the device still bring values of this record?"""
-        if len(frame) < layout.FRAME_PREFIX + cells.REFERENCE.size or not self.is_alive:
+        if not self.is_alive:
             return False
-        _, cell, taken = cells.REFERENCE.unpack_from(frame, layout.FRAME_PREFIX)
         try:
             with (
                 open(self._cells, "rb") as file,
                 mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mem,
                 memoryview(mem) as seen,
             ):
-                return cells.is_awaited(seen, cell, taken)
+                return cells.is_awaited(seen, frame[layout.FRAME_PREFIX :])
         except (OSError, ValueError):
             return False
 
