@@ -159,9 +159,8 @@ class History:
             elif kind == "first":
                 data.setdefault(name, value)
             elif kind in ("min", "max"):
-                is_number = (
-                    isinstance(known, (int, float)) and known == known
-                )  # not nothing, nor what a user put there
+                # else nothing is there, or what a user put there
+                is_number = isinstance(known, (int, float)) and known == known
                 if not is_number or (value < known if kind == "min" else value > known):
                     data[name] = value
 

@@ -65,9 +65,6 @@ class LogclientTracker(guard.Guarded, GeneralTracker):  # has no types
     def _found(self) -> Run | NullRun:
         return self._here()
 
-    def _here(self) -> Run | NullRun:
-        return self._tie.run or self._open()
-
     @guard.opening
     def start(self) -> None:
         """Find the run, once it is known which rank this is."""

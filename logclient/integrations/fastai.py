@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from logclient import NullRun, Run
 
 _PREDICTIONS = 36  # rows, unless a number is given
-_MOST_FITS = 200  # that the config lists
 
 
 class LogclientCallback(guard.Guarded, Callback):  # fastai has no types
@@ -239,7 +238,6 @@ class LogclientCallback(guard.Guarded, Callback):  # fastai has no types
         """Config of the learner, and one entry for each training."""
         learn, progress = self.learn, self._progress
         run = self._run()
-        fits = [dict(fit) for fit in run.config.get("fits", ())][: _MOST_FITS - 1]
         hypers = learn.opt.hypers
         fit = {
             "epochs": learn.n_epoch,
@@ -249,7 +247,7 @@ class LogclientCallback(guard.Guarded, Callback):  # fastai has no types
             "frozen_groups": getattr(learn.opt, "frozen_idx", 0),
             "callbacks": {type(cb).__name__: _arguments(cb) for cb in learn.cbs if cb is not self},
         }
-        run.config.update({"learner": _describe(learn), "fits": [*fits, fit]})
+        guard.add_fit(run, fit, learner=_describe(learn))
 
     @guard.hook
     def _save_model(self) -> None:

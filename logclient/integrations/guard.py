@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 
 # where the exceptions come from that C code, called in our frames, raises: no other frame tells
 _KNOWN = frozenset({"builtins", "jax", "jaxlib", "keras", "numpy", "tensorflow", "torch", "torch_xla"})
-_told: set[str] = (
-    set()
-)  # what was said while there was no run to keep it: by hook, and by class of what is a copy
+_MOST_FITS = 200  # that the config lists
+# what was said while there was no run to keep it: by hook, and by class of what is a copy
+_told: set[str] = set()
 _begun: WeakSet[Run | NullRun] = WeakSet()  # runs that a callback started
 _of_runs: WeakKeyDictionary[Run | NullRun, dict[Any, Any]] = WeakKeyDictionary()
 
@@ -131,6 +131,10 @@ class Guarded:
             self._second()
         return run
 
+    def _here(self, training: object = None) -> Run | NullRun:
+        """The run, found now where no training began before, or in a copy."""
+        return self._tie.run or self._open(training)
+
     def _second(self) -> None:
         """Another one of this class logs this training to this run."""
         self._off = True
@@ -185,7 +189,7 @@ class Tie:
 
     @property
     def is_copy(self) -> bool:
-        """Of one that would log."""
+        """A copy that is to log, where its run is."""
         disabled = "disabled" in (self._settings.get("mode"), environment().get("LOGCLIENT_MODE"))
         return self._copied is not None and not disabled
 
@@ -223,6 +227,12 @@ def of_run(run: Run | NullRun, kind: type[Kind], part: object = None) -> Kind:
     """What callbacks that log to this run have in common here: one `kind()`, or one for each `part`."""
     known = _of_runs.setdefault(run, {})
     return known.setdefault((kind, part), kind())  # type: ignore[no-any-return]
+
+
+def add_fit(run: Run | NullRun, fit: Mapping[str, Any], **facts: Any) -> None:
+    """Store facts in the run's config, and a training behind the others under `fits`."""
+    fits = [dict(each) for each in run.config.get("fits", ())][: _MOST_FITS - 1]
+    run.config.update({**facts, "fits": [*fits, fit]})
 
 
 def current() -> Run | NullRun | None:

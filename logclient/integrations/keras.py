@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from logclient import NullRun, Run
 
-_MOST_FITS = 200  # that the config lists
-
 
 class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
     """Logs a model's trainings to a logclient run.
@@ -124,9 +122,12 @@ class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
         run, model = self._run(), self.model
         if run._rank not in (None, 0):
             return
-        fits = [dict(fit) for fit in run.config.get("fits", ())][: _MOST_FITS - 1]
         epochs = (self.params or {}).get("epochs")
-        fit = {"epochs": None if epochs is None else epochs - first_epoch, "batches": self._batches() or None}
+        fit = {
+            "epochs": None if epochs is None else epochs - first_epoch,
+            "batches": self._batches() or None,
+            "first_step": self._progress.counts.first + 1,
+        }
         described = {
             "class": type(model).__name__,
             "name": model.name,
@@ -134,9 +135,7 @@ class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
             "loss": _plain(getattr(model, "loss", None)),
             "optimizer": _settings(getattr(model, "optimizer", None)),
         }
-        run.config.update(
-            {"model": described, "fits": [*fits, {**fit, "first_step": self._progress.counts.first + 1}]}
-        )
+        guard.add_fit(run, fit, model=described)
 
 
 class _Progress:

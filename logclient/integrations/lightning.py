@@ -85,10 +85,6 @@ class LogclientLogger(guard.Guarded, Logger):
     def _begin(self) -> Run | NullRun:
         return self._open()
 
-    def _here(self) -> Run | NullRun:
-        """The run in this process; a pickled copy finds it now."""
-        return self._tie.run or self._open()
-
     # ---- what Lightning asks -----------------------------------------------------------------------------
 
     @property

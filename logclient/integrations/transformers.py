@@ -36,7 +36,6 @@ _ONCE = frozenset(
 )
 _PARTS = ("eval", "test")  # what stands before the keys of an evaluation, or a prediction
 _TIMED = "_runtime"  # ends the name of a value that each evaluation has
-_MOST_FITS = 200  # that the config lists
 
 
 class LogclientCallback(guard.Guarded, TrainerCallback):
@@ -53,7 +52,7 @@ class LogclientCallback(guard.Guarded, TrainerCallback):
 
     def _log(self, state: TrainerState, row: Mapping[str, Any]) -> None:
         """Also where there was no training before."""
-        run = self._tie.run or self._open(state)
+        run = self._here(state)
         if self._off:
             return
         step = self._before + state.global_step
@@ -80,11 +79,10 @@ class LogclientCallback(guard.Guarded, TrainerCallback):
         model = getattr(kwargs.get("model"), "config", None)
         if model is not None:
             config["model"] = model.to_dict()
-        fits = [dict(fit) for fit in run.config.get("fits", ())][: _MOST_FITS - 1]
         fit = {"first_step": self._before + state.global_step + 1, "steps": state.max_steps}
         if state.is_hyper_param_search:
             fit.update(trial=state.trial_name, params=dict(state.trial_params or {}))
-        run.config.update({**config, "fits": [*fits, fit]})
+        guard.add_fit(run, fit, **config)
 
     @guard.hook
     def on_log(
@@ -99,8 +97,7 @@ class LogclientCallback(guard.Guarded, TrainerCallback):
         if not logs or not state.is_world_process_zero:
             return
         if "train_runtime" in logs:
-            run = self._tie.run or self._open(state)
-            run.summary.update({key: value for key, value in logs.items() if key in _ONCE})
+            self._here(state).summary.update({key: value for key, value in logs.items() if key in _ONCE})
             logs = {key: value for key, value in logs.items() if key not in _ONCE}
         self._log(state, logs)
 

@@ -169,13 +169,8 @@ def test_resumed_several_steps_and_unknown_length(lanes: Any) -> None:
     """initial_epoch in a new process, steps_per_execution, and a generator that does not say how many."""
     _, read = lanes
     fit(classifier(), [LogclientCallback()], 4, initial_epoch=3)
-    assert [record.step for record in batches(read())] == [
-        16,
-        17,
-        18,
-        19,
-        20,
-    ]  # the run's later ones count on
+    # the run's later ones count on
+    assert [record.step for record in batches(read())] == [16, 17, 18, 19, 20]
     model = classifier()
     hooks = keras.callbacks.CallbackList([LogclientCallback()], model=model, steps=BATCHES, epochs=1)
     hooks.on_train_begin()  # as a backend calls them that has steps_per_execution=2; torch has not

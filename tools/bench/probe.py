@@ -80,7 +80,7 @@ def floor_now_ns(rounds: int = 50) -> float:
     took = []
     for number in range(rounds):
         took.append(p50_ns(floor, metrics_of, number) - p50_ns(None, metrics_of, number))
-        time.sleep(0.002)
+        time.sleep(0.002)  # so that it is no single moment
     return harness.median(took)
 
 
