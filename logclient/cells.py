@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 
 FULL_BYTES = 640 << 10
 LEAST_BYTES = FULL_BYTES >> 4
-_CLASSES = ((128, 2048), (1024, 128), (32 << 10, 8))  # bytes of a cell, cells, at FULL_BYTES
+# bytes of a cell, cells, at FULL_BYTES; few of the smallest are enough mostly, and used again while they are in a cache
+_CLASSES = ((128, 128), (128, 1920), (1024, 128), (32 << 10, 8))
 LARGEST = _CLASSES[-1][0]
 _LOOKS = 4  # cells looked at for a free one: they become free in turn
 ABSENT = 0x7FA5_C3E1.to_bytes(4, "little")
@@ -76,7 +77,7 @@ def describe(places: list[tuple[int, int]]) -> tuple[bytes, int]:
 class Cells:
     """The cells of one process incarnation."""
 
-    __slots__ = ("_claims", "_classes", "_mark", "_uses", "map", "mem", "path", "words")
+    __slots__ = ("_classes", "_mark", "claims", "map", "mem", "path", "uses", "words")
 
     def __init__(self, path: str, total_bytes: int, mark: Mark) -> None:
         """Make the file, reserved and populated. Raises OSError."""
@@ -93,11 +94,11 @@ class Cells:
             self.words = words = self.mem.cast("Q")
             words[CELLS_BYTES] = length
             at = mmap.PAGESIZE
-            self._classes: list[tuple[int, int, int, Callable[[], int]]] = []
+            self._classes: list[tuple[int, int, int, range, Callable[[], int]]] = []
             for index, (size, amount) in enumerate(sizes):
                 words[CELLS_CLASSES + 3 * index] = at
                 words[CELLS_CLASSES + 3 * index + 1], words[CELLS_CLASSES + 3 * index + 2] = size, amount
-                self._classes.append((at, size, amount, count().__next__))
+                self._classes.append((at, size, amount, range(min(_LOOKS, amount)), count().__next__))
                 at += size * amount
             words[0] = layout.CELLS_MAGIC
             os.rename(making, path)  # complete before anybody sees it
@@ -108,55 +109,58 @@ class Cells:
             os.close(fd)
         self.path = path
         self._mark = mark
-        self._claims: dict[int, object] = {}
-        self._uses: dict[
-            int, tuple[memoryview, int]
-        ] = {}  # cell -> lane header, end of the frame that names it
+        self.claims: dict[int, list[int]] = {}  # cell -> token of the call that uses it
+        # cell -> header of a lane, position behind the frame that names it
+        self.uses: dict[int, tuple[memoryview, int]] = {}
 
-    def claim(self, size: int, me: object) -> tuple[int, int] | None:
-        """Take a cell of at least `size` bytes: (offset, taken); None where all are in use. `drop` gives it back."""
-        for first, cell_bytes, amount, turn in self._classes:
+    def claim(self, size: int, me: list[int]) -> tuple[int, int] | None:
+        """Take a cell of at least `size` bytes: (offset, taken); None where all are in use.
+
+        `me` is the caller's token, of one item. Whatever comes, the caller deletes `claims[me[0]]` if that is `me`,
+        with no call before: what is interrupted leaves nothing claimed.
+        """
+        words, claims, fitting = self.words, self.claims, 0
+        for first, cell_bytes, amount, looks, turn in self._classes:
             if cell_bytes < size:
                 continue
-            for _ in range(min(_LOOKS, amount)):
+            if fitting and cell_bytes > fitting:
+                return None  # a larger one would be taken from those who need it
+            fitting = cell_bytes
+            for _ in looks:
                 cell = first + turn() % amount * cell_bytes
-                if self._claims.setdefault(cell, me) is me:
-                    if self._is_free(cell):
-                        return cell, self._take(cell)
-                    del self._claims[cell]
-            return None  # a larger one would be taken from those who need it
+                me[0] = cell
+                if claims.setdefault(cell, me) is me:
+                    at = cell >> 3
+                    taken = words[at]
+                    if words[at + 1] == taken or self._is_free(cell):
+                        if not self._mark[0]:
+                            raise Forked
+                        words[at] = taken + 1
+                        return cell, taken + 1
+                    del claims[cell]
         return None
-
-    def _take(self, cell: int) -> int:
-        taken = self.words[cell >> 3] + 1
-        if not self._mark[0]:
-            raise Forked
-        self.words[cell >> 3] = taken
-        return taken
 
     def begin(self, cell: int, content: bytes, lane: RingWriter) -> None:
         """Say what will lie in it. Until `name` is called it counts as named by a later frame of the lane."""
         words, tail, size = lane.place()
         if not self._mark[0]:
             raise Forked
-        self._uses[cell] = words, tail + 2 * size
+        self.uses[cell] = words, tail + 2 * size
         self.mem[cell + 16 : cell + 16 + len(content)] = content
 
     def name(self, cell: int, lane: RingWriter) -> None:
         """The lane's last frame names it: in use until the agent has stored that, or the lane forgot it."""
         words, tail, _ = lane.place()
-        self._uses[cell] = words, tail
+        self.uses[cell] = words, tail
 
-    def lose(self, cell: int, index: int) -> None:
-        """That value of the cell will never come."""
-        at = cell + CELL_HEADER + 4 * index
-        place, kind = _PLACE.unpack_from(self.mem, at)
-        self.mem[at : at + 4] = _PLACE.pack(place, kind | _LOST)
-
-    def drop(self, me: object) -> None:
-        """What was claimed by `me` may be claimed again; where a copy was started, once its values are there."""
-        for cell in [cell for cell, token in tuple(self._claims.items()) if token is me]:
-            self._claims.pop(cell, None)
+    def marks(self, cell: int, lost: list[int]) -> bytes:
+        """What from byte CELL_HEADER of the cell on says that these of its values will never come, by their index."""
+        amount = _META.unpack_from(self.mem, cell + 16)[0]
+        found = bytearray(self.mem[cell + CELL_HEADER : cell + CELL_HEADER + 4 * amount])
+        for index in lost:
+            place, kind = _PLACE.unpack_from(found, 4 * index)
+            _PLACE.pack_into(found, 4 * index, place, kind | _LOST)
+        return bytes(found)
 
     def is_awaited(self, payload: memoryview) -> bool:
         """As the function of that name."""
@@ -165,21 +169,27 @@ class Cells:
     def in_flight(self) -> int:
         """Cells whose values are not all there yet."""
         words, waiting = self.words, 0
-        for first, cell_bytes, amount, _ in self._classes:
+        for first, cell_bytes, amount, _, _ in self._classes:
             for cell in range(first, first + cell_bytes * amount, cell_bytes):
                 taken = words[cell >> 3]
                 if taken and words[cell + 8 >> 3] != taken:
-                    waiting += bool(read_cell(self.mem, cell, taken)[1])
+                    waiting += self._is_waiting(cell, taken)
         return waiting
 
     def _is_free(self, cell: int) -> bool:
         taken = self.words[cell >> 3]
         if self.words[cell + 8 >> 3] == taken:
             return True
-        lane, end = self._uses.get(cell, (None, 0))
+        lane, end = self.uses.get(cell, (None, 0))
         if lane is not None and end > lane[RELEASED] and end > lane[FORGOT]:
             return False
-        return not read_cell(self.mem, cell, taken)[1]  # else the device may still write
+        return not self._is_waiting(cell, taken)  # else the device may still write
+
+    def _is_waiting(self, cell: int, taken: int) -> bool:
+        try:
+            return bool(read_cell(self.mem, cell, taken)[1])
+        except LookupError:  # somebody else wrote into it
+            return False
 
     def detach(self) -> None:
         """In a forked child, for good."""

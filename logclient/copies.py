@@ -25,11 +25,12 @@ from struct import pack
 from time import monotonic_ns
 
 from . import foreign
-from .cells import TYPES, Cells
+from .cells import ABSENT, TYPES, Cells
+from .layout import CELL_HEADER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
 MOST_VIEWS = 16_384  # of cells by number and type of values; some 500 bytes each
@@ -44,19 +45,43 @@ class CannotLock(Exception):
     """Neither way works; the message says why."""
 
 
-def _move(queue: deque[Any], is_there: Callable[[Any], bool], take: Callable[[Any], None]) -> None:
-    """Take entries from the front as long as they are there. Whatever interrupts, an entry is in the queue or taken."""
+class _Copy:
+    """A copy that later calls complete, stage by stage."""
+
+    __slots__ = ("claims", "seen_ns", "stage", "what")
+
+    def __init__(self, what: Any) -> None:
+        self.what = what
+        self.claims: dict[int, object] = {}  # stage -> token of the call that is at it
+        self.stage = 0
+        self.seen_ns = 0
+
+
+def _advance(
+    queue: deque[_Copy], stage: int, is_there: Callable[[_Copy], bool], take: Callable[[_Copy], None]
+) -> None:
+    """Take copies from the front as long as they are there; `take` sets their next stage.
+
+    Whatever interrupts, a copy is in its queue until it is taken, and taken once; nobody waits for another call.
+    """
     while queue:
-        entry = queue.popleft()
         try:
-            found = is_there(entry)
-        except BaseException:
-            queue.appendleft(entry)
-            raise
-        if not found:
-            queue.appendleft(entry)
+            copy = queue[0]
+        except IndexError:  # another thread took the last one
             return
-        take(entry)
+        me = object()
+        try:
+            if copy.claims.setdefault(stage, me) is not me:
+                return
+            if copy.stage == stage:
+                if not is_there(copy):
+                    return
+                take(copy)
+        finally:  # no call here: nothing can come between
+            if copy.stage > stage and queue and queue[0] is copy:
+                del queue[0]
+            if stage in copy.claims and copy.claims[stage] is me:
+                del copy.claims[stage]
 
 
 class CudaCopies:
@@ -65,37 +90,40 @@ class CudaCopies:
     def __init__(self, cells: Cells) -> None:
         """Raises CannotLock."""
         self._cells = cells
-        self._pending: deque[tuple[int, int, Any]] = (
-            deque()
-        )  # the values' start and end, event behind their copy
+        self._pending: deque[_Copy] = deque()  # of the values' start and end, and the event behind them
         self._torch: Any = sys.modules["torch"]
-        self._stack = self._torch.stack
+        self._gather: Any = getattr(self._torch, "_foreach_copy_", None)
         self._capturing = self._torch._C._cuda_isCurrentStreamCapturing
         self._stream_key = self._torch._C._cuda_getCurrentStream  # the public call takes ten times as long
         self._streams: dict[tuple[int, ...], Any] = {}
         self._views: dict[tuple[int, int, int], Any] = {}
+        self._groups: dict[tuple[int, tuple[tuple[int, int], ...]], list[list[Any]]] = {}
         self.way, self.trouble = "registered", ""
         self.is_over = False
-        torch = self._torch
         for old in tuple(_locked):
             old.unlock()
-        area = torch.frombuffer(cells.map, dtype=torch.uint8)
-        code = int(torch.cuda.cudart().cudaHostRegister(area.data_ptr(), area.numel(), _PORTABLE))
-        if code:
-            self._clear_error()
-            self.way = "pinned"
-            self.trouble = f"the driver does not lock shared memory (error {code})"
-            area = self._pinned(area.numel())
-        self._area = area
-        self._typed = {kind: area.view(self._dtype(kind)) for kind in TYPES}
         self._on_device = -1  # index of the device that sees the area as memory of its own
-        if self.way == "registered":
-            self._let_device_write()
+        with self._torch.inference_mode(False):  # else nobody could write to it outside of one
+            self._area = self._locked_area()
+            self._typed = {kind: self._area.view(self._dtype(kind)) for kind in TYPES}
+            if self.way == "registered":
+                self._let_device_write()
         _locked.append(self)
+
+    def _locked_area(self) -> Any:
+        torch = self._torch
+        area = torch.frombuffer(self._cells.map, dtype=torch.uint8)
+        code = int(torch.cuda.cudart().cudaHostRegister(area.data_ptr(), area.numel(), _PORTABLE))
+        if not code:
+            return area
+        self._clear_error()
+        self.way = "pinned"
+        self.trouble = f"the driver does not lock shared memory (error {code})"
+        return self._pinned(area.numel())
 
     def _pinned(self, size: int) -> Any:
         try:
-            return self._torch.empty(size, dtype=self._torch.uint8, pin_memory=True)
+            return self._torch.empty(size, dtype=self._torch.uint8, device="cpu", pin_memory=True)
         except RuntimeError as error:
             if foreign.is_users(error):
                 raise
@@ -166,23 +194,52 @@ class CudaCopies:
         if self.way == "pinned":
             event = torch.cuda.Event()
             event.record(stream)
-            self._pending.append((cell + first, at, event))
+            self._pending.append(_Copy((cell + first, at, event)))
 
-    def start_plain(self, cell: int, first: int, groups: list[tuple[int, list[Any]]], index: int) -> None:
-        """The same for 0-d tensors that are all on the device of that index."""
-        if self._on_device != index or len(groups) > 1:
-            return self.start(cell, first, groups)
-        stream = self._stream(index)
-        ((kind, tensors),) = groups
-        has_history = False
-        for tensor in tensors:
+    def is_direct(self, index: int) -> bool:
+        """Does the device of that index write by kernels of its own, so that `gather` works?"""
+        return self._on_device == index >= 0 and self._gather is not None
+
+    def held(self, index: int, dtypes: list[tuple[int, Any]], values: Sequence[Any]) -> list[Any] | None:
+        """The tensors at those places, ready for `gather`; None where one is no 0-d tensor of that device and dtype."""
+        key = self._stream_key(index)
+        if key[0] and self._capturing():  # nobody can capture what goes to the default stream
+            return None
+        stream = self._streams.get(key) or self._stream(index)
+        tensors = []
+        for place, dtype in dtypes:
+            tensor = values[place]
+            if tensor.dtype is not dtype or tensor.ndim or tensor.get_device() != index:
+                return None
             tensor.record_stream(stream)
-            has_history |= tensor.requires_grad
-        if has_history:
-            with self._torch.no_grad():
-                self._stack(tensors, out=self._view(cell + first, kind, len(tensors)))
-        else:
-            self._stack(tensors, out=self._view(cell + first, kind, len(tensors)))
+            tensors.append(tensor.detach() if tensor.requires_grad else tensor)
+        return tensors
+
+    def gather(self, at: int, kinds: tuple[tuple[int, int], ...], tensors: list[Any]) -> None:
+        """Have those of `held` written from byte `at` on: so many of each type in turn. A kernel for each type."""
+        key = at, kinds
+        groups = self._groups.get(key)
+        if groups is None:
+            groups = self._make_groups(at, kinds)
+            if len(self._groups) * len(tensors) >= MOST_VIEWS:
+                self._groups.clear()
+            self._groups[key] = groups
+        if len(groups) == 1:
+            self._gather(groups[0], tensors, True)
+            return
+        first = 0
+        for views in groups:
+            last = first + len(views)
+            self._gather(views, tensors[first:last], True)
+            first = last
+
+    def _make_groups(self, at: int, kinds: tuple[tuple[int, int], ...]) -> list[list[Any]]:
+        groups = []
+        for kind, amount in kinds:
+            size = TYPES[kind][1]
+            groups.append(list(self._direct[kind].narrow(0, at // size, amount).unbind()))
+            at += size * amount
+        return groups
 
     def _write(self, at: int, kind: int, tensors: list[Any], device: Any) -> None:
         """One call of the driver where they are 0-d, of one dtype and on the usual device."""
@@ -221,11 +278,13 @@ class CudaCopies:
 
     def settle(self) -> None:
         """Of the way by a pinned buffer: move what has arrived into its cell. Looks, and does not wait."""
-        _move(self._pending, lambda entry: bool(entry[2].query()), self._take)
+        _advance(self._pending, 0, lambda copy: bool(copy.what[2].query()), self._take)
 
-    def _take(self, entry: tuple[int, int, Any]) -> None:
-        start, end, _ = entry
-        self._cells.mem[start:end] = memoryview(self._area[start:end].numpy())
+    def _take(self, copy: _Copy) -> None:
+        start, end, _ = copy.what
+        mem, values = self._cells.mem, memoryview(self._area[start:end].numpy())
+        mem[start:end] = values
+        copy.stage = 1  # no call between: what is there is never written again
 
     @property
     def waiting(self) -> int:
@@ -257,42 +316,53 @@ class JaxCopies:
     def __init__(self, cells: Cells, lose: Callable[[int], None]) -> None:
         self._cells = cells
         self._lose = lose
-        self._pending: deque[tuple[int, int, list[tuple[int, Any]]]] = deque()
-        self._computed: deque[tuple[int, Any]] = deque()  # when that was seen, and the entry
+        self._pending: deque[_Copy] = deque()  # of cell, where its values start, and (type, array) of each
+        self._computed: deque[_Copy] = deque()
 
     def start(self, cell: int, first: int, groups: list[tuple[int, list[Any]]]) -> None:
         """As of `CudaCopies`."""
         arrays = [(kind, array) for kind, some in groups for array in some]
         for _, array in arrays:
             array.copy_to_host_async()
-        self._pending.append((cell, first, arrays))
+        self._pending.append(_Copy((cell, first, arrays)))
 
     def settle(self) -> None:
         """Move what has arrived into its cell. Looks, and does not wait."""
         now = monotonic_ns()
-        _move(self._pending, _is_computed, lambda entry: self._computed.append((now, entry)))
-        _move(self._computed, lambda seen: now - seen[0] >= _HOST_COPY_NS, lambda seen: self._read(*seen[1]))
 
-    def _read(self, cell: int, first: int, arrays: list[tuple[int, Any]]) -> None:
-        at, lost = cell + first, 0
+        def see(copy: _Copy) -> None:
+            copy.seen_ns = now
+            self._computed.append(copy)
+            copy.stage = 1
+
+        _advance(self._pending, 0, _is_computed, see)
+        _advance(self._computed, 1, lambda copy: now - copy.seen_ns >= _HOST_COPY_NS, self._read)
+
+    def _read(self, copy: _Copy) -> None:
+        cell, first, arrays = copy.what
+        values, lost = b"", []
         for index, (kind, array) in enumerate(arrays):
             letter, size = TYPES[kind]
             value = _value(array)
             if value is None:
-                lost += 1
-                self._cells.lose(cell, index)
-            else:
-                self._cells.mem[at : at + size] = pack(letter, value)
-            at += size
-        self._lose(lost)
+                lost.append(index)
+            values += ABSENT * (size // 4) if value is None else pack(letter, value)
+        marks = self._cells.marks(cell, lost)
+        mem, start, head = self._cells.mem, cell + first, cell + CELL_HEADER
+        stop, end = start + len(values), head + len(marks)
+        mem[start:stop] = values
+        mem[head:end] = marks
+        copy.stage = 2  # no call between: what is there is never written again
+        copy.what = ()  # no array is kept
+        self._lose(len(lost))
 
     @property
     def waiting(self) -> int:
         return len(self._pending) + len(self._computed)
 
 
-def _is_computed(entry: tuple[int, int, list[tuple[int, Any]]]) -> bool:
-    return all(array.is_deleted() or array.is_ready() for _, array in entry[2])
+def _is_computed(copy: _Copy) -> bool:
+    return all(array.is_deleted() or array.is_ready() for _, array in copy.what[2])
 
 
 def _value(array: Any) -> Any:

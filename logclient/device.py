@@ -13,14 +13,14 @@ Invariants:
 
 from __future__ import annotations
 
-from struct import Struct
+from _operator import pos
 from time import time_ns
 
 from . import cells, foreign, layout, tensor
 from .copies import CannotLock, CudaCopies, JaxCopies
 from .lanes import is_empty
-from .record import STRUCT_CODES, pack_payload
-from .ring import TooLarge
+from .record import Shape, pack_payload
+from .ring import Forked, TooLarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,13 +28,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .lanes import Lanes
-    from .record import Shape
     from .ring import Mark, RingWriter
-    from .shapes import Encoder
+    from .shapes import Encoder, Kinds
     from .values import Points
 
 _WIDEST_FIRST = (tensor.DOUBLE, tensor.INT, tensor.FLOAT)  # so that values stay aligned
-_MOST_PLANS = 1024
 
 
 class _LeftOut(Exception):
@@ -44,7 +42,21 @@ class _LeftOut(Exception):
 class Plan:
     """How records of the same keys and types are laid out: made once, used with every call."""
 
-    __slots__ = ("cell_bytes", "content", "dtypes", "first", "groups", "index", "pack", "shape")
+    __slots__ = (
+        "cell_bytes",
+        "content",
+        "dtypes",
+        "first",
+        "frame",
+        "groups",
+        "head",
+        "index",
+        "kinds",
+        "others",
+        "shape",
+        "types",
+        "zeros",
+    )
 
     def __init__(self, shape: Shape, values: Sequence[Any], places: list[int]) -> None:
         """`places`: where `values` holds device values."""
@@ -53,7 +65,8 @@ class Plan:
             by_kind[tensor.kind_of(values[place].dtype)[0]].append(place)
         self.shape = shape
         self.groups = [(kind, some) for kind, some in by_kind.items() if some]
-        self.dtypes = [(place, values[place].dtype) for place in places]
+        self.kinds = tuple([(kind, len(some)) for kind, some in self.groups])
+        self.dtypes = [(place, values[place].dtype) for _, some in self.groups for place in some]
         self.index = -1  # of the CUDA device on which they all are, if that can be told at a glance
         if all(tensor.is_tensor(values[place]) for place in places):
             indexes = {values[place].get_device() for place in places}
@@ -63,24 +76,31 @@ class Plan:
             [(place, kind) for kind, some in self.groups for place in some]
         )
         self.cell_bytes = 16 + len(self.content)
-        self.pack = (
-            Struct("<" + "".join(STRUCT_CODES[code] for code in shape.codes)).pack if shape.fixed else None
-        )
+        self.others = len(values) - len(places)
+        self.zeros = [0] * len(places)
+        # of what `Device.offer_again` commits: whole frames, the reference to a cell first
+        self.frame: Shape | None = None
+        self.head = 0
+        self.types: tuple[type, ...] = ()
 
-    def fits(self, values: Sequence[Any]) -> bool:
-        """Are these 0-d tensors on the same device, and of the same types?"""
-        index = self.index
-        for place, dtype in self.dtypes:
-            value = values[place]
-            if value.dtype is not dtype or value.ndim or value.get_device() != index:
-                return False
-        return True
+    def payload(self, values: Sequence[Any]) -> bytes:
+        """The record's payload with zeros for device values. Raises StructError, TypeError."""
+        return pack_payload(self.shape.codes, self.without(values))
 
-    def payload(self, values: list[Any]) -> bytes:
-        """The record's payload with zeros for device values, which `values` loses. Raises StructError, TypeError."""
+    def without(self, values: Sequence[Any]) -> list[Any]:
+        """Zeros in place of device values."""
+        left = [*values]
         for place, _ in self.dtypes:
-            values[place] = 0
-        return pack_payload(self.shape.codes, values) if self.pack is None else self.pack(*values)
+            left[place] = 0
+        return left
+
+    def repeat(self, types: tuple[type, ...], rank: int) -> None:
+        """Have `Device.offer_again` take records with values of these types; `rank` as it stands in a head word."""
+        self.types = types
+        frame = Shape((), "qqq" + self.shape.codes, layout.DEVICE_SHAPE | rank)
+        frame.exact = pos  # leaves any number as it is
+        self.head = self.shape.head & layout.SHAPE_MASK | rank
+        self.frame = frame
 
 
 class Device:
@@ -95,7 +115,6 @@ class Device:
         "_mark",
         "_no_cells",
         "_no_cuda",
-        "_plans",
         "_room",
     )
 
@@ -111,19 +130,61 @@ class Device:
         self._cuda: CudaCopies | None = None
         self._jax: JaxCopies | None = None
         self._no_cells = self._no_cuda = ""  # why there are none
-        self._plans: dict[object, Plan] = {}
 
-    def offer_again(
-        self, kinds: object, encoder: Encoder, next_order: Callable[[], int], step: int, found: Sequence[Any]
-    ) -> bool:
-        """Commit a record like one before: same keys, same types. False, with nothing done, where it is none."""
-        plan = self._plans.get(kinds)
-        if plan is None or not plan.fits(found) or self._cuda is None or self._cuda.is_possible():
+    def offer_again(self, plan: Plan, next_order: Callable[[], int], step: int, found: Sequence[Any]) -> bool:
+        """Commit a record like the one of the plan. False, with nothing done, where it takes more than usual."""
+        copies, area, frame = self._cuda, self._cells, plan.frame
+        if copies is None or area is None or frame is None or self._jax is not None:
             return False
-        return not self._offer(encoder, next_order, step, list(found), plan, self._cuda)
+        try:
+            tensors = copies.held(plan.index, plan.dtypes, found)
+        except Exception as error:
+            if foreign.is_users(error):
+                raise
+            return False
+        if tensors is None:
+            return False
+        try:
+            lane = self._lanes.device.pop()
+        except IndexError as error:
+            if not is_empty(error):
+                raise
+            return False
+        me = [0]
+        try:
+            use = lane.next_place(frame.frame_bytes)
+            claimed = None if use is None else area.claim(plan.cell_bytes, me)
+            if use is None or claimed is None:
+                return False
+            cell, taken = claimed
+            if not self._mark[0]:
+                raise Forked
+            area.uses[cell] = use
+            area.mem[cell + 16 : cell + plan.cell_bytes] = plan.content
+            try:
+                copies.gather(cell + plan.first, plan.kinds, tensors)
+            except Exception as error:
+                if foreign.is_users(error):
+                    raise
+                plan.frame = None  # the usual way tells why
+                return False
+            values = plan.without(found) if plan.others else plan.zeros
+            lane.offer(frame, next_order(), step, (plan.head, cell, taken, *values))
+            return True
+        except BaseException as error:
+            committed = lane.resync()
+            if not foreign.is_own(error):
+                raise
+            return committed
+        finally:
+            claims = area.claims
+            if me[0] in claims and claims[me[0]] is me:
+                del claims[me[0]]
+            lane.home.append(lane)
+            lane = None  # type: ignore[assignment]  # as in `Run.log`
 
     def offer(
-        self, encoder: Encoder, next_order: Callable[[], int], step: int, points: Points, kinds: object
+        self, encoder: Encoder, next_order: Callable[[], int], step: int, points: Points, kinds: Kinds | None
     ) -> bool:
         """Commit a record with device values; False, with those left out of `points`, where that cannot be.
 
@@ -138,14 +199,14 @@ class Device:
         why = self._offer(encoder, next_order, step, list(points.values), plan)
         if why:
             points.leave_device_values_out(why)
-        elif (
-            kinds is not None
-            and plan.index >= 0
-            and shape.head & layout.SHAPE_MASK
-            and len(self._plans) < _MOST_PLANS
-        ):
-            self._plans[kinds] = plan
+        elif kinds is not None and self._is_usual(plan):
+            encoder.repeat(kinds, plan)
         return not why
+
+    def _is_usual(self, plan: Plan) -> bool:
+        """May records like it go the short way?"""
+        is_known = plan.shape.fixed and bool(plan.shape.head & layout.SHAPE_MASK)
+        return is_known and self._cuda is not None and self._cuda.is_direct(plan.index)
 
     def _offer(
         self,
@@ -154,22 +215,18 @@ class Device:
         step: int,
         values: list[Any],
         plan: Plan,
-        known: CudaCopies | None = None,
     ) -> str:
-        """Why not, or nothing. `known`: who copies these, which fit the plan."""
+        """Why not, or nothing."""
         lane = None
-        me = object()
+        me = [0]
         try:
             if self._cuda is None or self._cuda.waiting or self._jax is not None:
                 self.settle()
-            try:
-                lane = self._lanes.device.pop()
-            except IndexError as error:
-                if not is_empty(error):
-                    raise
+            lane = self._lanes.take_device()
+            if lane is None:
                 return "no lane for device values is free"
             try:
-                self._commit(encoder, next_order, step, values, plan, lane, me, known)
+                self._commit(encoder, next_order, step, values, plan, lane, me)
             except _LeftOut as why:
                 return str(why)
             except BaseException as error:
@@ -180,8 +237,9 @@ class Device:
                     return f"a failure of logclient itself: {type(error).__name__}: {error}"
             return ""
         finally:
-            if self._cells is not None:
-                self._cells.drop(me)
+            claims = {} if self._cells is None else self._cells.claims
+            if me[0] in claims and claims[me[0]] is me:
+                del claims[me[0]]
             if lane is not None:
                 lane.home.append(lane)
                 lane = None
@@ -194,11 +252,10 @@ class Device:
         values: list[Any],
         plan: Plan,
         lane: RingWriter,
-        me: object,
-        known: CudaCopies | None,
+        me: list[int],
     ) -> None:
         groups = [(kind, [values[place] for place in places]) for kind, places in plan.groups]
-        copies = known or self._copies(groups)
+        copies = self._copies(groups)
         payload = encoder.definition_of(plan.shape) + plan.payload(values)
         if cells.REFERENCE.size + len(payload) > lane.largest:
             raise _LeftOut("too much else in one call")
@@ -214,10 +271,7 @@ class Device:
         cell, taken = claimed
         area.begin(cell, plan.content, lane)
         try:
-            if known is None:
-                foreign.call(copies.start, cell, plan.first, groups)
-            else:
-                foreign.call(known.start_plain, cell, plan.first, groups, plan.index)
+            foreign.call(copies.start, cell, plan.first, groups)
         except foreign.Failed as error:
             raise _LeftOut(f"copying it from the device failed ({error})") from None
         seq = lane.seq + 1

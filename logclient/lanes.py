@@ -144,6 +144,18 @@ class Lanes:
                 self.find_lost()
         return None
 
+    def take_device(self) -> RingWriter | None:
+        """A lane for a record with device values, or None."""
+        for attempt in (0, 1):
+            try:
+                return self.device.pop()
+            except IndexError as error:
+                if not is_empty(error):
+                    raise
+            if attempt == 0:
+                self.find_lost()
+        return None
+
     def find_lost(self) -> None:
         """Take back lanes that an exception hit between pop and try; see `foreign.forget_frames`, too."""
         for lane in self._all:

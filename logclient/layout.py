@@ -89,10 +89,10 @@ DOCUMENT_HEADER = 16
 BLOCK_HEADER = 16
 
 # device cells: a file of their own beside the lane file, `<process>.device`, drawn in `cells.py`
-CELLS_MAGIC = int.from_bytes(b"LCCELLS1", "little")
+CELLS_MAGIC = int.from_bytes(b"LCCELLS2", "little")
 CELLS_BYTES = 1  # word: bytes of the file
 CELLS_CLASSES = 2  # words: for each class of cells, byte offset, bytes of one cell, number of cells
-CELL_CLASSES = 3
+CELL_CLASSES = 4
 CELL_HEADER = 24  # words: taken, freed; then u32 number of values, u32 where in the cell they start
 
 # frames

@@ -123,6 +123,9 @@ class Run(Member):
 
         `rank`, here and below: as a `RankedRun` has it, None for the process's own.
         """
+        encoder: Encoder = self._encoder if rank is None else self._encoder.of_rank(rank)  # type: ignore[assignment, union-attr]
+        if encoder.offer_again(self._next_order, step, metrics):
+            return
         if type(metrics) is not dict:
             try:
                 metrics = foreign.call(dict, metrics)
@@ -133,7 +136,6 @@ class Run(Member):
         number = step if step.__class__ is int else self._step(step)
         if number is None or not -_INT64 <= number < _INT64:
             return self._refuse("step", f"step {_short(step)} is no integer of 64 bits")
-        encoder: Encoder = self._encoder if rank is None else self._encoder.of_rank(rank)  # type: ignore[assignment, union-attr]
         left_out = encoder.offer(lane, self._next_order, number, metrics)
         if left_out is not None:
             self._leave_out(left_out)

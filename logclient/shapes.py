@@ -25,11 +25,13 @@ from .ring import Forked, TooLarge
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
+    from typing import Any, TypeAlias
 
-    from .device import Device
+    from .device import Device, Plan
     from .ring import Mark, RingWriter
     from .values import Points
+
+    Kinds: TypeAlias = "tuple[tuple[object, ...], tuple[type, ...]]"  # keys of a record, types of its values
 
 MOST_SHAPES = 4096
 LARGE_PAYLOAD = 64 << 10  # bytes from which a payload goes to a block, so that it does not push out history
@@ -49,10 +51,12 @@ class Encoder:
         "_device",
         "_interned",
         "_keys",
+        "_latest",
         "_mark",
         "_mem",
         "_mixed",
         "_next_id",
+        "_plans",
         "_rank",
         "_ranks",
         "_room",
@@ -78,6 +82,8 @@ class Encoder:
         self._claim: dict[str, object] = {}
         self._interned: dict[tuple[tuple[str, ...], str], Shape] = {}
         self._mixed: dict[Any, Shape] = {}
+        self._plans: dict[object, Plan] = {}  # of records with device values, by keys and types
+        self._latest: dict[tuple[object, ...], Plan] = {}  # the same by keys alone
         self._unsteady: set[tuple[object, ...]] = set()  # key sets whose types change: never in `known` again
         self.known: dict[tuple[object, ...], Shape] = {}
 
@@ -85,6 +91,15 @@ class Encoder:
         """The same shapes for records of another rank."""
         made = self._ranks.get(rank)
         return self._ranks.setdefault(rank, _RankEncoder(self, rank)) if made is None else made
+
+    def offer_again(self, next_order: Callable[[], int], step: object, metrics: Mapping[Any, Any]) -> bool:
+        """Commit a record with device values, if one of the same keys and types was before; False where it is none."""
+        plan = self._latest.get(tuple(metrics))
+        if plan is None or type(step) is not int or type(metrics) is not dict:
+            return False
+        found = (*metrics.values(),)
+        is_like = (*map(type, found),) == plan.types
+        return is_like and self._device.offer_again(plan, next_order, step, found)  # type: ignore[union-attr]
 
     def offer(
         self, lane: RingWriter, next_order: Callable[[], int], step: int, metrics: Mapping[Any, Any]
@@ -110,8 +125,10 @@ class Encoder:
             except StructError as error:  # an int beyond 64 bits
                 if foreign.is_users(error):
                     raise
-        elif device is not None and device.offer_again(kinds, self, next_order, step, found):
-            return None
+        elif device is not None and (plan := self._plans.get(kinds)) is not None:
+            self._latest[given] = plan
+            if device.offer_again(plan, next_order, step, found):
+                return None
         points = values.collect(metrics)
         if tensor.CODE in points.codes:
             same = tuple(points.names)
@@ -137,12 +154,22 @@ class Encoder:
         self._commit(lane, next_order, step, shape, points.values)
         return points if points.left_out else None
 
-    def _offer_device(self, next_order: Callable[[], int], step: int, points: Points, kinds: object) -> bool:
+    def _offer_device(
+        self, next_order: Callable[[], int], step: int, points: Points, kinds: Kinds | None
+    ) -> bool:
         """False, with device values left out, where they cannot be had."""
         if self._device is None:
             points.leave_device_values_out("this process takes no device values")
             return False
         return self._device.offer(self, next_order, step, points, kinds)
+
+    def repeat(self, kinds: Kinds, plan: Plan) -> None:
+        """Records of these keys and types go the short way from now on, unless one like it failed there."""
+        before = self._plans.get(kinds)
+        has_failed = before is not None and before.frame is None and before.dtypes == plan.dtypes
+        if not has_failed and len(self._plans) < MOST_SHAPES:
+            plan.repeat(kinds[1], self._rank)
+            self._plans[kinds] = self._latest[kinds[0]] = plan
 
     def shape_of(self, names: tuple[str, ...], codes: str) -> Shape:
         """The shape of these keys and codes: interned, or one that its records describe themselves."""

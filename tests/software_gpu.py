@@ -96,6 +96,10 @@ class Gpu:
         finally:
             self.current[stream.index] = before
 
+    def number(self, stream: Stream) -> int:
+        """As torch has it: the default one of each device is 0."""
+        return 0 if stream in self.default else 1 + self.streams.index(stream)
+
     def new_stream(self, index: int = 0) -> Stream:
         self.streams.append(Stream(index))
         return self.streams[-1]
@@ -151,6 +155,12 @@ class Tensor:
 
     def __getitem__(self, part: slice) -> Tensor:
         return self._same(self._data[part])
+
+    def unbind(self) -> list[Tensor]:
+        return [self._same(self._data[place : place + 1].reshape(())) for place in range(len(self._data))]
+
+    def detach(self) -> Tensor:
+        return self
 
     def numpy(self) -> Memory:
         assert self._index < 0, "somebody waited for the device"
@@ -210,8 +220,8 @@ class Torch(ModuleType):
         self.Tensor = Tensor
         self.nn = SimpleNamespace(Parameter=type("Parameter", (Tensor,), {}))
         self._C = SimpleNamespace(
-            _cuda_isCurrentStreamCapturing=lambda: gpu.capturing,
-            _cuda_getCurrentStream=lambda index: (index, id(gpu.current[index])),
+            _cuda_isCurrentStreamCapturing=lambda: gpu.capturing and gpu.number(gpu.current[0]) > 0,
+            _cuda_getCurrentStream=lambda index: (gpu.number(gpu.current[index]), index, 1),
         )
         self.cuda = SimpleNamespace(
             Event=Event,
@@ -239,7 +249,7 @@ class Torch(ModuleType):
         address = seen.__cuda_array_interface__["data"][0]
         return Tensor(self.gpu, self.gpu.locked[address], self.uint8, 0)
 
-    def empty(self, size: int, dtype: Dtype, pin_memory: bool) -> Tensor:
+    def empty(self, size: int, dtype: Dtype, device: str, pin_memory: bool) -> Tensor:
         return Tensor(self.gpu, np.zeros(size, dtype.numpy), dtype, -1)
 
     def zeros(self, size: int, device: str) -> None:
@@ -259,6 +269,21 @@ class Torch(ModuleType):
 
         self.gpu.launch(first._index, gather)
         return made
+
+    def _foreach_copy_(self, targets: list[Tensor], sources: list[Tensor], non_blocking: bool) -> None:
+        first = sources[0]
+        assert {each._index for each in (*targets, *sources)} == {first._index}, "a kernel cannot go there"
+        pairs = [(target._data, source._data) for target, source in zip(targets, sources, strict=True)]
+
+        def copy() -> None:
+            for target, source in pairs:
+                np.copyto(target, source, casting="unsafe")
+
+        self.gpu.launch(first._index, copy)
+
+    @contextmanager
+    def inference_mode(self, on: bool) -> Iterator[None]:
+        yield
 
     @contextmanager
     def no_grad(self) -> Iterator[None]:

@@ -10,15 +10,14 @@ import os
 import subprocess
 import sys
 import textwrap
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import logclient
+from tests.gpu.waits import no_waits
 
 torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():
@@ -26,17 +25,6 @@ if not torch.cuda.is_available():
 
 STEPS = 10_000
 DEVICE = "cuda"
-
-
-@contextmanager
-def no_waits() -> Iterator[None]:
-    """torch itself raises where something synchronises with the device."""
-    with warnings.catch_warnings(action="ignore"):  # that it is a prototype
-        torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 def checked(run_dir: Path, run: Any, wanted: int = STEPS, least: float = 0.999) -> None:
@@ -94,6 +82,7 @@ def test_each_step_has_its_own_value(form: Callable[..., None], run_dir: Path) -
     run = logclient.init("cuda", quiet=True)
     keep: dict[str, Any] = {"side": torch.cuda.Stream()}
     run.log(0, {"value": torch.zeros((), device=DEVICE)})  # memory is locked with the first
+    assert run.flush(60), run.status()  # some 20,000 records a second have room until an agent has started
     with no_waits():
         for step in range(1, STEPS):
             form(run, step, keep)
@@ -190,6 +179,40 @@ def test_types_shapes_and_graphs(run_dir: Path) -> None:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("way", ["registered", "pinned"])
+@pytest.mark.parametrize("first", ["inference", "usual"])
+def test_inference_mode_and_default_device_change_nothing(
+    first: str, way: str, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever mode the first value was logged in, values of both are stored."""
+    if way == "pinned":
+        monkeypatch.setattr(torch.cuda, "cudart", refusing(torch.cuda.cudart()))
+    run = logclient.init("cuda", quiet=True)
+    torch.set_default_device(DEVICE)
+    try:
+        for step in range(400):
+            with torch.inference_mode(step % 2 == (first == "usual")):
+                run.log(step, {"value": torch.full((), float(step)), "other": torch.ones(())})
+    finally:
+        torch.set_default_device(None)
+    assert run.status()["device"]["way"] == way
+    checked(run_dir, run, 400)
+
+
+def refusing(real: Any) -> Any:
+    """Told to lock memory that is not there, so that the driver refuses."""
+
+    class Refuses:
+        def cudaHostRegister(self, address: int, size: int, flags: int) -> Any:
+            return real.cudaHostRegister(4096, size, flags)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+    return Refuses
+
+
+@pytest.mark.timeout(300)
 def test_captured_graph_leaves_values_out_and_the_capture_whole(run_dir: Path) -> None:
     run = logclient.init("cuda", quiet=True)
     value = torch.zeros((), device=DEVICE)
@@ -213,16 +236,7 @@ def test_where_memory_cannot_be_locked_a_later_call_completes_the_record(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver refuses (here: it is told to lock memory that is not there); `status` says so."""
-    real = torch.cuda.cudart()
-
-    class Refuses:
-        def cudaHostRegister(self, address: int, size: int, flags: int) -> Any:
-            return real.cudaHostRegister(4096, size, flags)
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(real, name)
-
-    monkeypatch.setattr(torch.cuda, "cudart", Refuses)
+    monkeypatch.setattr(torch.cuda, "cudart", refusing(torch.cuda.cudart()))
     run = logclient.init("cuda", quiet=True)
     run.log(0, {"value": torch.zeros((), device=DEVICE)})
     with no_waits():

@@ -30,12 +30,11 @@ def lane(run_dir: Path):
 
 def begun(area: Cells, lane: RingWriter, places: list[tuple[int, int]]) -> tuple[int, int, int]:
     content, first = describe(places)
-    me = object()
-    found = area.claim(len(content) + 16, me)
+    found = area.claim(len(content) + 16, [0])
     assert found is not None
     cell, taken = found
     area.begin(cell, content, lane)
-    area.drop(me)
+    del area.claims[cell]
     return cell, taken, cell + first
 
 
@@ -73,7 +72,7 @@ def test_cell_is_taken_again_only_when_its_values_came_and_its_record_is_gone(
     area.mem[at : at + 4] = struct.pack("<f", 1.0)
     assert area._is_free(cell)
     words[layout.FORGOT] = 0
-    area._uses[cell] = words, tail + 8
+    area.uses[cell] = words, tail + 8
     assert not area._is_free(cell)
     free_cell(area.mem, cell, taken)
     assert area._is_free(cell)
@@ -94,11 +93,30 @@ def test_cell_of_an_interrupted_call_is_not_taken_before_its_values_came(
 
 def test_all_in_use_claims_nothing(area: Cells, lane: RingWriter) -> None:
     """Every cell of a class once, no other class instead, and none twice by two callers."""
-    taken = [area.claim(100, object()) for _ in range(2048)]
+    taken = [area.claim(100, [0]) for _ in range(2048)]
     assert len({found[0] for found in taken if found is not None}) == 2048
-    assert area.claim(100, object()) is None
-    assert area.claim(1000, object()) is not None
-    assert area.claim(40_000, object()) is None
+    assert area.claim(100, [0]) is None
+    assert area.claim(1000, [0]) is not None
+    assert area.claim(40_000, [0]) is None
+
+
+def test_few_cells_are_used_again_and_again_while_their_records_are_stored(
+    area: Cells, lane: RingWriter
+) -> None:
+    """As many as wait at once; each as soon as it is free, so that memory of the others stays cold."""
+    seen = set()
+    for _ in range(10):
+        for cell, taken, _ in [begun(area, lane, [(0, FLOAT)]) for _ in range(100)]:
+            seen.add(cell)
+            free_cell(area.mem, cell, taken)
+    assert len(seen) <= 128
+
+
+def test_cell_that_somebody_wrote_into_is_not_awaited(area: Cells, lane: RingWriter) -> None:
+    cell, _, _ = begun(area, lane, [(0, FLOAT)])
+    assert area.in_flight() == 1
+    area.mem[cell + 16 : cell + 24] = struct.pack("<II", 1 << 20, 40)
+    assert area.in_flight() == 0
 
 
 def test_reference_to_another_use_or_nowhere_is_told(area: Cells, lane: RingWriter) -> None:
@@ -139,4 +157,4 @@ def test_forked_process_takes_no_cell_of_its_parent(tmp_path: Path) -> None:
     area = Cells(str(tmp_path / "x.device"), cells.FULL_BYTES, mark)  # type: ignore[arg-type]
     mark[0] = 0
     with pytest.raises(Forked):
-        area.claim(100, object())
+        area.claim(100, [0])

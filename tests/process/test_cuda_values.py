@@ -14,6 +14,7 @@ import pytest
 
 import logclient
 from tests.conftest import Pace
+from tests.interrupts import interrupted
 from tests.lanes import wait_until
 from tests.software_gpu import Torch, installed
 
@@ -179,16 +180,122 @@ def test_values_of_several_devices(torch: Torch, run_dir: Path) -> None:
     assert checked(run, run_dir, 100)["left_out"] == 0
 
 
+def test_types_that_change_are_those_of_their_step(torch: Torch, run_dir: Path) -> None:
+    """Under the same keys: tensors, numbers, tensors of another dtype, shape or device."""
+    run = logclient.init("cuda", quiet=True)
+    makers: list[Callable[[int], Any]] = [
+        torch.full,
+        float,
+        lambda step: torch.full(step, "int64"),
+        lambda step: torch.full(step, shape=(1,)),
+        lambda step: torch.full(step, index=1),
+        lambda step: torch.nn.Parameter(torch.gpu, *parts(torch.full(step))),
+    ]
+    steps = 20 * len(makers) ** 2
+    for step in range(steps):
+        one = makers[step % len(makers)](step)  # each after each other
+        value = makers[step // len(makers) % len(makers)](step)
+        run.log(step, {"value": value, "other": one, "host": float(step) if step % 7 else step})
+        if step % 20 == 0:
+            torch.gpu.run()
+    run.log(1 << 63, {"value": torch.full(1), "other": torch.full(1), "host": 1.0})
+    torch.gpu.run()
+    assert run.status()["refused"] == 1
+    assert checked(run, run_dir, steps)["left_out"] == 0
+    (found,) = logclient.read(run_dir)
+    other = found.series("other")
+    assert len(other.step) == steps and (other.value == other.step).all()
+
+
+def parts(tensor: Any) -> tuple[Any, ...]:
+    home, tensor._home = tensor._home, None
+    return tensor._data, tensor.dtype, tensor.get_device(), home
+
+
+def test_launch_that_fails_costs_its_value_and_no_cell(torch: Torch, run_dir: Path) -> None:
+    """A kernel that torch does not have for some dtype, say: what is known to fail is not tried that way again."""
+    run: Any = logclient.init("cuda", quiet=True)
+    run.log(0, {"value": torch.full(0.0), "host": 0.0})
+    tries = []
+
+    def fails(*_: object) -> None:
+        tries.append(1)
+        raise RuntimeError("not implemented for 'Half'")
+
+    run._encoder.device._cuda._gather = fails
+    for step in range(1, 500):
+        run.log(step, {"value": torch.full(step), "host": float(step)})
+        torch.gpu.run()
+    assert len(tries) <= 1
+    assert checked(run, run_dir, 500)["left_out"] == 0
+
+
+@pytest.mark.parametrize("row", [1, 2])
+def test_interrupt_at_any_point_loses_no_lane_no_cell_and_nothing_else(
+    row: int, torch: Torch, run_dir: Path
+) -> None:
+    """A handler that raises, at each point of log() where one can run; what was committed is whole."""
+    run: Any = logclient.init("cuda", quiet=True)
+
+    def values(step: int) -> dict[str, Any]:
+        return {str(number): torch.full(step) for number in range(row)} | {"host": float(step)}
+
+    for step in range(3):
+        run.log(step, values(step))
+    at, step, was_reached = 1, 3, True
+    while was_reached:
+        was_reached = interrupted(run.log, step, values(step), at=at)
+        torch.gpu.run()
+        at, step = at + 1, step + 1
+        assert not run._encoder.device._cells.claims, at
+    assert at > 20
+    run._lanes.find_lost()
+    assert (len(run._lanes.first), len(run._lanes.device)) == (1, 2)
+    run.log(step, values(step))
+    torch.gpu.run()
+    assert run.finish(60), run.status()
+    assert run.status()["left_out"] <= row * at
+    (found,) = logclient.read(run_dir)
+    for key in ("0", "host"):
+        series = found.series(key)
+        assert (series.value == series.step).all() and len(set(series.step.tolist())) == len(series.step)
+    assert found.series("0").step.tolist()[-1] == step
+
+
+def test_handler_that_logs_device_values_itself_at_any_point(torch: Torch, run_dir: Path) -> None:
+    """Each of both records has its own values, whichever is committed first."""
+    run = logclient.init("cuda", quiet=True)
+    for step in range(3):
+        run.log(step, {"value": torch.full(step), "host": float(step)})
+    at, was_reached, step = 1, True, 3
+    while was_reached:
+
+        def handler(of: int = step + 1) -> None:
+            run.log(of, {"value": torch.full(of), "host": float(of)})
+
+        of_step = {"value": torch.full(step), "host": float(step)}
+        was_reached = interrupted(run.log, step, of_step, at=at, action=handler)
+        torch.gpu.run()
+        at, step = at + 1, step + 2
+    assert at > 20 and run.finish(60), run.status()
+    assert run.status()["forgotten"] == run.status()["left_out"] == 0, run.status()
+    (found,) = logclient.read(run_dir)
+    series = found.series("value")
+    assert (series.value == series.step).all()
+    assert sorted(series.step.tolist()) == list(range(step - 1))  # the last call was not interrupted
+
+
 def test_what_is_captured_is_left_out(torch: Torch, run_dir: Path) -> None:
     """Nothing is launched into a graph; with a record that is known and with a new one."""
     run = logclient.init("cuda", quiet=True)
     value = torch.full(1.0)
     run.log(1, {"value": value, "host": 1.0})
-    torch.gpu.capturing = True
     before = torch.gpu.launches
-    run.log(2, {"value": value, "host": 2.0})
-    run.log(3, {"other": value})
-    torch.gpu.capturing = False
+    with torch.gpu.stream(torch.gpu.new_stream()):  # the default one takes no capture
+        torch.gpu.capturing = True
+        run.log(2, {"value": value, "host": 2.0})
+        run.log(3, {"other": value})
+        torch.gpu.capturing = False
     assert torch.gpu.launches == before
     run.log(4, {"value": value, "host": 4.0})
     torch.gpu.run()

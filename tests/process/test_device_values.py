@@ -22,6 +22,7 @@ from logclient_backend.cli import cli, status
 from logclient_backend.cli.status import describe
 from logclient_backend.runs import live
 from tests.devices import ArrayImpl, Arrived
+from tests.interrupts import interrupted
 from tests.lanes import wait_until
 
 from . import scripts
@@ -259,3 +260,34 @@ def test_fork_with_copies_on_their_way_leaves_them_to_the_parent(run_dir: Path) 
     assert the_series(run_dir, "parent") == (list(range(50)), [float(step) for step in range(50)])
     assert the_series(run_dir, "host") == ([7], [1.0])
     assert scripts.the_run(run_dir).state.name == "finished"
+
+
+@pytest.mark.parametrize(("is_given_away", "is_seen"), [(False, False), (False, True), (True, True)])
+def test_interrupt_at_any_point_leaves_no_record_waiting(
+    is_given_away: bool, is_seen: bool, run_dir: Path
+) -> None:
+    """A handler that raises, in calls that complete earlier ones: each value is moved to its own record, and once."""
+    run: Any = logclient.init("jax", quiet=True)
+    at, step, was_reached, given_away = 1, 0, True, set()
+    while was_reached:
+        value = ArrayImpl(float(step))
+        run.log(step, {"value": value, "host": float(step)})
+        if is_given_away and step % 4 == 2:
+            value.donated = True
+            given_away.add(step)
+        time.sleep(0.002)
+        if is_seen:
+            run.status()
+            time.sleep(0.006)
+        other = {"value": ArrayImpl(step + 1.0), "host": step + 1.0}
+        was_reached = interrupted(run.log, step + 1, other, at=at)
+        at, step = at + 1, step + 2
+    assert at > 50
+    assert run.finish(60), run.status()
+    assert not run.status()["forgotten"], run.status()
+    (found,) = logclient.read(run_dir)
+    for key in ("value", "host"):
+        series = found.series(key)
+        assert (series.value == series.step).all() and len(set(series.step.tolist())) == len(series.step)
+    assert set(range(0, step, 2)) - given_away <= set(found.series("value").step.tolist())
+    assert len(given_away) <= run.status()["left_out"] <= len(given_away) + at
