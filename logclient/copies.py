@@ -45,6 +45,11 @@ class CannotLock(Exception):
     """Neither way works; the message says why."""
 
 
+def is_captured() -> bool:
+    """Is what goes to the current CUDA stream being captured into a graph? Then nothing of ours may be asked for."""
+    return bool(sys.modules["torch"]._C._cuda_isCurrentStreamCapturing())
+
+
 class _Copy:
     """A copy that later calls complete, stage by stage."""
 
@@ -93,7 +98,6 @@ class CudaCopies:
         self._pending: deque[_Copy] = deque()  # of the values' start and end, and the event behind them
         self._torch: Any = sys.modules["torch"]
         self._gather: Any = getattr(self._torch, "_foreach_copy_", None)
-        self._capturing = self._torch._C._cuda_isCurrentStreamCapturing
         self._stream_key = self._torch._C._cuda_getCurrentStream  # the public call takes ten times as long
         self._streams: dict[tuple[int, ...], Any] = {}
         self._views: dict[tuple[int, int, int], Any] = {}
@@ -169,12 +173,6 @@ class CudaCopies:
             _locked.remove(self)
             self._cells.map.let_go()
 
-    def is_possible(self) -> str:
-        """Why a copy cannot be asked for just now, else nothing."""
-        if self._capturing():
-            return "logged while a CUDA graph is captured: its value would be that of no replay"
-        return ""
-
     def start(self, cell: int, first: int, groups: list[tuple[int, list[Any]]]) -> None:
         """Have the values written from byte `first` of the cell on, group by group (type, tensors)."""
         torch = self._torch
@@ -203,7 +201,7 @@ class CudaCopies:
     def held(self, index: int, dtypes: list[tuple[int, Any]], values: Sequence[Any]) -> list[Any] | None:
         """The tensors at those places, ready for `gather`; None where one is no 0-d tensor of that device and dtype."""
         key = self._stream_key(index)
-        if key[0] and self._capturing():  # nobody can capture what goes to the default stream
+        if key[0] and is_captured():  # nobody can capture what goes to the default stream
             return None
         stream = self._streams.get(key) or self._stream(index)
         tensors = []
@@ -278,6 +276,8 @@ class CudaCopies:
 
     def settle(self) -> None:
         """Of the way by a pinned buffer: move what has arrived into its cell. Looks, and does not wait."""
+        if self._pending and is_captured():
+            return  # asking for an event would end the capture
         _advance(self._pending, 0, lambda copy: bool(copy.what[2].query()), self._take)
 
     def _take(self, copy: _Copy) -> None:
@@ -328,15 +328,14 @@ class JaxCopies:
 
     def settle(self) -> None:
         """Move what has arrived into its cell. Looks, and does not wait."""
+        _advance(self._pending, 0, _is_computed, self._see)
         now = monotonic_ns()
-
-        def see(copy: _Copy) -> None:
-            copy.seen_ns = now
-            self._computed.append(copy)
-            copy.stage = 1
-
-        _advance(self._pending, 0, _is_computed, see)
         _advance(self._computed, 1, lambda copy: now - copy.seen_ns >= _HOST_COPY_NS, self._read)
+
+    def _see(self, copy: _Copy) -> None:
+        copy.seen_ns = monotonic_ns()  # after the look: this process may have been stopped before it
+        self._computed.append(copy)
+        copy.stage = 1
 
     def _read(self, copy: _Copy) -> None:
         cell, first, arrays = copy.what

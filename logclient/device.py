@@ -17,7 +17,7 @@ from _operator import pos
 from time import time_ns
 
 from . import cells, foreign, layout, tensor
-from .copies import CannotLock, CudaCopies, JaxCopies
+from .copies import CannotLock, CudaCopies, JaxCopies, is_captured
 from .lanes import is_empty
 from .record import Shape, pack_payload
 from .ring import Forked, TooLarge
@@ -306,6 +306,8 @@ class Device:
             if self._jax is None:
                 self._jax = JaxCopies(self._memory(), self._lose)
             return self._jax
+        if is_captured():
+            raise _LeftOut("logged while a CUDA graph is captured: its value would be that of no replay")
         if self._cuda is None and not self._no_cuda:
             try:
                 self._cuda = CudaCopies(self._memory())
@@ -317,9 +319,6 @@ class Device:
                 self._no_cuda = f"its value cannot be had without waiting ({type(error).__name__})"
         if self._cuda is None:
             raise _LeftOut(self._no_cuda)
-        why = self._cuda.is_possible()
-        if why:
-            raise _LeftOut(why)
         return self._cuda
 
     def settle(self) -> None:

@@ -94,8 +94,15 @@ class Encoder:
 
     def offer_again(self, next_order: Callable[[], int], step: object, metrics: Mapping[Any, Any]) -> bool:
         """Commit a record with device values, if one of the same keys and types was before; False where it is none."""
-        plan = self._latest.get(tuple(metrics))
-        if plan is None or type(step) is not int or type(metrics) is not dict:
+        if type(metrics) is not dict or type(step) is not int:
+            return False
+        try:
+            plan = self._latest.get(tuple(metrics))
+        except Exception as error:  # foreign __eq__ of a key
+            if foreign.is_users(error):
+                raise
+            return False
+        if plan is None:
             return False
         found = (*metrics.values(),)
         is_like = (*map(type, found),) == plan.types

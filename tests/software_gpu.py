@@ -67,7 +67,8 @@ class Gpu:
         self.streams = list(self.default)
         self.locked: dict[int, Memory] = {}
         self.areas: dict[int, Memory] = {}
-        self.capturing = False
+        self.capturing: Stream | None = None
+        self.is_whole = True  # the graph that is captured
         self.launches = 0
 
     def run(self) -> None:
@@ -95,6 +96,24 @@ class Gpu:
             yield
         finally:
             self.current[stream.index] = before
+
+    @contextmanager
+    def captured(self, stream: Stream) -> Iterator[None]:
+        """What goes to the stream is captured into a graph. None but a stream of its own takes that."""
+        assert stream not in self.default
+        self.capturing, self.is_whole = stream, True
+        try:
+            with self.stream(stream):
+                yield
+        finally:
+            self.capturing = None
+        assert self.is_whole, "the capture was ended by a call that the driver forbids meanwhile"
+
+    def forbidden_in_a_capture(self) -> None:
+        """Of what ends one, whoever does it."""
+        if self.capturing is not None:
+            self.is_whole = False
+            raise RuntimeError("operation not permitted when stream is capturing")
 
     def number(self, stream: Stream) -> int:
         """As torch has it: the default one of each device is 0."""
@@ -195,7 +214,8 @@ class Tensor:
 
 
 class Event:
-    def __init__(self) -> None:
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
         self._passed = False
 
     def record(self, stream: Stream) -> None:
@@ -206,6 +226,7 @@ class Event:
         return True
 
     def query(self) -> bool:
+        self._gpu.forbidden_in_a_capture()
         return self._passed
 
 
@@ -220,16 +241,17 @@ class Torch(ModuleType):
         self.Tensor = Tensor
         self.nn = SimpleNamespace(Parameter=type("Parameter", (Tensor,), {}))
         self._C = SimpleNamespace(
-            _cuda_isCurrentStreamCapturing=lambda: gpu.capturing and gpu.number(gpu.current[0]) > 0,
+            _cuda_isCurrentStreamCapturing=lambda: gpu.current[0] is gpu.capturing,
             _cuda_getCurrentStream=lambda index: (gpu.number(gpu.current[index]), index, 1),
         )
         self.cuda = SimpleNamespace(
-            Event=Event,
+            Event=lambda: Event(gpu),
             cudart=lambda: self,
             current_stream=lambda index: gpu.current[index],
         )
 
     def cudaHostRegister(self, address: int, size: int, flags: int) -> int:
+        self.gpu.forbidden_in_a_capture()
         if not self.gpu.locks:
             return 801
         self.gpu.locked[address] = self.gpu.areas[address]

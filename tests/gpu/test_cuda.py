@@ -213,22 +213,33 @@ def refusing(real: Any) -> Any:
 
 
 @pytest.mark.timeout(300)
-def test_captured_graph_leaves_values_out_and_the_capture_whole(run_dir: Path) -> None:
+@pytest.mark.parametrize("way", ["registered", "pinned"])
+@pytest.mark.parametrize("is_first", [False, True])
+def test_captured_graph_leaves_values_out_and_the_capture_whole(
+    is_first: bool, way: str, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the first value of all is logged there, and where copies of earlier ones are pending."""
+    if way == "pinned":
+        monkeypatch.setattr(torch.cuda, "cudart", refusing(torch.cuda.cudart()))
     run = logclient.init("cuda", quiet=True)
     value = torch.zeros((), device=DEVICE)
-    run.log(0, {"value": value})
+    if not is_first:
+        torch.cuda._sleep(10_000_000)
+        run.log(0, {"value": value})
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         value.add_(1)
         run.log(1, {"value": value, "host": 1.0})
+        run.log(2, {"host": 2.0})
+        run.status()
     graph.replay()
-    run.log(2, {"value": value})
+    run.log(3, {"value": value})
     assert run.finish(60)
-    assert run.status()["left_out"] == 1
+    assert run.status()["left_out"] == 1 and run.status()["device"]["way"] == way
     assert any("graph" in line for line in run.status()["notices"])
     (found,) = logclient.read(run_dir)
-    assert found.series("value").value.tolist() == [0.0, 1.0]
-    assert found.series("host").step.tolist() == [1]
+    assert found.series("value").value.tolist() == ([1.0] if is_first else [0.0, 1.0])
+    assert found.series("host").step.tolist() == [1, 2]
 
 
 @pytest.mark.timeout(300)

@@ -291,11 +291,9 @@ def test_what_is_captured_is_left_out(torch: Torch, run_dir: Path) -> None:
     value = torch.full(1.0)
     run.log(1, {"value": value, "host": 1.0})
     before = torch.gpu.launches
-    with torch.gpu.stream(torch.gpu.new_stream()):  # the default one takes no capture
-        torch.gpu.capturing = True
+    with torch.gpu.captured(torch.gpu.new_stream()):
         run.log(2, {"value": value, "host": 2.0})
         run.log(3, {"other": value})
-        torch.gpu.capturing = False
     assert torch.gpu.launches == before
     run.log(4, {"value": value, "host": 4.0})
     torch.gpu.run()
@@ -305,6 +303,26 @@ def test_what_is_captured_is_left_out(torch: Torch, run_dir: Path) -> None:
     (found,) = logclient.read(run_dir)
     assert found.series("value").step.tolist() == [1, 4]
     assert found.series("host").step.tolist() == [1, 2, 4]
+
+
+def test_first_value_while_a_graph_is_captured_locks_no_memory_yet(torch: Torch, run_dir: Path) -> None:
+    """That would end the capture, and so would asking for an event: both are done later."""
+    run = logclient.init("cuda", quiet=True)
+    side = torch.gpu.new_stream()
+    value = torch.full(1.0)
+    with torch.gpu.captured(side):
+        run.log(1, {"value": value, "host": 1.0})
+    assert not torch.gpu.locked and run.status()["device"]["way"] == ""
+    run.log(2, {"value": torch.full(2.0), "host": 2.0})
+    with torch.gpu.captured(side):
+        run.log(3, {"host": 3.0})
+        run.log(4, {"value": value, "host": 4.0})
+        assert run.flush(0.01) is False and run.status()["left_out"] == 2
+    torch.gpu.run()
+    assert run.finish(60), run.status()
+    (found,) = logclient.read(run_dir)
+    assert found.series("value").step.tolist() == [2] and found.series("value").value.tolist() == [2.0]
+    assert found.series("host").step.tolist() == [1, 2, 3, 4]
 
 
 def test_fork_with_copies_pending(torch: Torch, run_dir: Path) -> None:
