@@ -35,14 +35,14 @@ import os
 from itertools import count
 from struct import Struct, unpack
 
-from . import layout
+from . import foreign, layout
 from .descriptors import Mapped
 from .layout import CELL_CLASSES, CELL_HEADER, CELLS_BYTES, CELLS_CLASSES, FORGOT, RELEASED
 from .ring import Forked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import TypeAlias
 
     from .ring import Mark, RingWriter
@@ -74,6 +74,15 @@ def describe(places: list[tuple[int, int]]) -> tuple[bytes, int]:
     return head.ljust(start - 16, b"\0") + ABSENT * words, start
 
 
+class Claim:
+    """What one call holds of a cell, and how far it came with it. Nothing else is called to note it."""
+
+    cell = 0
+    taken = 0  # which use of the cell it is; 0 as long as it is nobody's
+    launched = 0  # so many of its values were surely asked of the device
+    asked = 0  # and so many perhaps
+
+
 class Cells:
     """The cells of one process incarnation."""
 
@@ -85,9 +94,10 @@ class Cells:
         sizes = [(size, max(1, int(amount * scale))) for size, amount in _CLASSES]
         length = mmap.PAGESIZE + sum(size * amount for size, amount in sizes)
         length = -(-length // mmap.PAGESIZE) * mmap.PAGESIZE
-        making = f"{path}.new"
-        fd = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        making, fd = f"{path}.new", -1
         try:
+            _remove(making)  # of a call that was interrupted
+            fd = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             os.posix_fallocate(fd, 0, length)
             self.map = Mapped(fd, length, mmap.MAP_SHARED | mmap.MAP_POPULATE)
             self.mem = memoryview(self.map)
@@ -103,21 +113,22 @@ class Cells:
             words[0] = layout.CELLS_MAGIC
             os.rename(making, path)  # complete before anybody sees it
         except BaseException:
-            os.unlink(making)
+            _remove(making)
             raise
         finally:
-            os.close(fd)
+            if fd >= 0:
+                os.close(fd)
         self.path = path
         self._mark = mark
-        self.claims: dict[int, list[int]] = {}  # cell -> token of the call that uses it
+        self.claims: dict[int, Claim] = {}
         # cell -> header of a lane, position behind the frame that names it
         self.uses: dict[int, tuple[memoryview, int]] = {}
 
-    def claim(self, size: int, me: list[int]) -> tuple[int, int] | None:
+    def claim(self, size: int, me: Claim) -> tuple[int, int] | None:
         """Take a cell of at least `size` bytes: (offset, taken); None where all are in use.
 
-        `me` is the caller's token, of one item. Whatever comes, the caller deletes `claims[me[0]]` if that is `me`,
-        with no call before: what is interrupted leaves nothing claimed.
+        Whatever comes, the caller deletes `claims[me.cell]` if that is `me`, with no call before: what is interrupted
+        leaves nothing claimed.
         """
         words, claims, fitting = self.words, self.claims, 0
         for first, cell_bytes, amount, looks, turn in self._classes:
@@ -128,7 +139,7 @@ class Cells:
             fitting = cell_bytes
             for _ in looks:
                 cell = first + turn() % amount * cell_bytes
-                me[0] = cell
+                me.cell = cell
                 if claims.setdefault(cell, me) is me:
                     at = cell >> 3
                     taken = words[at]
@@ -136,6 +147,7 @@ class Cells:
                         if not self._mark[0]:
                             raise Forked
                         words[at] = taken + 1
+                        me.taken = taken + 1  # no call between: a cell that is another's is never given up
                         return cell, taken + 1
                     del claims[cell]
         return None
@@ -153,7 +165,18 @@ class Cells:
         words, tail, _ = lane.place()
         self.uses[cell] = words, tail
 
-    def marks(self, cell: int, lost: list[int]) -> bytes:
+    def give_up(self, me: Claim, asked: int) -> None:
+        """No record will name the cell: it is free once the first `asked` of its values are there."""
+        if me.taken:
+            amount = _META.unpack_from(self.mem, me.cell + 16)[0]
+            marks, start = self.marks(me.cell, range(asked, amount)), me.cell + CELL_HEADER
+            stop = start + len(marks)
+            if not self._mark[0]:
+                raise Forked
+            self.mem[start:stop] = marks
+            self.uses.pop(me.cell, None)
+
+    def marks(self, cell: int, lost: Iterable[int]) -> bytes:
         """What from byte CELL_HEADER of the cell on says that these of its values will never come, by their index."""
         amount = _META.unpack_from(self.mem, cell + 16)[0]
         found = bytearray(self.mem[cell + CELL_HEADER : cell + CELL_HEADER + 4 * amount])
@@ -194,6 +217,14 @@ class Cells:
     def detach(self) -> None:
         """In a forked child, for good."""
         self._mark = b"\0"
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError as error:
+        if foreign.is_users(error):
+            raise
 
 
 class BadCells(Exception):

@@ -25,7 +25,7 @@ from struct import pack
 from time import monotonic_ns
 
 from . import foreign
-from .cells import ABSENT, TYPES, Cells
+from .cells import ABSENT, TYPES, Cells, Claim
 from .layout import CELL_HEADER
 
 TYPE_CHECKING = False
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 MOST_VIEWS = 16_384  # of cells by number and type of values; some 500 bytes each
 _HOST_COPY_NS = 5_000_000
+_ALREADY_LOCKED, _NOT_LOCKED = 712, 713  # cudaErrorHostMemoryAlreadyRegistered, ...NotRegistered
 _PORTABLE = 1  # cudaHostRegisterPortable: locked for every device of the process
 _locked: list[
     CudaCopies
@@ -43,6 +44,12 @@ _locked: list[
 
 class CannotLock(Exception):
     """Neither way works; the message says why."""
+
+
+def copies_into(cells: Cells) -> CudaCopies:
+    """Made for these cells, or found, where a call was interrupted that had made it. Raises CannotLock."""
+    found = [made for made in tuple(_locked) if made.cells is cells]
+    return found[0] if found else CudaCopies(cells)
 
 
 def is_captured() -> bool:
@@ -76,8 +83,8 @@ def _advance(
             return
         me = object()
         try:
-            if copy.claims.setdefault(stage, me) is not me:
-                return
+            if copy.claims.setdefault(stage, me) is not me or copy.stage < stage:
+                return  # another call is at it, or was interrupted before it had moved it here
             if copy.stage == stage:
                 if not is_there(copy):
                     return
@@ -94,7 +101,7 @@ class CudaCopies:
 
     def __init__(self, cells: Cells) -> None:
         """Raises CannotLock."""
-        self._cells = cells
+        self.cells = cells
         self._pending: deque[_Copy] = deque()  # of the values' start and end, and the event behind them
         self._torch: Any = sys.modules["torch"]
         self._gather: Any = getattr(self._torch, "_foreach_copy_", None)
@@ -116,11 +123,13 @@ class CudaCopies:
 
     def _locked_area(self) -> Any:
         torch = self._torch
-        area = torch.frombuffer(self._cells.map, dtype=torch.uint8)
+        area = torch.frombuffer(self.cells.map, dtype=torch.uint8)
         code = int(torch.cuda.cudart().cudaHostRegister(area.data_ptr(), area.numel(), _PORTABLE))
         if not code:
             return area
         self._clear_error()
+        if code == _ALREADY_LOCKED:  # by a call that was interrupted
+            return area
         self.way = "pinned"
         self.trouble = f"the driver does not lock shared memory (error {code})"
         return self._pinned(area.numel())
@@ -162,18 +171,19 @@ class CudaCopies:
 
     def unlock(self) -> None:
         """Give the memory back, if its run is over and nothing is on its way into it any more."""
-        if not self.is_over or self._pending or (self.way == "registered" and self._cells.in_flight()):
+        if not self.is_over or self._pending or (self.way == "registered" and self.cells.in_flight()):
             return
-        if self.way == "registered" and int(
-            self._torch.cuda.cudart().cudaHostUnregister(self._area.data_ptr())
-        ):
-            self._clear_error()
-            return
+        if self.way == "registered":
+            code = int(self._torch.cuda.cudart().cudaHostUnregister(self._area.data_ptr()))
+            if code:
+                self._clear_error()
+            if code not in (0, _NOT_LOCKED):  # the second: by a call that was interrupted
+                return
         if self in _locked:
             _locked.remove(self)
-            self._cells.map.let_go()
+            self.cells.map.let_go()
 
-    def start(self, cell: int, first: int, groups: list[tuple[int, list[Any]]]) -> None:
+    def start(self, cell: int, first: int, groups: list[tuple[int, list[Any]]], me: Claim) -> None:
         """Have the values written from byte `first` of the cell on, group by group (type, tensors)."""
         torch = self._torch
         device = groups[0][1][0].device
@@ -185,14 +195,17 @@ class CudaCopies:
                 tensor.record_stream(stream)
             if any([tensor.requires_grad for tensor in tensors]):  # noqa: C419 - a third of the time
                 with torch.no_grad():  # costs as much as two of the calls here
-                    self._write(at, kind, tensors, device)
+                    self._write(at, kind, tensors, device, me)
             else:
-                self._write(at, kind, tensors, device)
+                self._write(at, kind, tensors, device, me)
             at += TYPES[kind][1] * len(tensors)
         if self.way == "pinned":
             event = torch.cuda.Event()
             event.record(stream)
-            self._pending.append(_Copy((cell + first, at, event)))
+            copy, amount = _Copy((cell + first, at, event)), sum([len(tensors) for _, tensors in groups])
+            append = self._pending.append
+            me.asked = amount
+            append(copy)
 
     def is_direct(self, index: int) -> bool:
         """Does the device of that index write by kernels of its own, so that `gather` works?"""
@@ -213,7 +226,7 @@ class CudaCopies:
             tensors.append(tensor.detach() if tensor.requires_grad else tensor)
         return tensors
 
-    def gather(self, at: int, kinds: tuple[tuple[int, int], ...], tensors: list[Any]) -> None:
+    def gather(self, at: int, kinds: tuple[tuple[int, int], ...], tensors: list[Any], me: Claim) -> None:
         """Have those of `held` written from byte `at` on: so many of each type in turn. A kernel for each type."""
         key = at, kinds
         groups = self._groups.get(key)
@@ -222,14 +235,13 @@ class CudaCopies:
             if len(self._groups) * len(tensors) >= MOST_VIEWS:
                 self._groups.clear()
             self._groups[key] = groups
-        if len(groups) == 1:
-            self._gather(groups[0], tensors, True)
-            return
         first = 0
         for views in groups:
             last = first + len(views)
-            self._gather(views, tensors[first:last], True)
-            first = last
+            some = tensors[first:last]
+            me.asked = last  # no call between
+            self._gather(views, some, True)
+            me.launched = first = last
 
     def _make_groups(self, at: int, kinds: tuple[tuple[int, int], ...]) -> list[list[Any]]:
         groups = []
@@ -239,19 +251,27 @@ class CudaCopies:
             at += size * amount
         return groups
 
-    def _write(self, at: int, kind: int, tensors: list[Any], device: Any) -> None:
+    def _write(self, at: int, kind: int, tensors: list[Any], device: Any, me: Claim) -> None:
         """One call of the driver where they are 0-d, of one dtype and on the usual device."""
         torch = self._torch
         if any([tensor.ndim or tensor.device != device for tensor in tensors]):  # noqa: C419
             tensors = [tensor.reshape(()).to(device, non_blocking=True) for tensor in tensors]
         view = self._view(at, kind, len(tensors))
+        last = me.launched + len(tensors)
         if self._on_device == device.index:
+            me.asked = last  # no call between
             torch.stack(tensors, out=view)
+            me.launched = last
             return
         cast = self._dtype(kind)
         if any([tensor.dtype is not cast for tensor in tensors]):  # noqa: C419
             tensors = [tensor.to(cast) for tensor in tensors]
-        view.copy_(torch.stack(tensors), non_blocking=True)
+        row = torch.stack(tensors)
+        if self.way == "registered":
+            me.asked = last  # no call between
+        view.copy_(row, non_blocking=True)
+        if self.way == "registered":
+            me.launched = last
 
     def _view(self, at: int, kind: int, amount: int) -> Any:
         """That part of the area as a tensor; making one takes as long as filling it."""
@@ -282,7 +302,7 @@ class CudaCopies:
 
     def _take(self, copy: _Copy) -> None:
         start, end, _ = copy.what
-        mem, values = self._cells.mem, memoryview(self._area[start:end].numpy())
+        mem, values = self.cells.mem, memoryview(self._area[start:end].numpy())
         mem[start:end] = values
         copy.stage = 1  # no call between: what is there is never written again
 
@@ -319,12 +339,14 @@ class JaxCopies:
         self._pending: deque[_Copy] = deque()  # of cell, where its values start, and (type, array) of each
         self._computed: deque[_Copy] = deque()
 
-    def start(self, cell: int, first: int, groups: list[tuple[int, list[Any]]]) -> None:
+    def start(self, cell: int, first: int, groups: list[tuple[int, list[Any]]], me: Claim) -> None:
         """As of `CudaCopies`."""
         arrays = [(kind, array) for kind, some in groups for array in some]
         for _, array in arrays:
             array.copy_to_host_async()
-        self._pending.append(_Copy((cell, first, arrays)))
+        copy, append, amount = _Copy((cell, first, arrays)), self._pending.append, len(arrays)
+        me.asked = amount  # no call between
+        append(copy)
 
     def settle(self) -> None:
         """Move what has arrived into its cell. Looks, and does not wait."""

@@ -17,7 +17,7 @@ from _operator import pos
 from time import time_ns
 
 from . import cells, foreign, layout, tensor
-from .copies import CannotLock, CudaCopies, JaxCopies, is_captured
+from .copies import CannotLock, JaxCopies, copies_into, is_captured
 from .lanes import is_empty
 from .record import Shape, pack_payload
 from .ring import Forked, TooLarge
@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from .copies import CudaCopies
     from .lanes import Lanes
     from .ring import Mark, RingWriter
     from .shapes import Encoder, Kinds
     from .values import Points
 
+_INT64 = 1 << 63
 _WIDEST_FIRST = (tensor.DOUBLE, tensor.INT, tensor.FLOAT)  # so that values stay aligned
 
 
@@ -51,6 +53,7 @@ class Plan:
         "groups",
         "head",
         "index",
+        "ints",
         "kinds",
         "others",
         "shape",
@@ -77,6 +80,8 @@ class Plan:
         )
         self.cell_bytes = 16 + len(self.content)
         self.others = len(values) - len(places)
+        of_host = set(range(len(values))).difference(places)
+        self.ints = [place for place in of_host if shape.codes[place] == "q"]
         self.zeros = [0] * len(places)
         # of what `Device.offer_again` commits: whole frames, the reference to a cell first
         self.frame: Shape | None = None
@@ -112,6 +117,7 @@ class Device:
         "_jax",
         "_lanes",
         "_lose",
+        "_making",
         "_mark",
         "_no_cells",
         "_no_cuda",
@@ -130,12 +136,16 @@ class Device:
         self._cuda: CudaCopies | None = None
         self._jax: JaxCopies | None = None
         self._no_cells = self._no_cuda = ""  # why there are none
+        self._making: dict[str, object] = {}  # the token of the call that makes some
 
     def offer_again(self, plan: Plan, next_order: Callable[[], int], step: int, found: Sequence[Any]) -> bool:
         """Commit a record like the one of the plan. False, with nothing done, where it takes more than usual."""
         copies, area, frame = self._cuda, self._cells, plan.frame
         if copies is None or area is None or frame is None or self._jax is not None:
             return False
+        for place in plan.ints:
+            if not -_INT64 <= found[place] < _INT64:
+                return False
         try:
             tensors = copies.held(plan.index, plan.dtypes, found)
         except Exception as error:
@@ -150,7 +160,7 @@ class Device:
             if not is_empty(error):
                 raise
             return False
-        me = [0]
+        me = cells.Claim()
         try:
             use = lane.next_place(frame.frame_bytes)
             claimed = None if use is None else area.claim(plan.cell_bytes, me)
@@ -162,24 +172,27 @@ class Device:
             area.uses[cell] = use
             area.mem[cell + 16 : cell + plan.cell_bytes] = plan.content
             try:
-                copies.gather(cell + plan.first, plan.kinds, tensors)
+                copies.gather(cell + plan.first, plan.kinds, tensors, me)
             except Exception as error:
                 if foreign.is_users(error):
                     raise
                 plan.frame = None  # the usual way tells why
+                area.give_up(me, me.launched)
                 return False
             values = plan.without(found) if plan.others else plan.zeros
             lane.offer(frame, next_order(), step, (plan.head, cell, taken, *values))
             return True
         except BaseException as error:
             committed = lane.resync()
+            if not committed:
+                area.give_up(me, me.asked)
             if not foreign.is_own(error):
                 raise
             return committed
         finally:
             claims = area.claims
-            if me[0] in claims and claims[me[0]] is me:
-                del claims[me[0]]
+            if me.cell in claims and claims[me.cell] is me:
+                del claims[me.cell]
             lane.home.append(lane)
             lane = None  # type: ignore[assignment]  # as in `Run.log`
 
@@ -218,19 +231,21 @@ class Device:
     ) -> str:
         """Why not, or nothing."""
         lane = None
-        me = [0]
+        me = cells.Claim()
         try:
             if self._cuda is None or self._cuda.waiting or self._jax is not None:
                 self.settle()
             lane = self._lanes.take_device()
             if lane is None:
-                return "no lane for device values is free"
+                return self._no_lane()
             try:
                 self._commit(encoder, next_order, step, values, plan, lane, me)
-            except _LeftOut as why:
-                return str(why)
             except BaseException as error:
                 committed = lane.resync()
+                if not committed and self._cells is not None:
+                    self._cells.give_up(me, me.asked)
+                if type(error) is _LeftOut:
+                    return str(error)
                 if not foreign.is_own(error):
                     raise
                 if not committed:
@@ -238,8 +253,8 @@ class Device:
             return ""
         finally:
             claims = {} if self._cells is None else self._cells.claims
-            if me[0] in claims and claims[me[0]] is me:
-                del claims[me[0]]
+            if me.cell in claims and claims[me.cell] is me:
+                del claims[me.cell]
             if lane is not None:
                 lane.home.append(lane)
                 lane = None
@@ -252,7 +267,7 @@ class Device:
         values: list[Any],
         plan: Plan,
         lane: RingWriter,
-        me: list[int],
+        me: cells.Claim,
     ) -> None:
         groups = [(kind, [values[place] for place in places]) for kind, places in plan.groups]
         copies = self._copies(groups)
@@ -262,17 +277,18 @@ class Device:
         area = self._memory()
         if plan.cell_bytes > cells.LARGEST:
             raise _LeftOut("more values of a device in one call than there is room for")
-        oldest = lane.oldest_in_the_way(layout.FRAME_PREFIX + cells.REFERENCE.size + len(payload))
+        oldest = lane.in_the_way(layout.FRAME_PREFIX + cells.REFERENCE.size + len(payload))
         claimed = None
-        if oldest is None or not area.is_awaited(oldest[layout.FRAME_PREFIX :]):
+        if not any(area.is_awaited(frame[layout.FRAME_PREFIX :]) for frame in oldest):
             claimed = area.claim(plan.cell_bytes, me)
         if claimed is None:
             raise _LeftOut("the device is so far behind that there is no room for more of its values")
         cell, taken = claimed
         area.begin(cell, plan.content, lane)
         try:
-            foreign.call(copies.start, cell, plan.first, groups)
+            foreign.call(copies.start, cell, plan.first, groups, me)
         except foreign.Failed as error:
+            me.asked = me.launched
             raise _LeftOut(f"copying it from the device failed ({error})") from None
         seq = lane.seq + 1
         prefix = encoder.body(seq, next_order(), step, time_ns(), layout.DEVICE_SHAPE)
@@ -283,43 +299,77 @@ class Device:
             raise _LeftOut("too much else in one call") from None
         area.name(cell, lane)
 
+    def _no_lane(self) -> str:
+        if not self._lanes.device_count:
+            self._no_cells = "no shared memory for device values: this process has too little of it"
+        return self._no_cells or "no lane for device values is free: more than two calls at once have some"
+
     def _memory(self) -> cells.Cells:
         """Made with the first device value."""
         if self._cells is None and not self._no_cells:
-            stem = self._lanes.path[: -len("lanes")]
-            try:
-                if not self._lanes.device_count:
-                    raise OSError("this process has too little of it")
-                self._cells = cells.reserve(f"{stem}device", self._room, self._mark)
-            except OSError as error:
-                self._no_cells = f"no shared memory for device values: {error}"
+            self._make(self._make_cells)
         if self._cells is None:
             raise _LeftOut(self._no_cells)
         return self._cells
+
+    def _make_cells(self) -> None:
+        if self._cells is not None:
+            return
+        stem = self._lanes.path[: -len("lanes")]
+        try:
+            self._cells = cells.reserve(f"{stem}device", self._room, self._mark)
+        except OSError as error:
+            if foreign.is_users(error):
+                raise
+            self._no_cells = f"no shared memory for device values: {error}"
 
     def _copies(self, groups: list[tuple[int, list[Any]]]) -> CudaCopies | JaxCopies:
         """Who copies these. With the first of them the memory is locked."""
         kinds = {tensor.is_tensor(value) for _, some in groups for value in some}
         if len(kinds) > 1:
             raise _LeftOut("arrays of JAX and tensors of torch in one call")
+        area = self._memory()
         if kinds == {False}:
             if self._jax is None:
-                self._jax = JaxCopies(self._memory(), self._lose)
-            return self._jax
-        if is_captured():
-            raise _LeftOut("logged while a CUDA graph is captured: its value would be that of no replay")
+                self._make(lambda: self._make_jax(area))
+            return self._jax  # type: ignore[return-value]
+        try:
+            if foreign.call(is_captured):
+                raise _LeftOut("logged while a CUDA graph is captured: its value would be that of no replay")
+        except foreign.Failed as error:
+            raise _LeftOut(f"the device cannot be asked for it ({error})") from None
         if self._cuda is None and not self._no_cuda:
-            try:
-                self._cuda = CudaCopies(self._memory())
-            except CannotLock as error:
-                self._no_cuda = f"its value cannot be had without waiting: {error}"
-            except Exception as error:
-                if foreign.is_users(error):
-                    raise
-                self._no_cuda = f"its value cannot be had without waiting ({type(error).__name__})"
+            self._make(lambda: self._make_cuda(area))
         if self._cuda is None:
             raise _LeftOut(self._no_cuda)
         return self._cuda
+
+    def _make_jax(self, area: cells.Cells) -> None:
+        if self._jax is None:
+            self._jax = JaxCopies(area, self._lose)
+
+    def _make_cuda(self, area: cells.Cells) -> None:
+        if self._cuda is not None or self._no_cuda:
+            return
+        try:
+            self._cuda = copies_into(area)
+        except CannotLock as error:
+            self._no_cuda = f"its value cannot be had without waiting: {error}"
+        except Exception as error:
+            if foreign.is_users(error):
+                raise
+            self._no_cuda = f"its value cannot be had without waiting ({type(error).__name__})"
+
+    def _make(self, make: Callable[[], None]) -> None:
+        """What the first value needs is made by one call; others that come meanwhile do not wait for it."""
+        me = object()
+        try:
+            if self._making.setdefault("", me) is not me:
+                raise _LeftOut("another call is about the first device value just now")
+            make()
+        finally:  # no call here: nothing can come between
+            if "" in self._making and self._making[""] is me:
+                del self._making[""]
 
     def settle(self) -> None:
         """See to copies that need a later call. Looks, and does not wait."""

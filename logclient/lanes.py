@@ -105,7 +105,9 @@ class Lanes:
         for index in range(count + self.device_count):
             header = layout.LANE_HEADERS + index * layout.LANE_HEADER_WORDS
             home = self.device if index >= count else self.others if index else self.first
-            self._all.append(RingWriter(self.mem, header, home, self.blocks, mark))
+            # of a device's lanes none is forgotten ahead: its values may come
+            ahead = {"ahead": 0} if home is self.device else {}
+            self._all.append(RingWriter(self.mem, header, home, self.blocks, mark, **ahead))
         for lane in self._all:
             self._lost_references = getrefcount(lane)  # as `find_lost` will see it: now they are in no list
         for lane in reversed(self._all):

@@ -30,7 +30,7 @@ from .layout import FORGOT, LENGTH_MASK, PADDING, RELEASED, SEQ, TAIL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from mmap import mmap
     from typing import TypeAlias
 
@@ -58,6 +58,7 @@ class RingWriter:
     """Writes frames of one lane; the oldest frames are forgotten when there is no room."""
 
     __slots__ = (
+        "_ahead",
         "_cells",
         "_forgot",
         "_limit",
@@ -74,11 +75,19 @@ class RingWriter:
     )
 
     def __init__(
-        self, mem: memoryview, header: int, home: list[RingWriter], blocks: Blocks, mark: Mark = _NEVER_FORKED
+        self,
+        mem: memoryview,
+        header: int,
+        home: list[RingWriter],
+        blocks: Blocks,
+        mark: Mark = _NEVER_FORKED,
+        *,
+        ahead: int = _FORGET_AHEAD,
     ) -> None:
         """`mem` is the whole lane file, `header` the word index of this lane's header, `home` its free list.
 
-        `mark[0]` reads 0 in a process that was forked since (`owner.ForkMark`).
+        `ahead`: room for so many frames more is made where some must be forgotten. `mark[0]` reads 0 in a process
+        that was forked since (`owner.ForkMark`).
         """
         words = mem.cast("Q")
         base, size = words[header + layout.LANE_OFFSET], words[header + layout.LANE_BYTES]
@@ -90,6 +99,7 @@ class RingWriter:
             size // 2 - layout.FRAME_PREFIX
         )  # bytes of the largest payload that a frame surely holds
         self._mark = mark
+        self._ahead = ahead
         self.blocks = blocks
         self.home = home
         self._tail = self._words[TAIL]
@@ -154,7 +164,7 @@ class RingWriter:
         forget = end - head > ring
         if forget:
             cells = self._cells
-            room = end + min(_FORGET_AHEAD * size, ring >> 6)  # a few at a time: the next calls need not look
+            room = end + min(self._ahead * size, ring >> 6)  # a few at a time: the next calls need not look
             while room - head > ring and head < tail:
                 frame = cells[(head % ring) >> 3] & LENGTH_MASK
                 if frame < 8 or frame & 7 or frame > tail - head:
@@ -180,8 +190,8 @@ class RingWriter:
         """The lane's header, the position behind its last frame, the size of the ring."""
         return self._words, self._tail, self._size
 
-    def oldest_in_the_way(self, size: int) -> memoryview | None:
-        """The frame that one of `size` bytes would make forgotten first; None where there is room for it."""
+    def in_the_way(self, size: int) -> Iterator[memoryview]:
+        """The frames that one of `size` bytes would make forgotten, oldest first, as far as they can be told apart."""
         tail, ring = self._tail, self._size
         off = tail % ring
         end = tail + size + (ring - off if off + size > ring else 0)
@@ -191,11 +201,10 @@ class RingWriter:
             check = self._cells[at >> 3]
             length = check & LENGTH_MASK
             if length < 8 or length & 7 or length > tail - head:
-                return None
+                return
             if not check & PADDING:
-                return self._mem[at : at + length]
+                yield self._mem[at : at + length]
             head += length
-        return None
 
     def detach(self) -> None:
         """In a forked child, for good: whoever still holds this lane gets `Forked`."""

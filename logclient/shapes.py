@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 MOST_SHAPES = 4096
 LARGE_PAYLOAD = 64 << 10  # bytes from which a payload goes to a block, so that it does not push out history
 BODY = Struct("<QQqqQ")  # seq, order, step, time, head
-_BUILTIN = {float: "d", int: "q", bool: "b"}
+_INT64 = 1 << 63
+_BUILTIN: dict[type, str] = {float: "d", int: "q", bool: "b"}
 
 
 class TooLargeRecord(Exception):
@@ -94,7 +95,7 @@ class Encoder:
 
     def offer_again(self, next_order: Callable[[], int], step: object, metrics: Mapping[Any, Any]) -> bool:
         """Commit a record with device values, if one of the same keys and types was before; False where it is none."""
-        if type(metrics) is not dict or type(step) is not int:
+        if type(metrics) is not dict or type(step) is not int or not -_INT64 <= step < _INT64:
             return False
         try:
             plan = self._latest.get(tuple(metrics))
@@ -133,8 +134,9 @@ class Encoder:
                 if foreign.is_users(error):
                     raise
         elif device is not None and (plan := self._plans.get(kinds)) is not None:
+            was_tried = self._latest.get(given) is plan  # by `offer_again`
             self._latest[given] = plan
-            if device.offer_again(plan, next_order, step, found):
+            if not was_tried and device.offer_again(plan, next_order, step, found):
                 return None
         points = values.collect(metrics)
         if tensor.CODE in points.codes:
@@ -171,7 +173,14 @@ class Encoder:
         return self._device.offer(self, next_order, step, points, kinds)
 
     def repeat(self, kinds: Kinds, plan: Plan) -> None:
-        """Records of these keys and types go the short way from now on, unless one like it failed there."""
+        """Records of these keys and types go the short way from now on, unless one like it failed there.
+
+        Only those whose other values are Python's own numbers: nothing foreign is called there.
+        """
+        of_device = {place for place, _ in plan.dtypes}
+        for place, code in enumerate(plan.shape.codes):
+            if place not in of_device and _BUILTIN.get(kinds[1][place]) != code:
+                return
         before = self._plans.get(kinds)
         has_failed = before is not None and before.frame is None and before.dtypes == plan.dtypes
         if not has_failed and len(self._plans) < MOST_SHAPES:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from logclient import cells, layout
-from logclient.cells import ABSENT, Cells, describe, free_cell, read_cell
+from logclient.cells import ABSENT, Cells, Claim, describe, free_cell, read_cell
 from logclient.ring import Forked, RingWriter
 from tests.lanes import opened
 
@@ -30,7 +30,7 @@ def lane(run_dir: Path):
 
 def begun(area: Cells, lane: RingWriter, places: list[tuple[int, int]]) -> tuple[int, int, int]:
     content, first = describe(places)
-    found = area.claim(len(content) + 16, [0])
+    found = area.claim(len(content) + 16, Claim())
     assert found is not None
     cell, taken = found
     area.begin(cell, content, lane)
@@ -93,11 +93,11 @@ def test_cell_of_an_interrupted_call_is_not_taken_before_its_values_came(
 
 def test_all_in_use_claims_nothing(area: Cells, lane: RingWriter) -> None:
     """Every cell of a class once, no other class instead, and none twice by two callers."""
-    taken = [area.claim(100, [0]) for _ in range(2048)]
+    taken = [area.claim(100, Claim()) for _ in range(2048)]
     assert len({found[0] for found in taken if found is not None}) == 2048
-    assert area.claim(100, [0]) is None
-    assert area.claim(1000, [0]) is not None
-    assert area.claim(40_000, [0]) is None
+    assert area.claim(100, Claim()) is None
+    assert area.claim(1000, Claim()) is not None
+    assert area.claim(40_000, Claim()) is None
 
 
 def test_few_cells_are_used_again_and_again_while_their_records_are_stored(
@@ -157,4 +157,4 @@ def test_forked_process_takes_no_cell_of_its_parent(tmp_path: Path) -> None:
     area = Cells(str(tmp_path / "x.device"), cells.FULL_BYTES, mark)  # type: ignore[arg-type]
     mark[0] = 0
     with pytest.raises(Forked):
-        area.claim(100, [0])
+        area.claim(100, Claim())

@@ -268,21 +268,21 @@ def test_fork_between_any_two_instructions_of_offer_writes_all_or_nothing() -> N
     assert at > 5
 
 
-def test_oldest_frame_in_the_way_of_the_next_one() -> None:
-    """None while there is room, else the one that a reader would find first: padding is none."""
+def test_frames_in_the_way_of_the_next_one() -> None:
+    """None while there is room, else those that are forgotten by it, as a reader finds them: padding is none."""
     ring = make_ring()
     size, words = SHAPE.frame_bytes, ring.writer._words
     ring.offer(15)
-    assert ring.writer.oldest_in_the_way(size) is None
+    assert list(ring.writer.in_the_way(size)) == []
     for _ in range(40):  # two frames at once need padding at the end of a lap
-        oldest = ring.writer.oldest_in_the_way(2 * size)
+        oldest = [bytes(frame) for frame in ring.writer.in_the_way(2 * size)]
         ring.reader.position = words[layout.FORGOT]
         first = next(taken for taken in ring.take() if taken.frames)
-        at, length, _ = first.frames[0]
-        assert oldest is not None and bytes(oldest) == first.data[at : at + length]
+        found = [first.data[at : at + length] for at, length, _ in first.frames]
+        assert oldest and oldest == found[: len(oldest)]
         ring.writer.offer_body(
             bytes(layout.BODY_HEADER), bytes(2 * size - layout.FRAME_PREFIX), ring.writer.seq + 1
         )
         ring.offer()
     words[layout.RELEASED] = words[layout.TAIL]
-    assert ring.writer.oldest_in_the_way(2 * size) is None
+    assert list(ring.writer.in_the_way(2 * size)) == []

@@ -6,16 +6,24 @@ Whether the driver locks memory and lets a kernel write there is a parameter: al
 from __future__ import annotations
 
 import os
+import shutil
+import signal
+import threading
+import time
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import logclient
 from tests.conftest import Pace
 from tests.interrupts import interrupted
-from tests.lanes import wait_until
+from tests.lanes import opened, wait_until
 from tests.software_gpu import Torch, installed
 
 WAYS = {
@@ -230,6 +238,183 @@ def test_launch_that_fails_costs_its_value_and_no_cell(torch: Torch, run_dir: Pa
     assert checked(run, run_dir, 500)["left_out"] == 0
 
 
+HOSTS: dict[str, tuple[Any, Any, Any]] = {
+    "bool": (True, False, 7),
+    "int": (1, 2**62, 2**70),
+    "int, then text": (1, "text", None),
+    "numpy bool": (np.True_, np.False_, np.True_),
+    "numpy int": (np.int64(1), np.int64(2**62), np.uint64(2**63)),
+    "numpy float": (np.float32(0.1), np.float64(0.1), np.float16(0.5)),
+    "numpy array": (np.array(1.0), np.array(2**60 + 1), np.array([1, 2])),
+    "masked": (np.ma.masked_array(1.0), np.ma.masked_array(1.0, True), np.ma.masked_array(2.0)),
+    "complex": (np.array(1.5), np.array(1 + 2j), np.array(object())),
+    "Decimal": (Decimal("0.5"), Decimal("0.1"), Decimal("sNaN")),
+    "Fraction": (Fraction(1, 2), Fraction(1, 3), Fraction(10**400, 3)),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTS)
+def test_other_values_of_the_record_are_as_they_are_without_it(
+    kind: str, monkeypatch: pytest.MonkeyPatch, run_dir: Path
+) -> None:
+    """Whatever they are, and when their kind changes: what is known of one record is no guess at the next."""
+    torch = installed(monkeypatch)
+    left_out = []
+    for name in ("beside", "alone"):
+        run = logclient.init("cuda", name=name, quiet=True)
+        for step, value in enumerate(HOSTS[kind] * 3):
+            row = {"x": value, "after": 1.5}
+            run.log(step, {"loss": torch.full(step), **row} if name == "beside" else row)
+        torch.gpu.run()
+        assert run.finish(60), run.status()
+        left_out.append(run.status()["left_out"])
+        assert run.status()["refused"] == 0, run.status()["notices"]
+    assert left_out[0] == left_out[1]
+    found = {each.name: each for each in logclient.read(run_dir)}
+    for key in ("x", "after"):
+        one, other = (found[name].series(key) for name in ("beside", "alone"))
+        assert one.step.tolist() == other.step.tolist()
+        assert [(type(value), value) for value in one.value.tolist()] == [
+            (type(value), value) for value in other.value.tolist()
+        ]
+
+
+def test_tensor_of_the_host_that_becomes_one_of_a_device_is_not_waited_for(
+    torch: Torch, run_dir: Path
+) -> None:
+    """And the other way round: both have one type, and reading the second (here: an error) would be a wait."""
+    run = logclient.init("cuda", quiet=True)
+    for step in range(40):
+        value = torch.full(step)
+        if step % 3 == 0:
+            value = type(value)(torch.gpu, np.array(step, "f4"), value.dtype, -1)
+        run.log(step, {"value": value, "loss": torch.full(step), "host": float(step)})
+    torch.gpu.run()
+    assert checked(run, run_dir, 40)["left_out"] == 0
+
+
+def test_launches_that_fail_cost_no_cell(torch: Torch, run_dir: Path) -> None:
+    """The device is out of memory for a while, say; more often than there are cells."""
+    run = logclient.init("cuda", quiet=True)
+    run.log(0, {"value": torch.full(0.0), "host": 0.0})
+    torch.gpu.run()
+    works = torch.stack
+
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("out of memory")
+
+    torch.stack = fails  # type: ignore[method-assign, assignment]
+    for step in range(3_000):
+        run.log(step, {"other": torch.full(step), "text": "not the short way"})
+    torch.stack = works  # type: ignore[method-assign]
+    assert run.status()["left_out"] == 3_000
+    assert run.status()["device"]["in_flight"] == 0
+    for step in range(1, 500):
+        run.log(step, {"value": torch.full(step), "host": float(step), "text": "not the short way"})
+        torch.gpu.run()
+    assert run.finish(60)
+    (found,) = logclient.read(run_dir)
+    assert found.series("value").step.tolist() == list(range(500))
+    assert run.status()["left_out"] == 3_000
+
+
+def test_steps_that_no_record_holds_ask_nothing_of_the_device(torch: Torch, run_dir: Path) -> None:
+    run = logclient.init("cuda", quiet=True)
+    for step in range(3):
+        run.log(step, {"value": torch.full(step), "host": float(step)})
+    values = {"value": torch.full(0.0), "host": 0.0}
+    before = torch.gpu.launches
+    for _ in range(3_000):
+        run.log(1 << 63, values)
+    assert torch.gpu.launches == before and run.status()["refused"] == 3_000
+    torch.gpu.run()
+    assert checked(run, run_dir, 3)["left_out"] == 0
+
+
+def test_awaited_records_are_not_forgotten_for_later_ones(
+    monkeypatch: pytest.MonkeyPatch, run_dir: Path
+) -> None:
+    """One device is done and the other hangs, and nobody takes records: those of the one are between the other's."""
+    torch = installed(monkeypatch)
+    run: Any = logclient.init("cuda", quiet=True)
+    wait_until(lambda: run.status()["agent"]["worker"], "the agent runs", 60)
+    agent = [run.status()["agent"][name] for name in ("supervisor", "worker")]
+    try:
+        for pid in agent:
+            os.kill(pid, signal.SIGSTOP)
+        for step in range(4_000):
+            run.log(step, {"value": torch.full(step, index=step % 2), "host": float(step)})
+            torch.gpu.default[0].run()
+    finally:
+        for pid in agent:
+            os.kill(pid, signal.SIGCONT)
+    torch.gpu.run()
+    assert run.finish(60), run.status()
+    status = run.status()
+    (found,) = logclient.read(run_dir)
+    series = found.series("value")
+    assert (series.value == series.step).all()
+    assert status["left_out"] > 0
+    assert len(series.step) + status["left_out"] + status["forgotten"] == 4_000
+    awaited = [step for step in series.step.tolist() if step % 2]
+    assert awaited == list(range(1, 2 * len(awaited), 2))  # what was on its way came before what was left out
+
+
+def test_first_values_of_several_threads_at_once(torch: Torch, run_dir: Path) -> None:
+    """Locking takes a while: one call does it, and the others go without their device values meanwhile."""
+    register = torch.cudaHostRegister
+
+    def slow(*arguments: int) -> int:
+        time.sleep(0.1)
+        return register(*arguments)
+
+    torch.cudaHostRegister = slow  # type: ignore[method-assign, assignment]
+    run = logclient.init("cuda", quiet=True)
+    threads = [
+        threading.Thread(target=run.log, args=(step, {"value": torch.full(step), "host": float(step)}))
+        for step in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for step in range(2, 300):
+        run.log(step, {"value": torch.full(step), "host": float(step)})
+        torch.gpu.run()
+    status = checked(run, run_dir, 300)
+    assert status["left_out"] <= 1
+    assert len(torch.gpu.locked) <= 1
+
+
+@pytest.mark.parametrize("module", ["logclient.cells", "logclient.copies", "logclient.device"])
+@pytest.mark.parametrize("is_handler_logging", [False, True])
+def test_first_value_interrupted_at_any_point(
+    is_handler_logging: bool, module: str, monkeypatch: pytest.MonkeyPatch, run_dir: Path
+) -> None:
+    """By a handler that raises, or logs a device value itself: the next values are those of their steps."""
+    at, was_reached = 1, True
+    while was_reached:
+        torch = installed(monkeypatch)
+        with opened() as (run, _):
+            row = {"value": torch.full(1.0)}
+            action = partial(run.log, 2, {"value": torch.full(2.0)}) if is_handler_logging else None
+            was_reached = interrupted(run.log, 1, row, at=at, module=module, action=action)
+            for step in range(3, 6):
+                run.log(step, {"value": torch.full(step)})
+                torch.gpu.run()
+            status = run.status()
+            assert status["left_out"] <= 1, (at, status)
+            assert status["device"] == {"way": "registered", "trouble": "", "in_flight": 0}, (at, status)
+            area: Any = run._encoder.device._cells
+            area.words[500] = at  # of the first page, which nobody reads there
+            with open(area.path, "rb") as file:  # what the agent opens
+                assert file.read()[4000:4008] == at.to_bytes(8, "little"), at
+            assert not area.claims and not os.path.exists(f"{area.path}.new"), at
+        shutil.rmtree(run._place.path)  # no agent does: each start would look through all of them
+        at += 1
+    assert at > 20
+
+
 @pytest.mark.parametrize("row", [1, 2])
 def test_interrupt_at_any_point_loses_no_lane_no_cell_and_nothing_else(
     row: int, torch: Torch, run_dir: Path
@@ -255,6 +440,7 @@ def test_interrupt_at_any_point_loses_no_lane_no_cell_and_nothing_else(
     torch.gpu.run()
     assert run.finish(60), run.status()
     assert run.status()["left_out"] <= row * at
+    assert run.status()["device"]["in_flight"] == 0
     (found,) = logclient.read(run_dir)
     for key in ("0", "host"):
         series = found.series(key)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -291,3 +292,24 @@ def test_interrupt_at_any_point_leaves_no_record_waiting(
         assert (series.value == series.step).all() and len(set(series.step.tolist())) == len(series.step)
     assert set(range(0, step, 2)) - given_away <= set(found.series("value").step.tolist())
     assert len(given_away) <= run.status()["left_out"] <= len(given_away) + at
+
+
+def test_handler_that_logs_at_any_point_of_moving_values(run_dir: Path) -> None:
+    """It finds a copy that is half moved to the next stage: it goes by, and does not look at it for ever."""
+    run: Any = logclient.init("jax", quiet=True)
+    at, step, was_reached = 1, 0, True
+    while was_reached:
+        for _ in range(2):
+            run.log(step, {"value": ArrayImpl(float(step)), "host": float(step)})
+            step += 1
+            time.sleep(0.003)
+        row = {"value": ArrayImpl(float(step)), "host": float(step)}
+        inner = {"value": ArrayImpl(step + 1.0), "host": step + 1.0}
+        was_reached = interrupted(run.log, step, row, at=at, action=partial(run.log, step + 1, inner))
+        at, step = at + 1, step + 2
+    assert at > 50 and run.finish(60), run.status()
+    (found,) = logclient.read(run_dir)
+    for key in ("value", "host"):
+        series = found.series(key)
+        assert (series.value == series.step).all() and len(set(series.step.tolist())) == len(series.step)
+    assert run.status()["left_out"] == run.status()["forgotten"] == 0, run.status()
