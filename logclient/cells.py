@@ -172,7 +172,7 @@ class Cells:
             marks, start = self.marks(me.cell, range(asked, amount)), me.cell + CELL_HEADER
             stop = start + len(marks)
             if not self._mark[0]:
-                raise Forked
+                return  # it is the parent's
             self.mem[start:stop] = marks
             self.uses.pop(me.cell, None)
 
