@@ -135,25 +135,21 @@ class Lanes:
         self._misses += 1
         if not self._misses & 0xFF:
             self.find_lost()  # lane 0 itself may be the lost one
+        return self._take(self.first, self.others)
+
+    def take_device(self) -> RingWriter | None:
+        """A lane for a record with device values, or None."""
+        return self._take(self.device)
+
+    def _take(self, *homes: list[RingWriter]) -> RingWriter | None:
+        """From the first of them that has one, lost ones included."""
         for attempt in (0, 1):
-            for home in (self.first, self.others):
+            for home in homes:
                 try:
                     return home.pop()
                 except IndexError as error:
                     if not is_empty(error):
                         raise
-            if attempt == 0:
-                self.find_lost()
-        return None
-
-    def take_device(self) -> RingWriter | None:
-        """A lane for a record with device values, or None."""
-        for attempt in (0, 1):
-            try:
-                return self.device.pop()
-            except IndexError as error:
-                if not is_empty(error):
-                    raise
             if attempt == 0:
                 self.find_lost()
         return None
