@@ -21,6 +21,7 @@ from .copies import CannotLock, JaxCopies, copies_into, is_captured
 from .lanes import is_empty
 from .record import Shape, pack_payload
 from .ring import Forked, TooLarge
+from .values import INT64
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from .shapes import Encoder, Kinds
     from .values import Points
 
-_INT64 = 1 << 63
 _WIDEST_FIRST = (tensor.DOUBLE, tensor.INT, tensor.FLOAT)  # so that values stay aligned
 
 
@@ -144,7 +144,7 @@ class Device:
         if copies is None or area is None or frame is None or self._jax is not None:
             return False
         for place in plan.ints:
-            if not -_INT64 <= found[place] < _INT64:
+            if not -INT64 <= found[place] < INT64:
                 return False
         try:
             tensors = copies.held(plan.index, plan.dtypes, found)

@@ -26,7 +26,7 @@ from .ranked import MOST_RANKS, RankedRun
 from .ring import Forked, read_counts
 from .shapes import TooLargeRecord
 from .stats import describe_agent, describe_server, lane_counts, missing_there
-from .values import LeftOut, convert
+from .values import INT64, LeftOut, convert
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from .shapes import Encoder
     from .values import Points
 
-_INT64 = 1 << 63
 _NAP_S = 0.005
 _ALERT_LEVELS = ("info", "warn", "error")
 _END_STATES = ("finished", "failed", "preempted")
@@ -134,7 +133,7 @@ class Run(Member):
                     "metrics", f"metrics must be a dict of key to value, not {_short(metrics)}"
                 )
         number = step if step.__class__ is int else self._step(step)
-        if number is None or not -_INT64 <= number < _INT64:
+        if number is None or not -INT64 <= number < INT64:
             return self._refuse("step", f"step {_short(step)} is no integer of 64 bits")
         left_out = encoder.offer(lane, self._next_order, number, metrics)
         if left_out is not None:
@@ -200,7 +199,7 @@ class Run(Member):
             return None
         if code in "qbi":
             return int(number)
-        if code in "dr" and number == number and abs(number) < _INT64:
+        if code in "dr" and number == number and abs(number) < INT64:
             whole = int(number)
             if whole != number:
                 cut = f"step {_short(step)} is no integer; the part behind the point is cut"

@@ -21,6 +21,7 @@ from zlib import crc32
 from . import foreign, layout, tensor, values
 from .record import Shape, pack_payload
 from .ring import Forked, TooLarge
+from .values import INT64
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 MOST_SHAPES = 4096
 LARGE_PAYLOAD = 64 << 10  # bytes from which a payload goes to a block, so that it does not push out history
 BODY = Struct("<QQqqQ")  # seq, order, step, time, head
-_INT64 = 1 << 63
 _BUILTIN: dict[type, str] = {float: "d", int: "q", bool: "b"}
 
 
@@ -95,7 +95,7 @@ class Encoder:
 
     def offer_again(self, next_order: Callable[[], int], step: object, metrics: Mapping[Any, Any]) -> bool:
         """Commit a record with device values, if one of the same keys and types was before; False where it is none."""
-        if type(metrics) is not dict or type(step) is not int or not -_INT64 <= step < _INT64:
+        if type(metrics) is not dict or type(step) is not int or not -INT64 <= step < INT64:
             return False
         try:
             plan = self._latest.get(tuple(metrics))

@@ -27,7 +27,7 @@ MOST_DEPTH = 20
 MOST_TEXT = 4096  # bytes of UTF-8
 _MOST_INT_BITS = 8192
 _numpy_scalars: set[type] = set()  # those met whose `item` is a Python number, whatever the value
-_INT64 = 1 << 63
+INT64 = 1 << 63  # what an int of code q is below
 
 
 class LeftOut(Exception):
@@ -139,7 +139,7 @@ def convert(value: object) -> tuple[str, Any]:
 
 
 def _int(value: int) -> tuple[str, int]:
-    if -_INT64 <= value < _INT64:
+    if -INT64 <= value < INT64:
         return "q", value
     if value.bit_length() > _MOST_INT_BITS:
         raise LeftOut(f"an int of more than {_MOST_INT_BITS} bits")
