@@ -2,13 +2,14 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 
-.PHONY: help demo test quick check fix soak venv system
+.PHONY: help demo test quick check bench fix soak venv system
 
 help:
 	@echo "make demo    train a small model while faults are injected, and draw the curve (about a minute after set-up)"
 	@echo "make test    set up and run all that CI runs; as root also the tests that freeze disks"
-	@echo "make quick   the same without slow, root and bench tests"
+	@echo "make quick   the same without slow and root tests"
 	@echo "make check   the same as test, less the Debian packages"
+	@echo "make bench   the quick form of every bench, with its bars; wants a quiet machine"
 	@echo "make fix     format, and mend what the linter can"
 	@echo "make soak    tests, benches and crashes at full length (hours); writes docs/soak.md"
 	@echo "make venv    only make .venv"
@@ -31,6 +32,9 @@ check: venv
 
 quick: venv
 	$(RUN) tools/check.py --quick
+
+bench: venv
+	$(RUN) tools/check.py --only benches
 
 fix: venv
 	$(RUN) tools/check.py --fix

@@ -1,11 +1,15 @@
 """Run all that CI runs; exit with 1 if any of it fails.
 
-    python tools/check.py                  everything
-    python tools/check.py --quick          without the tests marked slow, root or bench, and those of XLA and JAX
+    python tools/check.py                  everything but the benches
+    python tools/check.py --quick          without the tests marked slow or root, and those of XLA and JAX
     python tools/check.py --only types     one step
+    python tools/check.py --only benches   the quick form of all benches; `make bench` runs it
     python tools/check.py --fix            the twin: mend and format instead of complaining
 
 A failing step does not stop the ones after it. The tests come last, so that the last summary is pytest's own.
+
+The benches are no part of a full run: a time that is measured on a shared machine must not decide whether the code
+is right. What they count (threads, sockets, bytes a point, memory) is asserted by `tests/bench/test_counts.py`.
 """
 
 from __future__ import annotations
@@ -34,11 +38,11 @@ STEPS: dict[str, Command] = {
     # Tests in environments of their own, made with the first call.
     "xla": ["tools/apart.py", "xla"],
     "jax": ["tools/apart.py", "jax"],
-    # Alone, and before the tests: a bench wants a quiet machine.
-    "benches": ["-m", "pytest", "-m", "bench"],
     # Most of a test is waiting for processes: two at a time take half as long, and no more than a small machine has.
-    "tests": ["-m", "pytest", "-n", "2", "--dist", "loadgroup", "-m", "not bench"],
+    "tests": ["-m", "pytest", "-n", "2", "--dist", "loadgroup", "-m", "not bench", "--durations=25"],
 }
+# Run by name only. Serial and alone: a bench needs a quiet machine.
+ASKED_FOR: dict[str, Command] = {"benches": ["-m", "pytest", "-m", "bench"]}
 # Mend first: what it changes may need formatting.
 FIXES: dict[str, Command] = {
     "proto": ["tools/genproto.py"],
@@ -46,6 +50,7 @@ FIXES: dict[str, Command] = {
     "lint": ["-m", "ruff", "check", "--fix", "."],
     "format": ["-m", "ruff", "format", "."],
 }
+ONLY = f"one step: {', '.join([*STEPS, *ASKED_FOR])}"
 QUICK = ["-m", "not slow and not root and not bench"]  # the last -m counts
 
 
@@ -83,17 +88,17 @@ def main() -> int:
     if PYTHON.exists() and Path(sys.prefix) != VENV:
         os.execv(PYTHON, [str(PYTHON), *sys.argv])  # `python tools/check.py` means the tools of .venv
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="leave out tests marked slow, root or bench")
-    parser.add_argument("--only", metavar="STEP", choices=STEPS, help=f"one step: {', '.join(STEPS)}")
+    parser.add_argument("--quick", action="store_true", help="leave out tests marked slow or root")
+    parser.add_argument("--only", metavar="STEP", choices=[*STEPS, *ASKED_FOR], help=ONLY)
     parser.add_argument("--fix", action="store_true", help="format, and mend what the linter can")
     parser.add_argument("--pace", help="scale long tests: 1 is full length (see tests/conftest.py)")
     options = parser.parse_args()
 
     if options.fix:
         return 1 if run_all(FIXES) else 0
-    steps = dict(STEPS) if options.only is None else {options.only: STEPS[options.only]}
+    steps = dict(STEPS) if options.only is None else {options.only: {**STEPS, **ASKED_FOR}[options.only]}
     if options.quick:
-        for name in ("xla", "jax", "benches"):
+        for name in ("xla", "jax"):
             steps.pop(name, None)
     for name in steps.keys() & {"xla", "jax", "benches", "tests"}:
         pace = ["--pace", options.pace] if options.pace else []

@@ -131,7 +131,7 @@ def main(doc: str | None, run: Callable[[Report, argparse.Namespace], None], **o
     """Parse, run, print; the exit code. `options`: name -> (default for the full form, for --quick, help)."""
     parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
     parser.add_argument(
-        "--quick", action="store_true", help="the form that `make test` runs: same samples, fewer pairs"
+        "--quick", action="store_true", help="the form that `make bench` runs: same samples, fewer pairs"
     )
     for name, (full, quick, text) in options.items():
         flag = f"--{name.replace('_', '-')}"
