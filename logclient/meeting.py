@@ -12,6 +12,7 @@ Runs in the training process at `init`, and in the agent and the command line, w
         <writer>-<number>.wal               segments that are not yet on disk
         server.json                         the server that the config file names, where `init` was given none
         say                                 a line for standard error, where that is a file
+        <process of the agent>.wake         named pipes that end its pauses (`wake.py`); made by the agent
 
 Invariants:
 

@@ -33,6 +33,7 @@ from .owner import ForkMark, LiveLock
 from .ring import Forked
 from .shapes import Encoder
 from .stats import Counters, Notices
+from .wake import wake
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class Member:
         self._first = made.first
         self._mark[0] = 1
         self._counters.attach(made.words, mark)
+        wake(place)
 
     def _after_fork(self) -> str:
         """The first log() of a forked child: lanes of its own, and an agent if none lives. Answers what is in the way.

@@ -7,7 +7,8 @@ Invariants:
 - `log` makes no system call but the clock, takes no lock and never waits; it swallows and counts its own failures
   and passes on the user's (a signal handler that raises inside our frames);
 - a forked child that logs gets lanes of its own (`Member`); its exit never ends the run;
-- every wait of `flush` and `finish` has a deadline and only sleeps and reads memory.
+- every wait of `flush` and `finish` has a deadline and only sleeps and reads memory; both wake the agent first,
+  by a byte into a named pipe on shared memory (`wake.py`).
 
 Does not: start runs (`start.py`), touch the run folder (the agent does).
 """
@@ -27,6 +28,7 @@ from .ring import Forked, read_counts
 from .shapes import TooLargeRecord
 from .stats import describe_agent, describe_server, lane_counts, missing_there
 from .values import INT64, LeftOut, convert
+from .wake import wake
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -378,6 +380,7 @@ class Run(Member):
         wanted = [(lane, lane[layout.SEQ]) for lane in _lane_headers(words)]
         documents = words[layout.DOCUMENTS_WRITTEN]
         words[layout.FLUSH_ASKED] += 1
+        wake(self._place)
         deadline = time.monotonic() + (self._settings.flush_timeout_s if timeout_s is None else timeout_s)
         while True:
             self._settle_device_values()
@@ -481,6 +484,7 @@ class Run(Member):
             self._lanes.detach()  # a thread that is still inside log() is refused
             self._last_counts = lane_counts(self._lanes.words)
             self._lanes.words[layout.STATE] = layout.STATE_FINISHED
+            wake(self._place)
         known = None if self._status is None else memoryview(bytes(self._status)).cast("Q")
         self._release_maps()
         if self._encoder is not None and self._encoder.device is not None:

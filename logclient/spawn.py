@@ -23,6 +23,7 @@ from .meeting import SAY, Meeting
 from .owner import is_locked
 from .stats import terminal_device
 from .stdlib import folder_of
+from .wake import SUPERVISOR, wake
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.002
 _TOLD_WAIT_S = 0.5
-_SAID_WAIT_S = 0.6  # the supervisor looks twice in that time
+_SAID_WAIT_S = 0.6  # the supervisor is woken for it
 _TERMINAL = 3  # where the launcher finds standard error
 
 
@@ -166,6 +167,7 @@ def say(meeting: Meeting, line: str, deadline: float) -> None:
         os.rename(f"{path}.new", path)
     except OSError:
         return
+    wake(meeting, SUPERVISOR)
     deadline = min(deadline, time.monotonic() + _SAID_WAIT_S)
     while os.path.exists(path) and time.monotonic() < deadline:
         time.sleep(_POLL_S)

@@ -225,10 +225,14 @@ def test_slow_fsyncs_are_few_and_none_is_the_trainers(mount, tmp_path, pace):
     wait_until(lambda: not any(Path(os.environ["LOGCLIENT_SHM_DIR"]).iterdir()), GONE_S, "the agent leaves")
     fsyncs = mount.counts()["fsync"]
     called = {name: set() for name in ("init", "rows", "finish", "end")}
-    part = "init"
+    part, pipes = "init", set()
     for line in trace.read_text().splitlines():
         if "/nowhere/" in line:
             part = line.partition("/nowhere/")[2].partition('"')[0]
+        elif '.wake", ' in line and "O_NONBLOCK" in line:
+            pipes.add(line.rpartition(" ")[2])  # the descriptor of a pipe that wakes the agent
+        elif line.startswith("write(") and line[6:].partition(",")[0] in pipes:
+            assert ', "\\0", 1)' in line, line
         else:
             called[part].add(line.partition("(")[0])
     assert part == "end"
