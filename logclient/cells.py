@@ -35,7 +35,7 @@ import os
 from itertools import count
 from struct import Struct, unpack
 
-from . import foreign, layout
+from . import foreign, layout, modes
 from .descriptors import Mapped
 from .layout import CELL_CLASSES, CELL_HEADER, CELLS_BYTES, CELLS_CLASSES, FORGOT, RELEASED
 from .ring import Forked
@@ -97,7 +97,7 @@ class Cells:
         making, fd = f"{path}.new", -1
         try:
             _remove(making)  # of a call that was interrupted
-            fd = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            fd = modes.new_file(making, os.O_RDWR)
             os.posix_fallocate(fd, 0, length)
             self.map = Mapped(fd, length, mmap.MAP_SHARED | mmap.MAP_POPULATE)
             self.mem = memoryview(self.map)

@@ -18,7 +18,7 @@ import os
 from time import time_ns
 from zlib import crc32
 
-from . import foreign, layout, stdlib
+from . import foreign, layout, modes, stdlib
 from .ring import Forked
 
 TYPE_CHECKING = False
@@ -99,7 +99,7 @@ class DocumentWriter:
         stem = self._path[: -len(".lanes")]
         path = f"{stem}.{layout.DOCUMENT_KINDS[kind]}.{os.urandom(4).hex()}.block"
         making = f"{path}.new"
-        fd = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = modes.new_file(making, os.O_WRONLY)
         try:
             os.posix_fallocate(fd, 0, len(payload))
             os.pwrite(fd, payload, 0)

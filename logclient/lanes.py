@@ -22,7 +22,7 @@ import os
 from sys import getrefcount
 from time import time_ns
 
-from . import layout, meeting
+from . import layout, meeting, modes
 from .descriptors import Mapped
 from .proc import pid_namespace, start_ticks
 from .ring import Blocks, RingWriter
@@ -80,7 +80,7 @@ class Lanes:
         self.process = os.urandom(16)
         self.path = os.path.join(folder, f"{self.process.hex()}.lanes")
         making = f"{self.path}.new"
-        fd = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = modes.new_file(making, os.O_RDWR)
         try:
             os.posix_fallocate(fd, 0, total_bytes)
             if is_too_much():

@@ -25,11 +25,11 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 import time
 
-from . import layout, stdlib
-from .proc import pid_namespace
+from . import layout, modes, stdlib
+from .modes import is_ours
+from .proc import pid_namespace, umask
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -142,20 +142,11 @@ class Meeting:
         return total
 
 
-def is_ours(path: str) -> bool:
-    """A folder of this user that nobody else may enter, and no link."""
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
-
-
 def places(config: Config) -> list[str]:
     """Folders that may hold meeting places, best first."""
     found = [os.path.abspath(config.shm_dir)] if config.shm_dir else []
     found += [path for path in ("/dev/shm",) if path not in found]
-    runtime = f"/run/user/{os.getuid()}"
+    runtime = f"/run/user/{os.geteuid()}"
     if os.path.isdir(runtime):
         found.append(runtime)
     found.append("/tmp")  # slower after a crash, and not ours: every folder in it is checked like the others
@@ -170,7 +161,7 @@ def bases(config: Config) -> Iterator[str]:
 
 def bases_in(place: str, kind: str = "logclient") -> Iterator[str]:
     """The folders of this user that `make_base` made there."""
-    prefix = f"{kind}-{os.getuid()}"
+    prefix = f"{kind}-{os.geteuid()}"
     try:
         names = sorted(os.listdir(place))
     except OSError:
@@ -184,17 +175,19 @@ def bases_in(place: str, kind: str = "logclient") -> Iterator[str]:
 
 def make_base(place: str, kind: str = "logclient") -> str:
     """The folder of this user in `place`: made, or ours already, else a fresh name. Raises OSError."""
-    name = f"{kind}-{os.getuid()}"
+    name = f"{kind}-{os.geteuid()}"
     path = os.path.join(place, name)
     for _ in range(8):
-        try:
-            os.mkdir(path, 0o700)
-        except FileExistsError:
-            pass
+        is_new = modes.make_folder(path)
         if is_ours(path):
             return path
-        others = sorted(other for other in os.listdir(place) if other.startswith(f"{name}-"))
-        ours = (os.path.join(place, other) for other in others)
+        if is_new:  # a file system that gives it another owner or mode: so would be the next one
+            _remove_if_empty(path)
+            break
+        others = [other for other in sorted(os.listdir(place)) if other.startswith(f"{name}-")]
+        ours = [os.path.join(place, other) for other in others]
+        for other in ours:
+            modes.mend(other)
         path = next(filter(is_ours, ours), os.path.join(place, f"{name}-{os.urandom(4).hex()}"))
     raise OSError(errno.EACCES, "no folder of our own can be made", place)
 
@@ -256,11 +249,9 @@ def _make_in(place: str, folder: str, facts: dict[str, Any]) -> Meeting:
     json = stdlib.load("json")
 
     here = facts["pid_namespace"] = pid_namespace()
+    facts["umask"] = umask()  # decides who may read the run folder
     path = os.path.join(make_base(place), folder)
-    try:
-        os.mkdir(path, 0o700)
-    except FileExistsError:
-        pass
+    modes.make_folder(path)
     present = read(path)
     if present is not None and present.facts.get("pid_namespace", here) != here and "." not in folder:
         return _make_in(place, f"{folder}.{here}", facts)
@@ -301,7 +292,7 @@ def _remove_if_empty(path: str) -> None:
 def _write_whole(path: str, data: bytes) -> None:
     """The file appears with all its bytes, and only if it was not there."""
     making = f"{path}.{os.urandom(4).hex()}.new"
-    fd = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    fd = modes.new_file(making, os.O_WRONLY)
     try:
         os.posix_fallocate(fd, 0, len(data))
         os.pwrite(fd, data, 0)

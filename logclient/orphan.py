@@ -47,7 +47,7 @@ def start(
     kept = f"{keep_stderr_as}>&2 " if keep_stderr_as else ""
     given = " ".join(f"{name}={_quoted(value)}" for name, value in added.items())
     script = (
-        f"unset {' '.join(dropped)}; export {given}; "
+        f"umask 077; unset {' '.join(dropped)}; export {given}; "
         f"{{ {' '.join(map(_quoted, words))}; echo $? >{_quoted(end)}; }} {kept}</dev/null >/dev/null 2>&1 &"
     )
     if tell_pid:

@@ -19,6 +19,7 @@ import mmap
 import os
 from struct import calcsize, pack, unpack
 
+from . import modes
 from .descriptors import close_own, identity
 from .proc import STAT_START, STAT_STATE, entry_of, pid_namespace, stat_of
 
@@ -67,7 +68,7 @@ class LiveLock:
     def __init__(self, path: str) -> None:
         self.path = path
         making = f"{path}.new"
-        fd = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = modes.new_file(making, os.O_RDWR)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _held[path] = os.getpid()

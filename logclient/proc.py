@@ -96,6 +96,15 @@ def start_ticks(pid: int | None = None) -> int:
     return int(fields[STAT_START]) if fields else 0
 
 
+def umask() -> int:
+    """Return this process's umask; one that keeps all from others where /proc does not show it.
+
+    `os.umask` would change it for a moment, for all threads of the user's program.
+    """
+    text = _line("/proc/self/status", b"Umask:")
+    return int(text, 8) if text else 0o077
+
+
 def name_of(entry: str) -> str:
     """What `ps` shows as its command; empty where it cannot be told."""
     try:
@@ -107,10 +116,14 @@ def name_of(entry: str) -> str:
 
 def _numbers(path: str, label: bytes) -> list[int]:
     """Those of the line that begins so."""
+    return [int(number) for number in _line(path, label).split()]
+
+
+def _line(path: str, label: bytes) -> bytes:
+    """Return the rest of the first line that begins with `label`; empty where there is none."""
     try:
         with open(path, "rb", buffering=0) as file:
             text = b"\n" + file.read(1 << 16)
     except OSError:
-        return []
-    line = text.partition(b"\n" + label)[2].partition(b"\n")[0]
-    return [int(number) for number in line.split()]
+        return b""
+    return text.partition(b"\n" + label)[2].partition(b"\n")[0].strip()

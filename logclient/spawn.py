@@ -17,7 +17,7 @@ import sys
 import time
 from _signal import valid_signals  # type: ignore[import-not-found]  # `signal` is 2 ms of import
 
-from . import config, layout, orphan, reap
+from . import config, layout, modes, orphan, reap
 from .descriptors import Mapped
 from .meeting import SAY, Meeting
 from .owner import is_locked
@@ -162,7 +162,7 @@ def say(meeting: Meeting, line: str, deadline: float) -> None:
     """Have the agent, which was started with `tell`, write a line into the file that is standard error."""
     path = meeting.file(SAY)
     try:
-        with open(f"{path}.new", "wb") as file:
+        with open(f"{path}.new", "wb", opener=modes.private) as file:
             file.write(f"logclient: {line}\n".encode("utf-8", "backslashreplace"))
         os.rename(f"{path}.new", path)
     except OSError:

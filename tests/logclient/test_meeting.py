@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import logclient
-from logclient import lanes, layout, meeting
+from logclient import lanes, layout, meeting, modes
 from logclient.config import Config
 from tests.lanes import opened
 
@@ -100,7 +100,7 @@ def test_place_that_is_not_ours_is_left_alone(how: str, shm: Path, tmp_path: Pat
         run.log(1, {"a": 1.0})
         place = Path(run._place.path)
         assert place.parent.name.startswith(f"logclient-{os.getuid()}-") and place.parent.parent == shm
-        assert meeting.is_ours(str(place)) and len(file.read()) == 1
+        assert modes.is_ours(str(place)) and len(file.read()) == 1
         with opened("other") as (other, _):
             assert Path(other._place.path).parent == place.parent
         found = meeting.find(Config({"shm_dir": str(shm)}), place.name)

@@ -223,8 +223,8 @@ def test_shrunk_lane_file_is_set_aside_and_others_are_served(run_dir: Path, tmp_
 
 
 @pytest.mark.timeout(60)
-def test_all_files_of_the_agent_are_for_its_user_only(run_dir: Path, tmp_path: Path) -> None:
-    """Modes are 0700 and 0600 in the meeting place and in the run folder, whatever the umask of the trainer."""
+def test_shared_memory_is_for_its_user_only(run_dir: Path, tmp_path: Path) -> None:
+    """Modes are 0700 and 0600 in the meeting place whatever the umask of the trainer, after a restart too."""
     before = os.umask(0)
     try:
         trainer = Trainer(tmp_path, {"LOGCLIENT_SEAL_S": "0.3"}, records=4_000, rate=2_000, hold=1)
@@ -233,12 +233,11 @@ def test_all_files_of_the_agent_are_for_its_user_only(run_dir: Path, tmp_path: P
     wait_until(lambda: trainer.logged == 4_000, 20, "all is logged")
     place = Path(trainer.meeting)
     found = [place, *place.iterdir()]
-    kill(trainer.agent_pid(WORKER))
-    trainer.end()
-    trainer.wait_gone()
-    (run,) = run_dir.iterdir()
-    for path in (run, *run.rglob("*")):
-        assert path.stat().st_mode & 0o077 == 0, f"{path} has mode {path.stat().st_mode:o}"
-    for path in found:
+    worker = trainer.agent_pid(WORKER)
+    kill(worker)
+    successor(trainer, WORKER, worker)
+    for path in (*found, *place.iterdir()):
         if path.exists():
             assert path.stat().st_mode & 0o077 == 0, f"{path} has mode {path.stat().st_mode:o}"
+    trainer.end()
+    trainer.wait_gone()

@@ -19,7 +19,7 @@ def write(folder: str, lines: list[tuple[int, str]]) -> None:
     )
     path = os.path.join(folder, NAME)
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         try:
             os.write(fd, text)
             if os.fstat(fd).st_size > _MOST_BYTES:

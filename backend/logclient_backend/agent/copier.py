@@ -168,7 +168,7 @@ class Copier:
             os.makedirs(os.path.dirname(os.path.dirname(wanted)), exist_ok=True)
             for folder in (os.path.dirname(wanted), wanted):
                 try:
-                    os.mkdir(folder, 0o700)
+                    os.mkdir(folder)
                 except FileExistsError:
                     pass
             self._documents = DocumentFile(wanted, writer=self._writer)

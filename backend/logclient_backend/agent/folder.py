@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 from logclient.config import temporary_folders
 from logclient.meeting import Meeting, bases_in, folder_name
+from logclient.modes import FILE
 
 from . import mounts
 
@@ -133,13 +134,13 @@ def why_not(base: str, run: str, node: str) -> str | None:
         os.makedirs(base, exist_ok=True)
         for folder in (run, place):
             try:
-                os.mkdir(folder, 0o700)
+                os.mkdir(folder)
             except FileExistsError:
                 pass
         probe = os.path.join(
             place, f"probe-{os.urandom(6).hex()}"
         )  # other processes of the run may look just now
-        fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         try:
             os.write(fd, b"logclient")
             os.fsync(fd)
@@ -164,7 +165,7 @@ def _leave_nothing(*folders: str) -> None:
 def _remember(home: str, meeting: Meeting) -> bool:
     """Readers that are pointed at the wanted folder find the run in this one."""
     path = os.path.join(home, folder_name(meeting.run_id), "wanted.json")
-    return write_whole(path, {"dir": meeting.dir})
+    return write_whole(path, {"dir": meeting.dir}, 0o666)
 
 
 def write_answer(meeting: Meeting, wish: Wish, name: str) -> None:
@@ -192,11 +193,11 @@ def _see_to_spools(meeting: Meeting) -> None:
         os._exit(0)
 
 
-def write_whole(path: str, content: dict[str, Any]) -> bool:
-    """The file has all of it, or is as it was; False where that failed."""
+def write_whole(path: str, content: dict[str, Any], mode: int = FILE) -> bool:
+    """The file has all of it, or is as it was; False where that failed. `mode`: less the umask."""
     making = f"{path}.{os.urandom(4).hex()}.new"
     try:
-        fd = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         try:
             os.write(fd, json.dumps(content).encode())
             os.fsync(fd)

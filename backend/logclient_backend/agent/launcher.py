@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from logclient import layout, reap
+from logclient import layout, modes, reap
 from logclient import meeting as meetings
 
 from . import exits
@@ -53,6 +53,7 @@ def main(arguments: list[str]) -> int:
     meeting = meetings.read(options.meeting)
     if meeting is None:
         return 3
+    os.umask(modes.umask_of(meeting.facts))
     found: dict[str, Any] = {}
     if options.answer:
         until = time.monotonic() + _time_left(options) / _SERVER_SHARE

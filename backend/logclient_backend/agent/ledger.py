@@ -31,7 +31,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from logclient import layout
+from logclient import layout, modes
 from logclient.meeting import Meeting
 
 from .attach import Producer
@@ -300,7 +300,7 @@ class Ledger:
     def _keep(self, data: bytes) -> None:
         making = f"{self._path}.new"
         try:
-            with open(making, "wb") as file:
+            with open(making, "wb", opener=modes.private) as file:
                 file.write(data)
             os.rename(making, self._path)
         except OSError:  # tmpfs is full, or was cleared: a successor asks the run folder

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 
+from logclient import modes
 from logclient.errors import Corrupt, Unsupported
 
 from ..wal.files import NEW, RealFiles
@@ -29,6 +30,8 @@ _RESERVE = 1
 
 class Memory(RealFiles):
     """The staged segments of one place, by name."""
+
+    mode = modes.FILE
 
     def __init__(self, place: Place, segment_bytes: int) -> None:
         self._place = place

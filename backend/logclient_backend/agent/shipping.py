@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from logclient import layout
+from logclient import layout, modes
 from logclient.errors import BadArgument
 from logclient.meeting import Meeting, folder_name
 
@@ -218,7 +218,7 @@ class Teller:
         }
         path = self._place.file(TOLD)
         try:
-            with open(f"{path}.new", "w") as file:
+            with open(f"{path}.new", "w", opener=modes.private) as file:
                 json.dump(told, file)
             os.rename(f"{path}.new", path)
             self.words[layout.AGENT_SHIP_TOLD] += 1

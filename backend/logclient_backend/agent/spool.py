@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 from logclient import meeting
 from logclient.config import temporary_folders
 from logclient.meeting import Meeting, folder_name
+from logclient.modes import umask_of
 
 from ..wal.files import NEW, REAL, WRITE, read_file
 from ..wal.seal import seal
@@ -106,7 +107,8 @@ class Spool:
         folder = str(self.facts["folder"])
         if self.facts.get("network") and not mounts.network_of(os.path.realpath(folder)):
             raise OSError(errno.ENODEV, "its network file system is not mounted", folder)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        os.umask(umask_of(self.facts))  # this may be another run's process
+        os.makedirs(folder, exist_ok=True)
         count = 0
         for name in self.segments():
             path = os.path.join(self.path, name)
@@ -139,6 +141,7 @@ def make(place: Meeting, public: str, folder: str, network: str, spool_dir: str)
         "place": public,
         "folder": folder,
         "network": network,
+        "umask": place.facts.get("umask"),
     }
     for base in folders(spool_dir):
         try:

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from logclient import layout
+from logclient import layout, modes
 from logclient.config import token_variable
 from logclient.meeting import Meeting
 from logclient.proc import pid_namespace
@@ -72,6 +72,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Until the run is over on this node; the process's exit code."""
+        os.umask(modes.umask_of(self.place.meeting.facts))  # not that of the run whose agent found this one
         lock = election.win(self.place, self.status)
         if lock is None:
             return 0

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from logclient import layout
 from logclient import meeting as meetings
 from logclient.meeting import GONE, Meeting
+from logclient.modes import is_ours
 from logclient.owner import is_locked
 
 from .leaving import remove, remove_if_empty
@@ -53,7 +54,7 @@ def clear(bases: Iterable[str]) -> None:
         for name in _names(base):
             path = os.path.join(base, name)
             is_free = name.startswith(GONE) and not is_locked(os.path.join(path, "agent.lock"))
-            if is_free and meetings.is_ours(path) and not any(map(is_lane_file, _names(path))):
+            if is_free and is_ours(path) and not any(map(is_lane_file, _names(path))):
                 remove(path)
                 remove_if_empty(path)
         remove_if_empty(base)
@@ -94,7 +95,7 @@ def _had_agent(path: str) -> bool:
 def _sweep(path: str, supervise: Callable[[Meeting], int]) -> None:
     found = meetings.read(path)
     if found is None:
-        if meetings.is_ours(path) and _age_s(path) > _STALE_S:
+        if is_ours(path) and _age_s(path) > _STALE_S:
             remove(path)
             os.rmdir(path)
         return

@@ -154,6 +154,7 @@ def cli() -> None:
 def main() -> None:
     """The entry point of the command."""
     silence_grpc()
+    os.umask(os.umask(0o077) & 0o077)  # what we make we must be able to use
     cli(prog_name="logclient")
 
 

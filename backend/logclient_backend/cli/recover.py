@@ -14,6 +14,7 @@ from logclient import meeting
 from logclient.config import Config
 from logclient.errors import NoRun
 from logclient.meeting import folder_name
+from logclient.modes import umask_of
 from logclient.spawn import start_agent
 
 from ..agent import folder as run_folders
@@ -186,6 +187,7 @@ def _why_not(place: LivePlace, dir: str) -> str | None:
     child = os.fork()
     if child == 0:
         try:
+            os.umask(umask_of(place.meeting.facts))
             answer = run_folders.why_not(dir, os.path.join(dir, folder_name(place.run_id)), place.node) or ""
             os.write(writer, b"." + answer.encode("utf-8", "backslashreplace"))
         finally:

@@ -142,7 +142,7 @@ class NodeWriter:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        os.makedirs(folder, mode=0o700)
+        os.makedirs(folder)
         self.bytes = 0
         self._writer = os.urandom(8)
         self._number = 0
@@ -230,7 +230,7 @@ class Import:
             raise BadArgument(f"run {self.run_id} is in {base} already; --replace puts this one in its place")
         os.makedirs(base, exist_ok=True)
         making = os.path.join(base, f".importing-{os.urandom(6).hex()}")
-        os.mkdir(making, 0o700)
+        os.mkdir(making)
         try:
             self._fill(making, progress)
             aside = f"{making}.old"

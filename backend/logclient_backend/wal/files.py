@@ -50,10 +50,12 @@ class Files(Protocol):
 
 
 class RealFiles:
-    """The operating system's files."""
+    """The operating system's files. The umask and the folder decide who else may read them."""
+
+    mode = 0o666
 
     def open(self, path: str, flags: int) -> int:
-        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, self.mode)
 
     def close(self, fd: int) -> None:
         os.close(fd)
