@@ -161,6 +161,11 @@ def use_environment() -> None:
         os.execv(python, [str(python), *sys.argv])
 
 
+def packages(base: str | None = None) -> str:
+    """The folder of installed packages: of this interpreter, or of the environment at `base`."""
+    return sysconfig.get_path("purelib", vars=None if base is None else {"base": base})
+
+
 @contextmanager
 def plain_python() -> Iterator[str]:
     """An interpreter that finds the same packages as this one, as if ours were installed from a wheel.
@@ -170,9 +175,7 @@ def plain_python() -> Iterator[str]:
     """
     with tempfile.TemporaryDirectory(prefix="logclient-bench-") as folder:
         venv.create(folder, symlinks=True, with_pip=False)
-        packages = sysconfig.get_path("purelib")
-        own = Path(sysconfig.get_path("purelib", vars={"base": folder}))
-        (own / "bench.pth").write_text(f"{ROOT}\n{ROOT / 'backend'}\n{packages}\n")
+        Path(packages(folder), "bench.pth").write_text(f"{ROOT}\n{ROOT / 'backend'}\n{packages()}\n")
         yield str(Path(folder) / "bin" / "python")
 
 
