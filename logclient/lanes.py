@@ -223,7 +223,7 @@ def _lay_out(words: memoryview, total: int, count: int, process: bytes, rank: in
     words[layout.FILE_PID_NAMESPACE] = pid_namespace()
     words[layout.FILE_PROCESS] = int.from_bytes(process[:8], "little")
     words[layout.FILE_PROCESS + 1] = int.from_bytes(process[8:], "little")
-    words[layout.FILE_CREATED_NS] = time_ns()
+    words[layout.FILE_CREATED_NS] = max(0, time_ns())  # a clock before 1970: 0, unknown
     words[layout.FILE_RANK] = 0 if rank is None else rank + 1
     words[layout.FILE_MAGIC] = layout.MAGIC
 

@@ -25,6 +25,7 @@ from logclient.errors import Corrupt
 from logclient.record import Shape
 from logclient.ring import RingReader, read_counts
 
+from ..wal.files import read_regular
 from .device import Cells
 from .place import LANES, Kept, Place
 
@@ -191,11 +192,7 @@ class Producer:
                 name = str(content["file"])
                 if "/" in name or not name.startswith(self.name[: -len(LANES)]):
                     return None
-                fd = os.open(self._place.file(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-                try:
-                    content = json.loads(os.read(fd, min(os.fstat(fd).st_size, _MOST_DOCUMENT)))
-                finally:
-                    os.close(fd)
+                content = json.loads(read_regular(self._place.file(name), max_bytes=_MOST_DOCUMENT))
             return content if isinstance(content, dict) else None
         except (OSError, ValueError, TypeError, RecursionError):
             return None

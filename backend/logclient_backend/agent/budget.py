@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import time
 
+from ..wal.files import MAX_FILE_BYTES
 from ..wal.reader import SEALED
 from ..wal.seqs import SeqSet
 from ..wal.spans import Spans
@@ -62,7 +63,10 @@ class Budget:
         if self._sealed_bytes < 0:
             with os.scandir(folder) as entries:
                 self._sealed_bytes = sum(
-                    entry.stat().st_size for entry in entries if entry.name.endswith(SEALED)
+                    size
+                    for entry in entries
+                    if entry.name.endswith(SEALED) and entry.is_file(follow_symlinks=False)
+                    if (size := entry.stat().st_size) <= MAX_FILE_BYTES
                 )
         return self._sealed_bytes
 

@@ -24,7 +24,7 @@ from logclient import layout
 
 from .. import failpoint
 from ..wal.documents import DocumentFile
-from ..wal.files import CREATE, REAL, read_file
+from ..wal.files import CREATE, REAL, OddFile, read_file
 from ..wal.reader import OPEN, SEALED
 from ..wal.repair import sweep
 from ..wal.scan import Scan, StreamColumns
@@ -173,6 +173,8 @@ class Copier:
                     pass
             self._documents = DocumentFile(wanted, writer=self._writer)
             self.found = self._documents.load() or b""
+            for name, why in self._documents.odd.items():
+                self.say(f"{name} is passed over: {why}")
             self._seal_orphans()
             self._made = wanted
         return self._documents
@@ -185,7 +187,10 @@ class Copier:
             parsed = parse_name(name)
             if parsed is None or parsed.is_sealed or name in staged or parsed.writer == self._writer:
                 continue
-            self._seal_as(name, read_file(REAL, os.path.join(self.folder, name)))
+            try:
+                self._seal_as(name, read_file(REAL, os.path.join(self.folder, name)))
+            except OddFile as error:
+                self.say(f"{name} is passed over: {error.reason}")
 
     def _copy(self, staged: Staged) -> None:
         end = staged.end

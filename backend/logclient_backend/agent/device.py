@@ -21,6 +21,7 @@ from logclient.errors import Corrupt
 from logclient.record import PREFIX, VARIABLE, Columns, Shape, variable_cells
 from logclient.ring import Taken
 
+from ..wal.files import WRITE, open_regular
 from .place import Place
 
 _MOST_BYTES = 64 << 20
@@ -38,7 +39,7 @@ class Cells:
         """None where the file is not there, or none of cells."""
         if self._mem is None:
             try:
-                fd = os.open(self._place.file(self._name), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+                fd = open_regular(self._place.file(self._name), WRITE)
             except OSError:
                 return None
             try:

@@ -28,6 +28,7 @@ from logclient.config import temporary_folders
 from logclient.meeting import Meeting, bases_in, folder_name
 from logclient.modes import FILE
 
+from ..wal.files import read_regular
 from . import mounts
 
 USABLE = ("ok", "fallback", "none")
@@ -104,8 +105,8 @@ def _has_something(run: str) -> bool:
 
 def _was_meant_for(run: str, wanted: str) -> bool:
     try:
-        with open(os.path.join(run, "wanted.json"), "rb") as file:
-            return bool(json.loads(file.read()).get("dir") == wanted)
+        content = json.loads(read_regular(os.path.join(run, "wanted.json"), max_bytes=1 << 16))
+        return bool(content.get("dir") == wanted)
     except (OSError, ValueError, AttributeError):
         return False
 

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from logclient import layout, modes, reap
 from logclient import meeting as meetings
 
+from ..wal.files import read_regular
 from . import exits
 from .status import StatusPage
 from .terminal import DESCRIPTOR, Terminal
@@ -140,8 +141,7 @@ def _ask_about_folder(meeting: meetings.Meeting, options: Options) -> dict[str, 
     if not _is_done(_begin(ask), time.monotonic() + wait_s):
         return {}
     try:
-        with open(meeting.file(options.answer), "rb") as file:
-            found = json.loads(file.read())
+        found = json.loads(read_regular(meeting.file(options.answer)))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

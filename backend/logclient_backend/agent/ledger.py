@@ -34,6 +34,7 @@ from typing import Any
 from logclient import layout, modes
 from logclient.meeting import Meeting
 
+from ..wal.files import read_regular
 from .attach import Producer
 from .exits import Cause
 
@@ -98,8 +99,7 @@ class Ledger:
     def load(self) -> None:
         """Go on from what an earlier worker left on tmpfs."""
         try:
-            with open(self._path, "rb") as file:
-                self._merge(file.read())
+            self._merge(read_regular(self._path))
         except OSError:
             return
 

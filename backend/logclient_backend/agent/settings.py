@@ -12,6 +12,7 @@ from logclient import confined
 
 _SEGMENTS = 4  # that fit into the spill at least
 _LEAST_SEGMENT_BYTES = 64 << 10
+_MAX_SEGMENT_BYTES = 256 << 20  # a reader takes no file of a GiB or more for a segment
 
 
 class Settings:
@@ -41,7 +42,7 @@ class Settings:
         self.restart_limit = int(_number(given, "restart_limit", 8, least=1))
         share = _number(facts, "budget_bytes", 1 << 40) / 2
         spill_bytes = int(min(_number(given, "spill_bytes", 64 << 20), share))
-        wanted_bytes = int(_number(given, "segment_bytes", 4 << 20))
+        wanted_bytes = min(int(_number(given, "segment_bytes", 4 << 20)), _MAX_SEGMENT_BYTES)
         self.segment_bytes = max(_LEAST_SEGMENT_BYTES, min(wanted_bytes, spill_bytes // _SEGMENTS))
         self.spill_bytes = max(spill_bytes, _SEGMENTS * self.segment_bytes)
 

@@ -19,6 +19,7 @@ from typing import Any
 from logclient import layout
 from logclient.stats import ship_texts
 
+from ..wal.files import read_regular
 from ..wal.seqs import SeqSet
 from .ledger import Ledger
 from .place import Place
@@ -87,8 +88,7 @@ class Shipped:
 
     def _load(self) -> dict[str, Any] | None:
         try:
-            with open(self._place.file(TOLD), "rb") as file:
-                found = json.loads(file.read())
+            found = json.loads(read_regular(self._place.file(TOLD)))
         except (OSError, ValueError):
             return None
         return found if isinstance(found, dict) else None

@@ -28,6 +28,7 @@ from logclient import layout, modes
 from logclient.errors import BadArgument
 from logclient.meeting import Meeting, folder_name
 
+from ..wal.files import read_regular
 from ..wire import messages
 from .destination import USABLE
 from .handover import describe
@@ -156,8 +157,7 @@ class Folders:
             return
         for name in notes:  # of segments that lie in a spool
             try:
-                with open(self._place.file(name), "rb") as file:
-                    self._add(os.path.dirname(json.loads(file.read())["path"]))
+                self._add(os.path.dirname(json.loads(read_regular(self._place.file(name)))["path"]))
             except (OSError, ValueError, KeyError, TypeError):
                 continue
 

@@ -32,7 +32,7 @@ from logclient.config import temporary_folders
 from logclient.meeting import Meeting, folder_name
 from logclient.modes import umask_of
 
-from ..wal.files import NEW, REAL, WRITE, read_file
+from ..wal.files import NEW, REAL, WRITE, OddFile, read_file
 from ..wal.seal import seal
 from ..wal.segment import parse_name
 from ..wal.writer import replicate
@@ -112,7 +112,10 @@ class Spool:
         count = 0
         for name in self.segments():
             path = os.path.join(self.path, name)
-            data = read_file(REAL, path)
+            try:
+                data = read_file(REAL, path)
+            except OddFile:
+                continue  # nobody of ours put it there; it stays, and hides no other
             try:
                 seal(REAL, data, name, folder)
             except OSError:

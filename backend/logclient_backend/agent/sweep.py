@@ -22,6 +22,7 @@ from logclient.meeting import GONE, Meeting
 from logclient.modes import is_ours
 from logclient.owner import is_locked
 
+from ..wal.files import read_regular
 from .leaving import remove, remove_if_empty
 from .place import Place, is_lane_file
 
@@ -86,8 +87,8 @@ def _is_left(path: str) -> bool:
 
 def _had_agent(path: str) -> bool:
     try:
-        with open(os.path.join(path, "agent.status"), "rb") as file:
-            return any(file.read(layout.STATUS_BYTES)[8 * layout.AGENT_SUPERVISOR :][:8])
+        page = read_regular(os.path.join(path, "agent.status"))
+        return any(page[8 * layout.AGENT_SUPERVISOR :][:8])
     except OSError:
         return False
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from logclient import config as settings
 from logclient.errors import BadArgument
 
+from ..wal.files import read_regular
+
 if TYPE_CHECKING:
     from ..collector.serve import Collector
     from ..wire.address import Address
@@ -90,8 +92,7 @@ def _ways(collector: Collector) -> Iterator[tuple[Address, str]]:
 def _content(file: str) -> bytes | None:
     if not file:
         return None
-    with open(file, "rb") as opened:
-        return opened.read(1 << 22)
+    return read_regular(os.path.realpath(file), max_bytes=1 << 22)
 
 
 def _quoted(path: str) -> str:

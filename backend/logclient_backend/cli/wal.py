@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from logclient.errors import Corrupt, NoRun
+from logclient.errors import Corrupt, NoRun, Unsupported
 
 from ..runs import folder, live
 from ..wal import repair as mending
@@ -61,10 +61,12 @@ def verify(what: str, dir: str | None, as_json: bool) -> None:
     damaged = sum(len(segment.damage) for _, report, _ in reports for segment in report.segments)
     unread = [segment for _, report, _ in reports for segment in report.segments if segment.problem]
     broken = [trouble for _, _, trouble in reports if trouble]
+    odd = [line for node in nodes for line in _odd_documents(node)]
     if as_json:
         screen.print_json(
             {
-                "sound": not damaged and not unread and not broken,
+                "sound": not (damaged or unread or broken or odd),
+                "odd_documents": odd,
                 "nodes": [_report_dict(node, report, trouble) for node, report, trouble in reports],
             }
         )
@@ -72,9 +74,11 @@ def verify(what: str, dir: str | None, as_json: bool) -> None:
         for node, report, trouble in reports:
             for thing in _page(node, report, trouble, busy):
                 screen.show(thing)
+        for line in odd:
+            screen.show(screen.line(("  ! " + safe(line), "yellow")))
     if damaged or broken:
         raise click.exceptions.Exit(1)
-    if unread:
+    if unread or odd:
         raise click.exceptions.Exit(4)
 
 
@@ -189,6 +193,16 @@ def _documents(node: str) -> str:
     except Corrupt as error:
         return str(error)
     return ""
+
+
+def _odd_documents(node: str) -> list[str]:
+    """Return a sentence for each file under a name of documents that is no regular file."""
+    documents = DocumentFile(node)
+    try:
+        documents.load()
+    except Unsupported:
+        pass
+    return [f"{os.path.join(node, name)} is passed over: {why}" for name, why in documents.odd.items()]
 
 
 def _report_dict(node: str, report: FolderReport, trouble: str) -> dict[str, Any]:

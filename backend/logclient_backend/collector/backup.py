@@ -19,6 +19,7 @@ import json
 import os
 import time
 
+from ..wal.files import read_regular
 from .data import BACKUP, STORE, DataFolder
 from .store.interface import Store, StoreError
 from .store.open import restore_store
@@ -40,8 +41,7 @@ def backup(store: Store, data: DataFolder, folder: str) -> dict[str, object]:
     _make_empty(folder)
     store.backup(os.path.join(folder, STORE))
     try:
-        with open(os.path.join(data.path, TOKENS), "rb") as file:
-            replace_file(os.path.join(folder, TOKENS), file.read())
+        replace_file(os.path.join(folder, TOKENS), read_regular(os.path.join(data.path, TOKENS)))
     except FileNotFoundError:
         pass
     about = {"version": _VERSION, "store": store.id, "at_ns": at_ns}
@@ -53,8 +53,7 @@ def backup(store: Store, data: DataFolder, folder: str) -> dict[str, object]:
 def restore(folder: str, data: DataFolder) -> dict[str, object]:
     """Make a backup's content that of a data folder that has none."""
     try:
-        with open(os.path.join(folder, BACKUP), "rb") as file:
-            about = json.loads(file.read(1 << 16))
+        about = json.loads(read_regular(os.path.join(folder, BACKUP), max_bytes=1 << 16))
         is_known = about["version"] <= _VERSION
     except FileNotFoundError:
         raise StoreError(
@@ -70,8 +69,7 @@ def restore(folder: str, data: DataFolder) -> dict[str, object]:
         )
     restore_store(os.path.join(folder, STORE), data.store)
     try:
-        with open(os.path.join(folder, TOKENS), "rb") as file:
-            replace_file(os.path.join(data.path, TOKENS), file.read())
+        replace_file(os.path.join(data.path, TOKENS), read_regular(os.path.join(folder, TOKENS)))
     except FileNotFoundError:
         pass
     return {"data": data.path, "store": about.get("store", ""), "made_ns": about.get("at_ns", 0)}

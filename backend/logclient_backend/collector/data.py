@@ -20,6 +20,7 @@ import pwd
 import stat
 from dataclasses import dataclass
 
+from ..wal.files import read_regular
 from .store.interface import StoreError
 from .tokens import FILE as TOKENS
 from .tokens import replace_file
@@ -61,8 +62,7 @@ class DataFolder:
     def last_backup(self) -> tuple[int, str]:
         """(when, ns since 1970; where to); 0 for never."""
         try:
-            with open(os.path.join(self.path, BACKUP), "rb") as file:
-                content = json.loads(file.read(1 << 16))
+            content = json.loads(read_regular(os.path.join(self.path, BACKUP), max_bytes=1 << 16))
             return int(content["at_ns"]), str(content["folder"])
         except (OSError, ValueError, KeyError, TypeError):
             return 0, ""

@@ -36,6 +36,7 @@ from dataclasses import dataclass, field
 
 from logclient.errors import BadArgument, Unsupported
 
+from ..wal.files import open_regular
 from .store.interface import StoreError
 
 INGEST, READ, ADMIN = "ingest", "read", "admin"
@@ -169,7 +170,7 @@ class Tokens:
         """Read the file if it is another one than last time."""
         self._looked = time.monotonic()
         try:
-            fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fd = open_regular(self._path)
         except FileNotFoundError:
             self._seen, self._tokens = (), ()
             return

@@ -2,8 +2,9 @@
 
 A bucket covers `width` steps; widths are powers of two and starts are multiples of them. The width is the smallest
 that divides the range of steps into at most `most` buckets; where most of these are empty (a stray step far off) it is
-halved as long as what is not empty surely stays within `most`. NaN is counted and never hides a number; texts are left
-out. Pure.
+halved as long as what is not empty surely stays within `most`. No power of two divides steps on both sides of 0 into
+one bucket: a single one that is asked for starts at minus half its width. NaN is counted and never hides a number;
+texts are left out. Pure.
 """
 
 from __future__ import annotations
@@ -40,17 +41,18 @@ def reduce(step: Whole, value: Real, most: int) -> Buckets:
         none = np.empty(0, np.float64)
         return Buckets(1, nothing, nothing, nothing, none, none, none)
     low, high = int(step[0]), int(step[-1])
+    is_around_0 = most == 1 and low < 0 <= high
     shift = 0
-    while (high >> shift) - (low >> shift) >= most:
+    while (high >> shift) - (low >> shift) >= most + is_around_0:
         shift += 1
-    starts = _starts(step, shift)
+    starts = _starts(step, shift)[:most]
     while shift and 2 * len(starts) <= most:
         shift = max(0, shift - ((most // len(starts)).bit_length() - 1))
         starts = _starts(step, shift)
     ends = np.append(starts[1:], len(step)) - 1
     nans = np.isnan(value)
     return Buckets(
-        1 << shift,
+        1 << shift + is_around_0,
         (step[starts] >> shift) << shift,
         ends - starts + 1,
         np.add.reduceat(nans.astype(np.int64), starts),

@@ -16,6 +16,7 @@ from logclient import config as settings
 from logclient import meeting
 from logclient.errors import NoRun, Unsupported
 
+from ..wal.files import read_regular
 from ..wal.reader import WalReader
 from . import live, node
 from .live import LivePlace
@@ -208,15 +209,9 @@ def _take_all(found: dict[str, Found], base: str, wanted: str | None, is_short: 
 def _is_meant(path: str, wanted: str) -> bool:
     """Is this run of the home folder there because `wanted` could not be used?"""
     try:
-        fd = os.open(os.path.join(path, "wanted.json"), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        content = json.loads(os.read(fd, 1 << 16))
+        content = json.loads(read_regular(os.path.join(path, "wanted.json"), max_bytes=1 << 16))
     except (OSError, ValueError):
         return False
-    finally:
-        os.close(fd)
     return isinstance(content, dict) and _is_same(node.text(content.get("dir")) or "/nonexistent", wanted)
 
 
@@ -237,8 +232,7 @@ def _take_memory(found: dict[str, Found], place: LivePlace, segments: str) -> No
     here = Node(segments, place.node)
     facts = place.meeting.facts
     try:
-        with open(place.meeting.file("ledger.json"), "rb") as file:
-            node.take(here, json.loads(file.read()))
+        node.take(here, json.loads(read_regular(place.meeting.file("ledger.json"))))
     except (OSError, ValueError, RecursionError, Unsupported):
         here.raw = {}
         here.run = {name: facts.get(name) for name in ("run_id", "project", "name", "created_ns")}

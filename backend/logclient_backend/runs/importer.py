@@ -21,7 +21,7 @@ from logclient.meeting import folder_name
 from logclient.record import VARIABLE, Columns, Shape
 
 from ..wal.documents import DocumentFile
-from ..wal.files import REAL
+from ..wal.files import MAX_STORE_BYTES, REAL, OddFile, open_regular
 from ..wal.scan import Gap, StreamColumns
 from ..wal.seal import sealed_pieces, write_sealed
 from ..wal.segment import CAUSES
@@ -317,9 +317,11 @@ class Import:
 
 def _open(path: str) -> IO[bytes]:
     try:
-        return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
+        return os.fdopen(open_regular(path, max_bytes=MAX_STORE_BYTES), "rb")
     except FileNotFoundError:
         raise NoRun(f"there is no {path}: give the folder that `logclient export --out` made") from None
+    except OddFile as error:
+        raise BadArgument(f"{path} cannot be imported: {error.reason}") from None
 
 
 def _read_run_file(source: str) -> dict[str, Any]:

@@ -23,6 +23,8 @@ from logclient.ring import RingReader, read_counts
 from logclient.spawn import map_status
 from logclient.stats import describe_agent, describe_server, lane_counts, missing_there
 
+from ..wal.files import open_regular, read_regular
+
 _SUFFIX = ".lanes"
 _MOST_BYTES = 1 << 30
 _LOOKS = 5  # at an agent whose workers follow each other
@@ -47,7 +49,7 @@ class LiveLanes:
     def __init__(self, folder: str, name: str) -> None:
         """`ValueError` or `OSError` where it is none of ours."""
         path = os.path.join(folder, name)
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = open_regular(path)
         try:
             size = os.fstat(fd).st_size
             if not layout.KEYS_OFFSET < size <= _MOST_BYTES:
@@ -141,7 +143,7 @@ class LiveLanes:
             return False
         try:
             with (
-                open(self._cells, "rb") as file,
+                open(open_regular(self._cells), "rb") as file,
                 mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mem,
                 memoryview(mem) as seen,
             ):
@@ -262,8 +264,7 @@ class LivePlace:
         missing = sum(missing_there(process.counts()) for process in self.processes)
         live = {process.id for process in self.processes}
         try:
-            with open(self.meeting.file("ledger.json"), "rb") as file:
-                streams = json.load(file)["streams"].values()
+            streams = json.loads(read_regular(self.meeting.file("ledger.json")))["streams"].values()
             for told in streams:
                 if told["process"] not in live:
                     missing += max(0, told["stored"] - told.get("acked", 0))

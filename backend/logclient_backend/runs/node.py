@@ -97,6 +97,7 @@ class Node:
     path: str
     id: str
     problem: str = ""
+    odd: dict[str, str] = field(default_factory=dict)  # files in it that are none of ours, and what they are
     raw: dict[str, Any] | None = None  # the documents as they are stored
     run: dict[str, Any] = field(default_factory=dict)
     host: str = ""
@@ -116,7 +117,9 @@ def load_node(path: str) -> Node:
     """The node in that folder; never raises for what is in it."""
     node = Node(path, os.path.basename(path))
     try:
-        data = DocumentFile(path).load()
+        documents = DocumentFile(path)
+        data = documents.load()
+        node.odd = documents.odd
         if data is None:
             names = list_stems(REAL, path)
             node.problem = "its documents are missing or damaged" if names else "empty"

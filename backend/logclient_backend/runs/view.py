@@ -137,6 +137,8 @@ class RunView:
         for node in self.nodes:
             if node.problem:
                 yield f"node {node.id}: {node.problem}"
+            for name, why in node.odd.items():
+                yield f"node {node.id}: {name} is passed over: {why}"
         for place in self.found.live.values():
             told = list(_troubles_here(place))
             if place.is_there:  # else all is stored, and what was read last may be wrong

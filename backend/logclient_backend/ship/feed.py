@@ -52,6 +52,7 @@ class DiskFeed:
             folder, seen=seen, is_elsewhere=is_elsewhere, skips_unreadable=True, files=files
         )
         self._documents_seen: tuple[object, ...] = ()
+        self._odd: dict[str, str] = {}  # files under names of documents that are none
         self._changed = threading.Condition()
         self._items: deque[tuple[StreamColumns | Gap, int]] = deque()
         self._bytes = 0
@@ -153,8 +154,11 @@ class DiskFeed:
                 for facts in (os.stat(os.path.join(self.folder, name)),)
             )
             if seen != self._documents_seen:
-                self.documents = DocumentFile(self.folder, files=self._files).load() or self.documents
+                file = DocumentFile(self.folder, files=self._files)
+                self.documents = file.load() or self.documents
+                self._odd = {name: f"{name} is passed over: {why}" for name, why in file.odd.items()}
                 self._documents_seen = seen
+            troubles |= self._odd
         except FileNotFoundError:
             pass  # not made yet, or a slot was removed in this moment
         except (OSError, LogclientError) as error:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from logclient import layout
 
+from ..wal.files import read_regular
 from ..wal.reader import Follower
 from ..wal.scan import Damage, Gap, StreamColumns
 from ..wal.seen import Seen
@@ -61,8 +62,7 @@ class StagedFeed:
             facts = os.stat(self._ledger)
             seen = facts.st_ino, facts.st_mtime_ns, facts.st_size
             if seen != self._ledger_seen and facts.st_size < _MOST_DOCUMENTS:
-                with open(self._ledger, "rb") as file:
-                    self._documents = file.read()
+                self._documents = read_regular(self._ledger)
                 self._ledger_seen = seen
         except OSError:  # removed with the place: what was read last stays the newest
             pass

@@ -29,7 +29,7 @@ from struct import Struct
 
 from logclient.errors import Corrupt, Unsupported
 
-from .files import CREATE, REAL, Files, read_file
+from .files import CREATE, REAL, Files, OddFile, read_file
 
 MAGIC = b"LCDOC\r\n\0"
 FORMAT = 1
@@ -46,6 +46,7 @@ class DocumentFile:
         """`writer` is only of interest to `save`: `load` finds the newest of all writers."""
         self.folder = folder
         self.version = 0  # that `load` or `save` met last; 0: none
+        self.odd: dict[str, str] = {}  # files under our names that `load` met and that are none of ours: why
         stem = f"{name}.{writer.hex()}" if writer else name
         self._mine = (f"{stem}.0", f"{stem}.1")
         self._pattern = re.compile(re.escape(name) + r"(\.[0-9a-f]+)?\.[01]")
@@ -58,8 +59,13 @@ class DocumentFile:
         """The newest version that checks; None where there is none. `Unsupported` where a newer logclient wrote it."""
         newest: tuple[int, bytes] = (0, b"")
         holder = ""
+        self.odd = {}
         for name in self._names():
-            found = read_slot(self._files, os.path.join(self.folder, name))
+            try:
+                found = read_slot(self._files, os.path.join(self.folder, name))
+            except OddFile as error:
+                self.odd[name] = error.reason
+                continue
             if found is not None and found[0] > newest[0]:
                 newest = found
                 holder = name
@@ -108,7 +114,7 @@ class DocumentFile:
         if not set(self._mine) <= set(names):
             return  # until then an older writer's is the version before
         for name in names:
-            if name not in self._mine:
+            if name not in self._mine and name not in self.odd:
                 self._files.unlink(os.path.join(self.folder, name))
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from logclient.errors import Corrupt, Unsupported
 
 from .codec import Codec
-from .files import READ, REAL, Files, read_file
+from .files import READ, REAL, Files, OddFile, read_file
 from .scan import Damage, Gap, Item, Scan, StreamColumns, footer_at
 from .seen import Seen
 from .segment import HEADER_BYTES, TRAILER, parse_header, parse_name, parse_trailer, salt_of
@@ -132,7 +132,7 @@ class Follower:
                 try:
                     yield from self._read(stem, patient)
                 except OSError as error:
-                    if not self._skips_unreadable:
+                    if not (self._skips_unreadable or isinstance(error, OddFile)):
                         raise
                     self.unreadable[stem.name] = f"{stem.name} cannot be read: {error.strerror}"
         self._forget_all_but({stem.name for stem in stems})
@@ -249,7 +249,8 @@ class WalReader:
         """All records once, with gaps and damage; `since`: a stream's records up to that seq are left out."""
         follower = Follower(self.folder, since=since, files=self._files)
         follower.unsupported = self.unsupported
-        return follower.items()
+        yield from follower.items()
+        self.unsupported |= follower.unreadable
 
     def spans(self) -> Spans:
         """What is stored of each stream and what is known to be gone: footers of sealed segments, scans of open ones.
@@ -270,6 +271,9 @@ class WalReader:
                     found = self._span(stem)
                 except Unsupported as error:
                     self.unsupported[stem.name] = str(error)
+                    continue
+                except OddFile as error:
+                    self.unsupported[stem.name] = f"cannot be read: {error.reason}"
                     continue
                 if found is not None:
                     spans.merge(found)

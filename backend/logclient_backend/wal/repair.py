@@ -20,7 +20,7 @@ from logclient.errors import Unsupported
 
 from .blocks import Block
 from .codec import Codec
-from .files import NEW, READ, REAL, WRITE, Files, read_file
+from .files import NEW, READ, REAL, WRITE, Files, OddFile, read_file
 from .reader import OPEN, SEALED, Stem, list_stems, read_footer
 from .scan import Damage, Gap, Scan, StreamColumns
 from .seal import TEMPORARY, sealed_pieces, write_sealed
@@ -108,7 +108,7 @@ def _check(files: Files, folder: str, name: str, codec: Codec, spans: Spans) -> 
     except FileNotFoundError:
         return None  # sealed or trimmed since the listing
     except OSError as error:
-        report.problem = str(error)
+        report.problem = error.reason if isinstance(error, OddFile) else str(error)
         return report
     report.size_bytes = len(data)
     try:
@@ -183,6 +183,8 @@ def repair(
             done += _repair(files, folder, stem, codec)
         except Unsupported as error:
             done.append(Repair(stem.name, "left", str(error)))
+        except OddFile as error:
+            done.append(Repair(stem.name, "left", error.reason))
     return done + sweep(folder, is_live=is_live, files=files)
 
 
@@ -238,7 +240,7 @@ def sweep(
             try:
                 if read_footer(files, os.path.join(folder, stem.name + SEALED), codec) is None:
                     continue
-            except Unsupported:
+            except (Unsupported, OddFile):
                 continue
             files.unlink(os.path.join(folder, stem.name + OPEN))
             done.append(Repair(stem.name + OPEN, "removed", "its sealed form is whole"))

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from logclient.errors import Corrupt, Unsupported
 
 from .codec import Codec
-from .files import READ, REAL, Files, read_file
+from .files import READ, REAL, Files, OddFile, read_file
 from .reader import OPEN, SEALED, list_stems, read_footer, spans_of
 from .scan import Gap, Scan
 from .seal import Sealer, write_sealed
@@ -126,7 +126,7 @@ def _measure(files: Files, folder: str) -> tuple[list[_Segment], int]:
             name = stem.name + suffix
             try:
                 fd = files.open(os.path.join(folder, name), READ)
-            except FileNotFoundError:
+            except (FileNotFoundError, OddFile):
                 continue
             try:
                 size = files.size(fd)

@@ -24,6 +24,7 @@ from typing import Any
 from logclient import config as settings
 from logclient.errors import BadArgument
 
+from ..wal.files import read_regular
 from . import address
 from .address import Address
 
@@ -105,8 +106,10 @@ def _read_token(path: str) -> str:
 
 def _read_ca(path: str, origin: str | None) -> bytes:
     try:
-        with open(os.path.join(os.path.dirname(origin or ""), path), "rb") as file:
-            return file.read(1 << 22)
+        # a link is followed here: that is how systems keep their certificates
+        return read_regular(
+            os.path.realpath(os.path.join(os.path.dirname(origin or ""), path)), max_bytes=1 << 22
+        )
     except OSError as error:
         raise BadArgument(f"{origin}: ca: {path} cannot be read: {error.strerror}") from error
 

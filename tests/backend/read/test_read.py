@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import logclient
 from logclient_backend.collector.store.embedded.rows import floats_of
@@ -187,6 +189,24 @@ def test_buckets_lose_nothing_that_sticks_out() -> None:
     assert np.isnan(odd.min).all()
     assert odd.nans.tolist() == odd.count.tolist()
     assert len(reduce(np.empty(0, np.int64), np.empty(0), 5).start) == 0
+
+
+@pytest.mark.timeout(60)  # at the default pace: a reduction that never ended was the fault
+@given(
+    steps=st.lists(st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-3, 3), min_size=1, max_size=20),
+    most=st.integers(1, 4),
+)
+@example(steps=[-1, 1], most=1)
+@example(steps=[-(1 << 63), (1 << 63) - 1], most=1)
+def test_never_more_buckets_than_were_asked_for(steps: list[int], most: int) -> None:
+    """Also where steps lie on both sides of 0; each step lies in the bucket that counts it."""
+    step = np.array(sorted(steps), np.int64)
+    found = reduce(step, np.zeros(len(step)), most)
+    assert 1 <= len(found.start) <= most
+    starts = [int(start) for start in found.start]
+    inside = [sum(start <= each < start + found.width for each in steps) for start in starts]
+    assert inside == found.count.tolist()
+    assert found.width.bit_count() == 1
 
 
 def test_ints_beyond_a_float_are_infinite_as_the_store_has_them() -> None:

@@ -178,6 +178,10 @@ def buckets(points: list[Point], most: int) -> tuple[int, list[tuple[Any, ...]]]
         return 1, []
     low, high = min(p.record.step for p in points), max(p.record.step for p in points)
     shift = 0
+    if most == 1 and low < 0 <= high:  # no aligned range of steps holds them
+        while low < -(1 << shift) or high >= 1 << shift:
+            shift += 1
+        return 2 << shift, [_bucket(-(1 << shift), points)]
     while shift < 63 and (high >> shift) - (low >> shift) >= most:
         shift += 1
     while True:
@@ -187,19 +191,18 @@ def buckets(points: list[Point], most: int) -> tuple[int, list[tuple[Any, ...]]]
         if not shift or 2 * len(found) > most:
             break
         shift = max(0, shift - ((most // len(found)).bit_length() - 1))
-    made = []
-    for place, mine in sorted(found.items()):
-        numbers = [point.as_float() for point in mine]
-        real = [number for number in numbers if number == number]
-        newest = max(mine, key=lambda p: (p.record.step, p.record.time, p.stream.number, p.seq, p.place))
-        made.append(
-            (
-                place << shift,
-                len(mine),
-                len(numbers) - len(real),
-                min(real, default=math.nan),
-                max(real, default=math.nan),
-                newest.as_float(),
-            )
-        )
-    return 1 << shift, made
+    return 1 << shift, [_bucket(place << shift, mine) for place, mine in sorted(found.items())]
+
+
+def _bucket(start: int, mine: list[Point]) -> tuple[Any, ...]:
+    numbers = [point.as_float() for point in mine]
+    real = [number for number in numbers if number == number]
+    newest = max(mine, key=lambda p: (p.record.step, p.record.time, p.stream.number, p.seq, p.place))
+    return (
+        start,
+        len(mine),
+        len(numbers) - len(real),
+        min(real, default=math.nan),
+        max(real, default=math.nan),
+        newest.as_float(),
+    )

@@ -324,7 +324,7 @@ def test_unreadable_file_is_reported(tmp_path):
     """A folder in the place of a segment (or a file that cannot be read) is a problem that is told."""
     (tmp_path / OPEN).mkdir()
     (report,) = verify(str(tmp_path)).segments
-    assert "Is a directory" in report.problem
+    assert report.problem == "it is a folder, no regular file"
 
 
 def test_damaged_sealed_segment_is_completed_from_the_open_one(tmp_path, monkeypatch):

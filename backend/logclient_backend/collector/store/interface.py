@@ -243,6 +243,7 @@ class Buckets:
     them, so the same data give the same picture, whatever was compacted and whatever came since elsewhere.
     The width is the smallest that divides the range of steps into at most `most` buckets; where many of these are empty
     (a stray step) it is halved as long as the others surely stay within `most`. Texts are no points here.
+    A single bucket over steps on both sides of 0 starts at minus half its width, which is no multiple of it.
     Of attempts that overlap, the newest counts, unless all are asked for.
     """
 

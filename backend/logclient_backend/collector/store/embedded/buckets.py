@@ -5,7 +5,8 @@ bucket; since groups nest in buckets, it does not matter which of the two a poin
 are reduced. The last value of a bucket is that with the highest (step, time, stream, seq, place).
 
 The width is the smallest power of two that divides the range of steps into at most `most` buckets; where most of these
-are empty (a stray step far off) it is halved as long as what is not empty surely stays within `most`.
+are empty (a stray step far off) it is halved as long as what is not empty surely stays within `most`. One bucket over
+steps on both sides of 0 starts at minus half its width: no power of two divides them into one.
 
 Of attempts that overlap, the newest counts: see `_hidden`.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -104,6 +105,8 @@ def buckets(
     if not wanted:
         return _made(0, _reduced([]), codes)
     most = max(1, most)
+    if most == 1:
+        return _single(_BitReader(session, shared), wanted, codes)
     low = min(max(source.head.min_step, spans[0][0]) for source, spans in wanted)
     high = max(min(source.head.max_step, spans[-1][1]) for source, spans in wanted)
     shift = _shift(low, high, most)
@@ -119,6 +122,19 @@ def buckets(
         shift = max(0, shift - (finer.bit_length() - 1))
         found = reader.reduced(wanted, shift)
     return _made(shift, found, codes)
+
+
+def _single(reader: _BitReader, wanted: Sequence[tuple[Source, list[Range]]], codes: str) -> Buckets:
+    """Reduce everything to one bucket, as narrow as the points themselves allow."""
+    found = reader.reduced(wanted, 63)  # at most two: below 0, and the rest
+    if not len(found):
+        return _made(0, found, codes)
+    low, high = int(found.first_step[0]), int(found.step[-1])
+    is_around_0 = low < 0 <= high
+    shift = _shift(low, high, 1 + is_around_0)
+    found.bucket = np.full(len(found), low >> shift, np.int64)
+    made = _made(shift, _reduced([found]), codes)
+    return replace(made, width=2 << shift) if is_around_0 else made
 
 
 def _shift(low: int, high: int, most: int) -> int:

@@ -11,6 +11,7 @@ import os
 import secrets
 import sqlite3
 
+from ....wal.files import MAX_STORE_BYTES, open_regular
 from ..interface import StoreError
 from . import schema
 from .database import FILE, errors, make_folder, sync_folder, version_of
@@ -46,7 +47,7 @@ def _copy(source: str, target: str) -> None:
         with errors(target):
             _copy_pages(source, part)
             _check(part)
-        fd = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(part, max_bytes=MAX_STORE_BYTES)
         try:
             os.fsync(fd)
         finally:

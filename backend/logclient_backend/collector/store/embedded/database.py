@@ -25,6 +25,7 @@ from contextlib import contextmanager
 
 from logclient.errors import BadArgument, Corrupt, Unsupported
 
+from ....wal.files import MAX_STORE_BYTES, open_regular
 from ..interface import StoreError, StoreFull
 from . import schema
 from .pack import Packer
@@ -239,7 +240,7 @@ def version_of(path: str, *, newest: int) -> int | None:
     `Unsupported` where it is newer than `newest`, `StoreError` where the file is something else.
     """
     try:
-        with open(path, "rb") as file:
+        with open(open_regular(path, max_bytes=MAX_STORE_BYTES), "rb") as file:
             head = file.read(100)
     except FileNotFoundError:
         return None
