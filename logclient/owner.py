@@ -8,7 +8,8 @@ Invariants:
   the fork was made in C; `os.getpid()` where the kernel refuses such pages;
 - a process proves that it lives by a record lock on a small file of its own, opened once and never again in
   that process: closing any descriptor of it would free the lock. Record locks are not inherited by fork;
-- a PID alone proves nothing: it may be reused, or belong to another PID namespace.
+- a PID alone proves nothing: it may be reused, belong to another PID namespace, or have become another program: `exec`
+  keeps PID and start, closes the lock and drops the mapping of the lane file.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from struct import calcsize, pack, unpack
 
 from . import modes
 from .descriptors import close_own, identity
-from .proc import STAT_START, STAT_STATE, entry_of, pid_namespace, stat_of
+from .proc import STAT_START, STAT_STATE, entry_of, has_mapped, pid_namespace, stat_of
 
 _MADV_WIPEONFORK = 18  # linux/mman.h; not in the mmap module
 _FLOCK = "hhlli"  # struct flock: type, whence, start, length, pid
@@ -119,12 +120,18 @@ def _unlink(path: str) -> None:
         pass
 
 
-def is_alive(lock_path: str, pid: int, ticks: int, namespace: int) -> bool:
-    """Dead means: lock free and, in this PID namespace, no such process any more. Else alive."""
+def is_alive(lock_path: str, pid: int, ticks: int, namespace: int, mapped: str = "") -> bool:
+    """Dead means: lock free and, in this PID namespace, no such process any more. Else alive.
+
+    `mapped` names a file that the process has mapped as long as it is the same program: `exec` keeps PID and start.
+    A program that closes all descriptors loses its lock and lives on.
+    """
     if is_locked(lock_path):
         return True
     if namespace and namespace == pid_namespace():
-        found = stat_of(entry_of(pid))
+        entry = entry_of(pid)
+        found = stat_of(entry)
         is_it = found and ticks != 0 and int(found[STAT_START]) == ticks
-        return bool(is_it and found[STAT_STATE] not in (b"Z", b"X"))
+        is_there = bool(is_it and found[STAT_STATE] not in (b"Z", b"X"))
+        return is_there and not (mapped and has_mapped(entry, mapped) is False)
     return False

@@ -21,7 +21,7 @@ from . import config as settings
 from . import layout, meeting
 from .ancestry import ancestors, has_ancestor
 from .config import Config
-from .owner import is_locked
+from .owner import is_alive, is_locked
 from .proc import pid_namespace, start_ticks
 
 TYPE_CHECKING = False
@@ -125,8 +125,12 @@ def _who_is_in(place: meeting.Meeting) -> Iterator[tuple[int, int]]:
             continue
         words = memoryview(head).cast("Q")
         is_open = words[layout.STATE] == layout.STATE_OPEN
-        if is_open and words[layout.FILE_PID_NAMESPACE] == here:
-            yield words[layout.FILE_PID], words[layout.FILE_START_TICKS]
+        pid, ticks = words[layout.FILE_PID], words[layout.FILE_START_TICKS]
+        stem = name.removesuffix(".lanes")
+        is_here = words[layout.FILE_PID_NAMESPACE] == here
+        # an ancestor may have become another program
+        if is_open and is_here and is_alive(place.file(f"{stem}.live"), pid, ticks, here, stem):
+            yield pid, ticks
 
 
 def _numbers(text: str) -> tuple[int, int, int]:

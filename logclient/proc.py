@@ -114,6 +114,16 @@ def name_of(entry: str) -> str:
         return ""
 
 
+def has_mapped(entry: str, name: str) -> bool | None:
+    """Does that process map a file with `name` in its path? None where it cannot be told, or the process is ending."""
+    try:
+        with open(f"/proc/{entry}/maps", "rb", buffering=0) as file:
+            maps = file.readall()
+    except OSError:
+        return None
+    return name.encode() in maps if maps else None
+
+
 def _numbers(path: str, label: bytes) -> list[int]:
     """Those of the line that begins so."""
     return [int(number) for number in _line(path, label).split()]

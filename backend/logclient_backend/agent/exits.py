@@ -61,7 +61,7 @@ class Watch:
         self._cause: Cause | None = None
         if (pid, ticks) in _known:
             self.fd = os.dup(_known[pid, ticks])
-            self._entry = entry_of(pid, self.fd)
+            self.entry = entry_of(pid, self.fd)
             self._is_unseen = False
             self.ticks = ticks
             return
@@ -70,8 +70,8 @@ class Watch:
                 self.fd = os.pidfd_open(pid)
             except (OSError, AttributeError):
                 pass
-        self._entry = entry_of(pid, self.fd)
-        found = stat_of(self._entry)
+        self.entry = entry_of(pid, self.fd)
+        found = stat_of(self.entry)
         # an ended child that is not reaped still has its PID, and tells why
         self._is_unseen = not found and (_is_there(pid) or _child_status(pid) is not None)
         self.ticks = ticks or (int(found[STAT_START]) if found else 0)
@@ -121,7 +121,7 @@ class Watch:
 
     def _leader(self) -> list[bytes] | None:
         """Fields of the main thread while that lives; None where it is dead, or another process has the PID."""
-        found = stat_of(self._entry)
+        found = stat_of(self.entry)
         alive = found and found[STAT_STATE] not in b"ZX" and int(found[STAT_START]) == self.ticks
         return found if alive else None
 
@@ -141,7 +141,7 @@ class Watch:
     def _zombie_status(self) -> int | None:
         if self._is_unseen:
             return _child_status(self.pid)
-        found = stat_of(self._entry)
+        found = stat_of(self.entry)
         is_it = (
             found
             and len(found) > _EXIT

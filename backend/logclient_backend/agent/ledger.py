@@ -8,8 +8,8 @@ Runs in the worker's main thread; the copier saves what `content` returns. Reade
      "set_aside": [{"file", "reason"}],
      "ship": null | {"server", "state", "error"},
      "processes": {hex: {"pid", "rank", "created_ns", "documents": {kind: {"time", "data"}},
-                         "refused", "left_out", "end": null | {"time", "alive", "exit_code" | "signal" | neither},
-                         "job": null | {"time", "state": "preempted" | "requeued"}}},
+                         "refused", "left_out", "job": null | {"time", "state": "preempted" | "requeued"},
+                         "end": null | {"time", "alive", "exit_code" | "signal" | "replaced" | none of them}}},
      "streams": {hex: {"process", "lane", "accepted", "stored", "damaged", "acked" (where a collector has some)}}}
 
 forgotten = accepted - stored - damaged, once the process has ended and everything is durable.
@@ -140,10 +140,12 @@ class Ledger:
         self._want(_COUNTS_S if only_counts else _LEAST_S)
         self.closed = False
 
-    def end(self, producer: Producer, cause: Cause | None, *, alive: bool) -> None:
-        """The process ended (or gave up its lanes and lives on)."""
+    def end(self, producer: Producer, cause: Cause | None, *, alive: bool, is_replaced: bool = False) -> None:
+        """The process ended, became another program (`is_replaced`), or gave up its lanes and lives on (`alive`)."""
         entry = self._entries[producer.process.hex()]
         end: dict[str, Any] = {"time": time.time_ns(), "alive": alive}
+        if is_replaced:
+            end["replaced"] = True
         if cause is not None:
             end["exit_code" if cause.signal is None else "signal"] = (
                 cause.exit_code if cause.signal is None else cause.signal

@@ -27,7 +27,7 @@ from typing import Any
 
 from logclient import layout
 from logclient.meeting import Meeting
-from logclient.proc import pid_namespace
+from logclient.proc import has_mapped, pid_namespace
 
 from ..wal.segment import parse_name
 from .exits import Watch
@@ -39,18 +39,22 @@ _FDS_ELSE = 64  # for all else that the agent opens
 _SWEPT = (1).to_bytes(8, "little")
 _OPEN = layout.STATE_OPEN.to_bytes(8, "little")
 _COARSE_NS = 50_000_000  # two changes in this time may have the same time stamp
+_MAPS_EVERY_S = 1.0  # of a process whose lock is free, and which maps much
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 
 
 class Kept:
     """One file of the place, open; of a lane file also `watch` or `_live`, which tell whether its process lives."""
 
-    __slots__ = ("_is_lanes", "_live", "fd", "name", "watch")
+    __slots__ = ("_asked_at", "_is_lanes", "_live", "_place", "fd", "is_replaced", "name", "watch")
 
     def __init__(self, place: Place, name: str, fd: int) -> None:
         self.name = name
         self.fd = fd
         self.watch: Watch | None = None
+        self.is_replaced = False  # its process has become another program
+        self._place = place
+        self._asked_at = 0.0
         self._live = -1
         self._is_lanes = is_lane_file(name)
         if self._is_lanes:
@@ -60,9 +64,32 @@ class Kept:
 
     def is_alive(self) -> bool:
         """May anything still come from its process?"""
-        if self.watch is not None:
-            return not self.watch.has_ended()
-        return self._live >= 0 and _is_locked(self._live)
+        if self.watch is None:
+            return self._live >= 0 and _is_locked(self._live)
+        return (
+            not self.is_replaced and not self.watch.has_ended() and not self._has_become_another(self.watch)
+        )
+
+    def _has_become_another(self, watch: Watch) -> bool:
+        """`exec` keeps PID, start and pidfd; it closes the file with the lock, and then the lane file is not mapped.
+
+        Looked at where the lock is free: a program that closes all descriptors has none and goes on. One that gave up
+        its lanes has none either.
+        """
+        stem = self.name[:_STEM]
+        live = open_regular(self._place.file(f"{stem}.live"))
+        if live >= 0:
+            is_locked = _is_locked(live)
+            os.close(live)
+            if is_locked:
+                return False
+        now = time.monotonic()
+        if now - self._asked_at < _MAPS_EVERY_S and self._asked_at:
+            return False
+        if os.pread(self.fd, 8, 8 * layout.STATE) == _OPEN:
+            self.is_replaced = has_mapped(watch.entry, stem) is False and not watch.has_ended()
+            self._asked_at = now
+        return self.is_replaced
 
     @property
     def is_open(self) -> bool:

@@ -98,15 +98,20 @@ class Roster:
         self._ledger.note(producer)
         self._handover.put_down()
         alive = producer.has_finished and producer.kept.is_alive()
-        cause = producer.watch.cause() if producer.watch is not None and not alive else None
-        self._ledger.end(producer, cause, alive=alive)
-        is_explained = self._is_explained(producer, cause, alive=alive)
+        is_replaced = producer.kept.is_replaced
+        cause = None
+        if (
+            producer.watch is not None and not alive and not is_replaced
+        ):  # else its process's end is not its own
+            cause = producer.watch.cause()
+        self._ledger.end(producer, cause, alive=alive, is_replaced=is_replaced)
+        is_explained = self._is_explained(producer, cause, alive=alive or is_replaced)
         if self._ledger.version_of(producer) > saved_version or producer.pending:
             return
         if any(lane.durable < lane.staged_seq or lane.lost for lane in producer.lanes):
             return
         if is_explained and not producer.may_still_tell(
-            alive=alive, is_unknown=cause is None, linger_s=linger_s
+            alive=alive, is_unknown=cause is None and not is_replaced, linger_s=linger_s
         ):
             del self.producers[producer.name]
             self._ledger.let_go(producer)

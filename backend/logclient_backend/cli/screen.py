@@ -35,6 +35,7 @@ STATES = {
     "killed": ("✗", "red"),
     "terminated": ("■", "yellow"),
     "preempted": ("■", "blue"),
+    "replaced": ("»", "blue"),
     "lost": ("?", "magenta"),
 }
 

@@ -125,7 +125,10 @@ class Run:
 
     @property
     def state(self) -> str:
-        """running, late, finished, failed, preempted, killed, terminated or lost; why is in `about`."""
+        """Return the state; why it is that one is in `about`.
+
+        One of running, late, finished, failed, preempted, killed, terminated, replaced and lost.
+        """
         return self._told.state
 
     @property

@@ -79,7 +79,8 @@ class LiveLanes:
         """The same, or the process lives on after it gave up its lanes."""
         words = self.words
         ticks, namespace = words[layout.FILE_START_TICKS], words[layout.FILE_PID_NAMESPACE]
-        return is_alive(self._live, self.pid, ticks, namespace)
+        # after `finish` the file is no longer mapped
+        return is_alive(self._live, self.pid, ticks, namespace, "" if self.has_finished else self.id)
 
     @property
     def has_finished(self) -> bool:

@@ -38,13 +38,14 @@ class Document:
 class End:
     """How the agent saw a process end: with a code, a signal, or neither: nobody could tell.
 
-    `alive`: it only gave up its lanes.
+    `alive`: it only gave up its lanes. `replaced`: it became another program by `exec`, whose end says nothing of this.
     """
 
     time: int
     alive: bool
     exit_code: int | None
     signal: int | None
+    replaced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +206,7 @@ def _end(value: Any) -> End | None:
         value.get("alive") is True,
         code if type(code) is int else None,
         signal if type(signal) is int else None,
+        value.get("replaced") is True,
     )
 
 

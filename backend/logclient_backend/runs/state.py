@@ -1,4 +1,4 @@
-"""How a run is: running, finished, failed, preempted, killed, terminated or lost, and why we think so.
+"""How a run is: running, finished, failed, preempted, killed, terminated, replaced or lost, and why we think so.
 
 Pure functions of documents, of what the agent saw, and of what lives on this host.
 
@@ -9,6 +9,7 @@ failed        an exception, or another exit code
 preempted     it was cut short from outside, and its scheduler says that it took the job away; or it said so
 killed        SIGKILL
 terminated    another signal, Ctrl-C among them
+replaced      its process became another program (`exec`) and had not said how the run ended
 lost          nothing is heard and no cause is known
 ============  ==========================================================================================
 
@@ -28,7 +29,7 @@ from .node import Process, table, text, whole
 SILENT_S = 45.0  # the agent's heartbeat is 10 s; network file systems show it up to 30 s later
 
 # of several owners of one attempt, the state that is told
-_WORST_FIRST = ("running", "preempted", "failed", "killed", "terminated", "lost", "finished")
+_WORST_FIRST = ("running", "preempted", "failed", "killed", "terminated", "lost", "replaced", "finished")
 
 # what somebody else sends; a crash is none of a scheduler's doing
 _FROM_OUTSIDE = frozenset(
@@ -141,6 +142,8 @@ def _seen(process: Process) -> State:
         if end.exit_code == 0:
             return State("finished", "ended with exit code 0, without finish()", end.time, exit_code=0)
         return State("failed", f"exit code {end.exit_code}", end.time, exit_code=end.exit_code)
+    if end.replaced:
+        return State("replaced", "its process went on as another program", end.time)
     if end.alive:
         return State("finished", "gave up its lanes", end.time)
     return State("lost", "its process ended, and nobody saw how", end.time)

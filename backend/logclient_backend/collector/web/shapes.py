@@ -37,7 +37,7 @@ class RunRow(Shape):
     group: str
     tags: list[str]
     state: str = Field(
-        description="As of now: running, late, finished, failed, preempted, killed, terminated or lost."
+        description="As of now: running, late, finished, failed, preempted, killed, terminated, replaced or lost."
     )
     reason: str
     created_ns: int = Field(description="ns since 1970 UTC, as all times here; 0: unknown.")
