@@ -13,6 +13,7 @@ Invariants:
 
 from __future__ import annotations
 
+from _operator import is_
 from struct import Struct
 from struct import error as StructError
 from time import time_ns
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 MOST_SHAPES = 4096
 LARGE_PAYLOAD = 64 << 10  # bytes from which a payload goes to a block, so that it does not push out history
 BODY = Struct("<QQqqQ")  # seq, order, step, time, head
-_BUILTIN: dict[type, str] = {float: "d", int: "q", bool: "b"}
 
 
 class TooLargeRecord(Exception):
@@ -145,15 +145,16 @@ class Encoder:
             if len(self._unsteady) < MOST_SHAPES:
                 self._unsteady.add(same)
             is_flat = same == given and not points.left_out
+            is_flat = is_flat and all(map(is_, points.values, found))  # of a DTensor the local copy is taken
             if self._offer_device(next_order, step, points, kinds if is_flat else None):
                 return points if points.left_out else None
         names, codes = tuple(points.names), "".join(points.codes)
         shape = self._interned.get((names, codes)) or self._intern(names, codes)
         if shape is not None and all(type(name) is str for name in given) and names == given:
-            if shape.exact and given not in self._unsteady:
-                self.known[given] = shape
+            if given not in self._unsteady and (usual := _usual(shape, kinds[1])) is not None:
+                self.known[given] = usual
             elif len(self._mixed) < MOST_SHAPES and all(
-                _BUILTIN.get(kind) == c for kind, c in zip(kinds[1], codes, strict=True)
+                tensor.BUILTIN.get(kind) == c for kind, c in zip(kinds[1], codes, strict=True)
             ):
                 self._mixed[kinds] = shape
                 self._unsteady.add(given)
@@ -179,7 +180,7 @@ class Encoder:
         """
         of_device = {place for place, _ in plan.dtypes}
         for place, code in enumerate(plan.shape.codes):
-            if place not in of_device and _BUILTIN.get(kinds[1][place]) != code:
+            if place not in of_device and tensor.BUILTIN.get(kinds[1][place]) != code:
                 return
         before = self._plans.get(kinds)
         has_failed = before is not None and before.frame is None and before.dtypes == plan.dtypes
@@ -265,6 +266,21 @@ class Encoder:
         self._mark = b"\0"
         if self._device is not None:
             self._device.detach()
+
+
+def _usual(shape: Shape, kinds: tuple[type, ...]) -> Shape | None:
+    """Return the shape by which the hot path takes records like this one; None where it does not take them."""
+    if not any(map(tensor.is_plain, kinds)):
+        return shape if shape.exact else None
+    if not all([kind in tensor.BUILTIN or tensor.is_plain(kind) for kind in kinds]):  # noqa: C419
+        return None
+    number = tensor.reader(shape.codes)
+    if number is None:
+        return None
+    usual = Shape(shape.names, shape.codes, shape.head)
+    usual.exact = number
+    usual.pack = tensor.checked(shape.codes, shape.pack)
+    return usual
 
 
 class _RankEncoder(Encoder):

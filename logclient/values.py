@@ -123,7 +123,7 @@ def convert(value: object) -> tuple[str, Any]:
     if tensor.is_tensor(value) or tensor.is_jax(value):
         reason, number = (tensor.read if tensor.is_tensor(value) else tensor.read_jax)(value)
         if reason == tensor.ON_DEVICE:
-            return tensor.CODE, value
+            return tensor.CODE, number
         if reason:
             raise LeftOut(reason)
         return _number(number, value)

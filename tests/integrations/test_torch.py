@@ -1,4 +1,4 @@
-"""docs/integrations/torch.md: its script for DDP, under torchrun; and what `watch` takes there."""
+"""docs/integrations/torch.md: its script for DDP, under torchrun; what `watch` takes there; and sharded values."""
 
 from __future__ import annotations
 
@@ -33,6 +33,37 @@ with logclient.init(project="ddp", name="static") as run:
         model.zero_grad()
         model(torch.randn(8, 4)).sum().backward()
         run.log(step, {"averaged": model.module[0].weight.grad.norm()})
+dist.destroy_process_group()
+"""
+
+SHARDED = """
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+import logclient
+
+dist.init_process_group("gloo")
+mesh = init_device_mesh("cpu", (2,))
+local = torch.tensor(1.0 + dist.get_rank())
+partial = DTensor.from_local(local, mesh, [Partial()])
+row = {
+    "replicated": DTensor.from_local(torch.tensor(2.5), mesh, [Replicate()]),
+    "parameter": torch.nn.Parameter(distribute_tensor(torch.tensor(7.0), mesh, [Replicate()])),
+    "partial": partial,
+    "mean": DTensor.from_local(local, mesh, [Partial("avg")]),
+    "sharded": distribute_tensor(torch.tensor([7.0, 9.0]), mesh, [Shard(0)]),
+    "full": partial.full_tensor(),
+}
+with logclient.init(project="sharded", name="sharded") as run:
+    for step in range(3):
+        if dist.get_rank() == 0:  # the other rank is not here: a collective would never end
+            run.log(step, row)
+            assert run.status()["left_out"] == 3 * (step + 1), run.status()
+    run.config["partial"] = partial
+    notices = [line for line in run.status()["notices"] if "full_tensor()" in line]
+    assert dist.get_rank() or len(notices) == 3, run.status()
+dist.barrier()
 dist.destroy_process_group()
 """
 
@@ -86,3 +117,15 @@ def test_static_graph(tmp_path: Path, run_dir: Path) -> None:
     taken, averaged = by_place(run_dir, "grad/0.weight/norm"), by_place(run_dir, "averaged")
     assert len(taken) == 6
     assert taken == pytest.approx(averaged)
+
+
+def test_a_part_of_a_value_is_never_stored(tmp_path: Path, run_dir: Path) -> None:
+    """A DTensor has one value where every rank holds it whole; else it is left out and named, with no collective."""
+    torchrun(tmp_path, SHARDED)
+    scripts.wait_gone(60)
+    (run,) = logclient.read(run_dir)
+    assert sorted(run.keys()) == ["full", "parameter", "replicated"]
+    for key, value in (("full", 3.0), ("parameter", 7.0), ("replicated", 2.5)):
+        series = run.series(key)
+        assert (series.step.tolist(), series.value.tolist()) == ([0, 1, 2], [value] * 3)
+    assert "full_tensor()" in run.config["partial"]
