@@ -151,10 +151,16 @@ class MemoryCollector:
         with self.lock:
             return sum(node.records for node in self.nodes.values())
 
+    def admit(self, token: str) -> str:
+        if self.token and token != self.token:
+            raise NotTaken("that token opens nothing here", "unauthorized", is_final=True)
+        return "test"
+
+    def refused(self, caller: Caller, why: NotTaken) -> None:
+        pass
+
     def open(self, hello: Hello, caller: Caller, replies: Replies) -> Talk:
         self.hellos.append(hello)
-        if self.token and caller.token != self.token:
-            raise NotTaken("that token opens nothing here", "unauthorized", is_final=True)
         if hello.run in self.deleted:
             if not hello.revive:
                 text = f"run {hello.run} was deleted here; sync it with --revive to take it back"

@@ -33,6 +33,12 @@ class Kept:
     def __init__(self) -> None:
         self.parcels: list[Parcel] = []
 
+    def admit(self, token: str) -> str:
+        assert token == "secret"
+        return "anybody"
+
+    def refused(self, caller: Caller, why: Exception) -> None: ...
+
     def open(self, hello: Hello, caller: Caller, replies: Replies) -> Kept:
         assert (hello.run, hello.node) == ("run", "node")
         assert caller.token == "secret"

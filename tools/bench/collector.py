@@ -30,7 +30,10 @@ _LISTENS = re.compile(r"collecting on grpc://(\S+):(\d+), HTTP API on http://(\S
 class Collector:
     """One `logclient server`, which may be started several times on one data folder, always on the same ports."""
 
-    def __init__(self, data: Path, host: network.Host | None = None, *options: str) -> None:
+    def __init__(
+        self, data: Path, host: network.Host | None = None, *options: str, descriptors: int = 0
+    ) -> None:
+        """`descriptors`: so many files may it open, and no more; 0: as many as we may."""
         from logclient_backend.collector import data as folders
         from logclient_backend.collector.tokens import Tokens
 
@@ -40,6 +43,7 @@ class Collector:
         self.process: subprocess.Popen[bytes] | None = None
         self._host = host
         self._options = options
+        self._descriptors = descriptors
         name = "127.0.0.1" if host is None else host.address
         port = 0 if host is None else PORT
         self._listen, self._http = f"{name}:{port}", f"{name}:{port and port + 1}"
@@ -67,6 +71,8 @@ class Collector:
         before = self.log.stat().st_size if self.log.exists() else 0
         words = [sys.executable, "-m", "logclient_backend", "server", "--data", str(self.data)]
         words += ["--listen", self._listen, "--http", self._http, *self._options]
+        if self._descriptors:
+            words = ["sh", "-c", f'ulimit -n {self._descriptors}; exec "$@"', "sh", *words]
         with open(self.log, "ab") as log:
             given: Any = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "cwd": harness.ROOT}
             if self._host is None:
@@ -113,10 +119,10 @@ class Collector:
 
 
 @contextlib.contextmanager
-def collector(*options: str) -> Iterator[Collector]:
+def collector(*options: str, descriptors: int = 0) -> Iterator[Collector]:
     """One on loopback, its data in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="logclient-bench-") as folder:
-        made = Collector(Path(folder) / "data", None, *options)
+        made = Collector(Path(folder) / "data", None, *options, descriptors=descriptors)
         try:
             made.start()
             yield made

@@ -1,4 +1,4 @@
-"""The HTTP side: a socket that listens at once, and uvicorn behind it in a thread of its own.
+"""The HTTP side: a port that listens at once, the door in front of it, and uvicorn behind it in a thread of its own.
 
 FastAPI and uvicorn take longer to import than everything else together; who connects meanwhile waits in the socket's
 queue. So they are imported in that thread, and the collector is ready without them.
@@ -14,11 +14,15 @@ from typing import Any
 
 from logclient.errors import Unsupported
 
+from ..door import openings
+from ..door.door import Closable, Door
+from ..door.guests import Guest, Rooms
+from ..door.listening import listen
 from ..wire.address import Address
 from .eventlog import EventLog
 
-_BACKLOG = 256
 _GRACE_S = 5
+_FLUSH_S = 1.0
 
 
 def check_installed() -> None:
@@ -33,12 +37,21 @@ def check_installed() -> None:
 class HttpServer:
     """Listens when it is made; `OSError` where that cannot be."""
 
-    def __init__(self, address: Address, log: EventLog, *, tls: tuple[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        log: EventLog,
+        rooms: Rooms | None = None,
+        *,
+        tls: tuple[str, str] | None = None,
+    ) -> None:
         """`tls`: files with certificate and key."""
         self._log = log
         self._tls = tls
-        self._socket = _listen(address)
-        self.address = Address(address.host, self._socket.getsockname()[1], tls is not None)
+        listening = listen(address.host, address.port)
+        self.address = Address(address.host, listening[0].getsockname()[1], tls is not None)
+        opening = openings.http1 if tls is None else openings.tls
+        self.door = Door(listening, opening, rooms, say=log.say, name="door-http")
         self.failure = ""  # why it does not serve
         self._server: Any = None
         self._is_stopping = False
@@ -57,20 +70,31 @@ class HttpServer:
     def stop(self, timeout_s: float) -> bool:
         """Let requests end; False where that took longer."""
         self._is_stopping = True
+        self.door.close_listening()
         if self._server is not None:
             self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join(timeout_s)
-        self._socket.close()
+        self.door.stop(_FLUSH_S)
         return not self._thread.is_alive()
+
+    def _hand_on(self, door: Door, made: socket.socket, guest: Guest) -> Closable:
+        from .web.serving import key_of
+
+        key = key_of(made.getpeername()[:2])
+        door.key(guest, key)
+        connection: Closable = self._server.give(made, lambda: door.gone(guest, key))
+        return connection
 
     def _work(self) -> None:
         try:
             import uvicorn
 
+            from .web.serving import Server
+
             assert self._make_app is not None
             certificate, key = self._tls or (None, None)
-            self._server = uvicorn.Server(
+            self._server = Server(
                 uvicorn.Config(
                     self._make_app(),
                     log_config=None,
@@ -81,33 +105,15 @@ class HttpServer:
                     server_header=False,
                     timeout_graceful_shutdown=_GRACE_S,
                     timeout_keep_alive=30,
-                    limit_concurrency=512,
                     ssl_certfile=certificate,
                     ssl_keyfile=key,
-                )
+                ),
+                ready=lambda: self.door.start(self._hand_on),
             )
             if not self._is_stopping:
-                self._server.run(sockets=[self._socket])
+                self._server.run(sockets=[])
             if not self._is_stopping:
                 self.failure = "the HTTP API has stopped; restart the collector"
         except (Exception, SystemExit) as error:  # noqa: BLE001  # ingest goes on without it
             self.failure = f"the HTTP API does not work ({type(error).__name__}: {error})"
             self._log.fault("the HTTP API", error)
-
-
-def _listen(address: Address) -> socket.socket:
-    """The first of the addresses that the host has."""
-    found = socket.getaddrinfo(
-        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
-    )
-    family, kind, protocol, _, where = found[0]
-    made = socket.socket(family, kind, protocol)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(where)
-        made.listen(_BACKLOG)
-        made.set_inheritable(False)
-    except OSError:
-        made.close()
-        raise
-    return made

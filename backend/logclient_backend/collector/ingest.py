@@ -19,6 +19,7 @@ from __future__ import annotations
 import threading
 import time
 
+from logclient.errors import Unsupported
 from logclient.record import Shape
 
 from ..wire.messages import (
@@ -78,6 +79,18 @@ class Ingest:
         self._lock = threading.Lock()
         self._runs: dict[str, RunLimits] = {}
 
+    def admit(self, token: str) -> str:
+        """The name of the token, where it may ship."""
+        try:
+            return self._grant(token).name
+        except (StoreError, Unsupported) as error:
+            raise NotTaken(str(error), UNKNOWN, retry_after_s=DISK_RETRY_S) from error
+
+    def refused(self, caller: Caller, why: NotTaken) -> None:
+        """At the gate, before anything of the call was read."""
+        self.metrics.count("refused_total", reason=why.reason)
+        self.log.say(f"refused {why.reason}", f"a client at {caller.peer} was refused: {why.text}")
+
     def open(self, hello: Hello, caller: Caller, replies: Replies) -> Shipment:
         """A conversation begins; `NotTaken` where it shall not be."""
         try:
@@ -112,7 +125,7 @@ class Ingest:
             raise busy("the collector has more to commit than it can", self.limits.retry_after_s) from error
 
     def _open(self, hello: Hello, caller: Caller, replies: Replies) -> Shipment:
-        grant = self._grant(caller)
+        grant = self._grant(caller.token)
         check_ids(hello)
         reader = self.store.reader
         if reader.is_deleted(hello.run):
@@ -142,14 +155,10 @@ class Ingest:
         self.metrics.count("connections_total")
         return Shipment(self, Source(hello.run, hello.node, hello.is_sync, replies), grant, run, welcome)
 
-    def _grant(self, caller: Caller) -> Grant:
-        grant = self.tokens.check(caller.token)
+    def _grant(self, token: str) -> Grant:
+        grant = self.tokens.check(token)
         if grant is None:
-            known = (
-                "this token is not known here"
-                if caller.token
-                else "a token is needed here, and none was sent"
-            )
+            known = "this token is not known here" if token else "a token is needed here, and none was sent"
             text = f"{known}; set LOGCLIENT_TOKEN to one made with `logclient server token add NAME --role ingest`"
             raise NotTaken(text, UNAUTHORIZED, retry_after_s=_UNAUTHORIZED_RETRY_S)
         if not grant.may(INGEST):

@@ -22,6 +22,7 @@ METRICS = {
     "start_time_seconds": (GAUGE, "when the collector was started, as Unix time"),
     "connections": (GAUGE, "conversations that are open: one per node that ships, and per running sync"),
     "connections_total": (COUNTER, "conversations that were begun"),
+    "turned_away_total": (COUNTER, "connections closed because no token was shown on them in time"),
     "parcels_total": (COUNTER, "parcels that were committed"),
     "records_total": (COUNTER, "records that were stored and were new"),
     "points_total": (COUNTER, "points of these records"),

@@ -30,6 +30,7 @@ from ..wire.service import Limits as WireLimits
 from .backup import backup
 from .catalog import LATE_S, LOST_S, Catalog, state_now
 from .commit import Committer
+from .connections import DoorCallers, plan, raise_limit
 from .control import Control
 from .data import DataFolder
 from .eventlog import EventLog
@@ -84,7 +85,7 @@ class Collector:
         try:
             self._make(data, tls)
         except BaseException:
-            self.store.close()
+            self._undo()
             raise
 
     def _make(self, data: DataFolder, tls: ServerTls | None) -> None:
@@ -97,10 +98,17 @@ class Collector:
         self.ingest = Ingest(
             self.store, self.tokens, self.committer, self.metrics, self.log, limits, settings.version
         )
+        room = plan(raise_limit(), limits.conversations)
+        if room.conversations < limits.conversations:
+            self.log.event(
+                f"warning: by the limit of open files at most {room.conversations} nodes ship at once, and more take "
+                f"turns: raise it (LimitNOFILE= of the service, ulimit -n)"
+            )
         self.wire = Server(
             self.ingest,
             WireLimits(
-                conversations=limits.conversations,
+                conversations=room.conversations,
+                waiting=min(64, room.conversations),
                 most_bytes=limits.under_way_bytes,
                 most_parcel_bytes=limits.parcel_bytes,
                 most_unpacked_bytes=limits.unpacked_bytes,
@@ -108,9 +116,11 @@ class Collector:
                 room_s=limits.wait_s,
                 retry_after_s=limits.retry_after_s,
             ),
+            room.wire,
+            say=self.log.say,
         )
         self.address = self.wire.listen(settings.listen, tls)
-        self.http = HttpServer(_beside(settings.http, self.address), self.log, tls=settings.tls)
+        self.http = HttpServer(_beside(settings.http, self.address), self.log, room.http, tls=settings.tls)
         web = self.http.address
         # clients may have come by a name, and only that is in the certificate
         self.ingest.http_address = f":{web.port}" if web.host == self.address.host else web.target
@@ -141,6 +151,14 @@ class Collector:
         self.log.event(f"collecting on {self.address}, HTTP API on {self.http.url}, data in {data.path}")
         for line in (*settings.warnings, *data.troubles()):
             self.log.event(f"warning: {line}")
+
+    def _undo(self) -> None:
+        """Of a start that failed: nobody listens, and another collector may have the store."""
+        if hasattr(self, "http"):
+            self.http.stop(0.0)
+        if hasattr(self, "wire"):
+            self.wire.stop(0.0)
+        self.store.close()
 
     # ---- for the HTTP API and for orders --------------------------------------------------------------------
 
@@ -215,6 +233,7 @@ class Collector:
                 metrics=self.metrics.text,
                 not_ready=self.not_ready,
                 facts=self.facts,
+                callers=DoorCallers(self.http.door, self.tokens),
                 names=settings.names,
             )
         )
@@ -225,6 +244,7 @@ class Collector:
         ask("info", lambda: {(("collector", self.store.id), ("version", self.settings.version)): 1})
         ask("start_time_seconds", lambda: self.started_ns / 1e9)
         ask("connections", lambda: self.wire.conversations)
+        ask("turned_away_total", lambda: self.wire.turned_away + self.http.door.turned_away)
         ask("last_commit_timestamp_seconds", lambda: self.committer.last_commit_ns / 1e9)
         ask("queue_parcels", lambda: self.committer.queue_parcels)
         ask("queue_bytes", lambda: self.committer.queue_bytes)

@@ -14,18 +14,23 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from logclient import config as settings
+from logclient_proto.v1 import ingest_pb2 as pb
 
-from . import messages
+from . import convert, messages
 from .address import Address
 from .credentials import Access
 from .messages import NotTaken
 from .sentence import one_line
 
 MOST_MESSAGE_BYTES = 64 << 20  # of what a collector may send: a welcome that lists very many ranges
+
+REFUSAL = "logclient-refusal-bin"  # trailing metadata of a call that was refused at the gate: a `Refusal`
 
 _UNAUTHORIZED_S = 60.0
 _USER = re.compile(r"//[^/@\s]*@")
@@ -84,6 +89,9 @@ def metadata(access: Access) -> tuple[tuple[str, str], ...]:
 
 def trouble(error: grpc.RpcError, address: Address) -> NotTaken:
     """What a failed call means."""
+    said_why = _refusal(error)
+    if said_why is not None:
+        return said_why
     code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.UNKNOWN
     details = error.details() if isinstance(error, grpc.Call) else str(error)
     said = one_line(_USER.sub("//...@", (details or "")[:10_000]), 250)
@@ -105,6 +113,18 @@ def trouble(error: grpc.RpcError, address: Address) -> NotTaken:
     reason = _STATUS_NAMES.get(code) or _NOISE.sub("", said) or code.name.lower()
     hint = next((hint for sign, hint in _HINTS if sign in reason), "")
     return NotTaken(f"{where} cannot be reached: {hint or reason}", messages.UNREACHABLE)
+
+
+def _refusal(error: grpc.RpcError) -> NotTaken | None:
+    """What a collector says beside the status of a call that it has refused; None: it has said nothing."""
+    given: Any = (error.trailing_metadata() if isinstance(error, grpc.Call) else None) or ()
+    data = next((value for name, value in given if name == REFUSAL and isinstance(value, bytes)), None)
+    if data is None:
+        return None
+    try:
+        return convert.read_refusal(pb.Refusal.FromString(data))
+    except DecodeError:
+        return None
 
 
 def proxy_of(address: Address) -> str:

@@ -27,6 +27,8 @@ from .replies import Replies
 from .room import Room
 from .service import Caller, Conversation, Limits, Service
 
+MOST_HELLO_BYTES = 4096
+
 _log = logging.getLogger(__name__)
 
 
@@ -43,13 +45,23 @@ class Reading:
         self._unpacking = unpacking
         self._replies = replies
 
-    def run(self, requests: Iterator[bytes], caller: Caller, let_go: Callable[[], None]) -> None:
-        """From the hello to the end; `let_go` is called once it is over, before the conversation is closed."""
+    def run(
+        self,
+        requests: Iterator[bytes],
+        caller: Caller,
+        take_turn: Callable[[], None],
+        let_go: Callable[[], None],
+    ) -> None:
+        """From the hello to the end.
+
+        `take_turn` is called after the hello, may wait, and raises `NotTaken`; `let_go` is called once it is over,
+        before the conversation is closed.
+        """
         replies = self._replies
         conversation: Conversation | None = None
         why = "the client closed it"
         try:
-            conversation = self._begin(requests, caller)
+            conversation = self._begin(requests, caller, take_turn)
             if conversation is not None:
                 self._take_all(requests, conversation)
             replies.finish(None)  # OK, once all is settled
@@ -71,16 +83,22 @@ class Reading:
             if conversation is not None:
                 conversation.closed(replies.failure.text if replies.failure is not None else why)
 
-    def _begin(self, requests: Iterator[bytes], caller: Caller) -> Conversation | None:
+    def _begin(
+        self, requests: Iterator[bytes], caller: Caller, take_turn: Callable[[], None]
+    ) -> Conversation | None:
         data = next(requests, None)
         if data is None:
             return None
+        if len(data) > MOST_HELLO_BYTES:
+            raise Corrupt("hello", 0, f"at most {MOST_HELLO_BYTES} bytes", len(data))
         message = _request(data)
         if message.WhichOneof("what") != "hello":
             raise Corrupt("conversation", 0, "a hello first", message.WhichOneof("what"))
         hello = convert.read_hello(message.hello)
         if not hello.protocol >= 1:
             raise Corrupt("hello: protocol", 0, "from 1 on", hello.protocol)
+        self._replies.heard(is_hello=True)
+        take_turn()
         conversation = self._service.open(hello, caller, self._replies)
         self._replies.welcome(conversation.welcome)
         return conversation

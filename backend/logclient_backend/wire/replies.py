@@ -43,7 +43,8 @@ class Replies:
         self._said_upto = -1
         self._is_closing = False
         self._closing_failure: NotTaken | None = None
-        self._has_hello = False
+        self._has_greeted = False
+        self._has_hello = False  # and was welcomed
         self._heard_at = time.monotonic()
 
     # ---- for the service ---------------------------------------------------------------------------------------
@@ -83,8 +84,9 @@ class Replies:
             self._outbox.append(convert.welcome(said).SerializeToString())
             self._changed.notify_all()
 
-    def heard(self) -> None:
-        """The client said something."""
+    def heard(self, *, is_hello: bool = False) -> None:
+        """The client said something; after its hello it may have to wait for its turn."""
+        self._has_greeted |= is_hello
         self._heard_at = time.monotonic()
 
     def repeat_ack(self) -> None:
@@ -148,7 +150,7 @@ class Replies:
                     if self._is_closing and not self._under_way:
                         self._end_closing()
                         break
-                    limit = silence_s if self._has_hello else hello_s
+                    limit = silence_s if self._has_greeted else hello_s
                     left = self._heard_at + limit - time.monotonic()
                     if left <= 0:
                         self._over(NotTaken("the client says nothing", messages.WRONG_PROTOCOL))

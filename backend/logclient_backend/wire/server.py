@@ -6,11 +6,13 @@ conversations to one committing thread; that answers through `Replies`, whose me
 
 Invariants:
 
+- a call without a token that may ship is refused before a byte of its first message is read (`gate.py`);
+- connections that show no token are bounded, and make room for others (`door/`);
 - memory is bounded: of a conversation (`window_bytes`), of all together (`most_bytes`), of one message, of what it
   becomes when it is unpacked, and of all that are unpacked at once; beyond the first two nothing is read, so the client
   waits;
-- conversations are bounded: one too many is refused with `busy` and a time to come again, as is every one while the
-  server is being stopped;
+- conversations are bounded: where more nodes ship, they take turns (`turns.py`); while the server is being stopped
+  each is refused;
 - what does not check ends that conversation and nothing else, with a sentence in a Refusal and in the status;
 - a client that says nothing, or no hello, is let go by a deadline;
 - `Conversation.closed` is called once, last, in the same thread, whatever happened.
@@ -22,35 +24,31 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from dataclasses import dataclass, field
 from functools import partial
 
 import grpc
 
-from logclient_proto.v1 import control_pb2
-
+from ..door import openings
+from ..door.door import Door
+from ..door.guests import Rooms
+from ..door.listening import listen
+from ..door.through import Inner
 from . import convert, messages
 from .address import Address, is_loopback
+from .gate import STATUS, Gate, token_in
 from .messages import NotTaken
 from .reading import Reading, busy
 from .replies import Replies
 from .room import Room
 from .service import Caller, Limits, Service
+from .turns import Place, Turns
 
-SERVICE, CONTROL = "logclient.v1.Ingest", "logclient.v1.Control"
-
-_SPARE_THREADS = 8  # that answer Describe, and those who are too many
-_STATUS = {
-    messages.INVALID: grpc.StatusCode.INVALID_ARGUMENT,
-    messages.WRONG_PROTOCOL: grpc.StatusCode.INVALID_ARGUMENT,
-    messages.DELETED: grpc.StatusCode.FAILED_PRECONDITION,
-    messages.BUSY: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    messages.DISK: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    messages.STOPPING: grpc.StatusCode.UNAVAILABLE,
-    messages.UNAUTHORIZED: grpc.StatusCode.UNAUTHENTICATED,
-}
+_SPARE_THREADS = 8  # for calls that are answered at once
+_CONNECTION_STREAMS = 8  # at once on one connection: a client of ours has one
+_FLUSH_S = 1.0  # for the last words to reach the clients
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,44 +62,49 @@ class ServerTls:
 class Server:
     """Made with a service; `listen` as often as wanted, `start`, `stop`."""
 
-    def __init__(self, service: Service, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        service: Service,
+        limits: Limits | None = None,
+        rooms: Rooms | None = None,
+        *,
+        say: Callable[[str, str], None] = lambda cause, text: None,
+    ) -> None:
+        """`rooms`: for connections; `say` takes a cause and a line for the log."""
         self.limits = limits or Limits()
         self._service = service
+        self._rooms = rooms or Rooms()
+        self._say = say
         self._room = Room(self.limits.most_bytes)
         self._unpacking = Room(self.limits.most_unpacking_bytes)
         self._open: set[Replies] = set()
+        self._greeting: dict[str, int] = {}  # conversations that have not said hello yet, by holder
         self._lock = threading.Lock()
         self._is_stopping = False
-        most = self.limits.conversations
+        self._doors: list[tuple[Door, Inner]] = []
+        most, waiting = self.limits.conversations, self.limits.waiting
+        self._turns = Turns(most, waiting)
+        self._gate = Gate(service.admit, self._ship, self._describe, self._refused)
         self._grpc = grpc.server(
-            futures.ThreadPoolExecutor(most + _SPARE_THREADS, thread_name_prefix="reply"),
+            futures.ThreadPoolExecutor(
+                most + waiting + self.limits.greeting + _SPARE_THREADS, thread_name_prefix="reply"
+            ),
+            handlers=[self._gate],
             options=[
-                ("grpc.so_reuseport", 0),  # a second collector on this port is told so
                 ("grpc.max_receive_message_length", self.limits.most_parcel_bytes + (1 << 16)),
                 ("grpc.max_metadata_size", 1 << 14),
+                ("grpc.max_concurrent_streams", _CONNECTION_STREAMS),
                 ("grpc.keepalive_time_ms", 60_000),
                 ("grpc.keepalive_timeout_ms", 20_000),
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
                 ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.server_handshake_timeout_ms", int(1000 * self._rooms.token_s)),
             ],
-            maximum_concurrent_rpcs=most + _SPARE_THREADS,
-        )
-        ship = grpc.stream_stream_rpc_method_handler(self._ship)
-        describe = grpc.unary_unary_rpc_method_handler(
-            self._describe,
-            request_deserializer=control_pb2.DescribeRequest.FromString,
-            response_serializer=control_pb2.DescribeReply.SerializeToString,
-        )
-        self._grpc.add_generic_rpc_handlers(
-            (
-                grpc.method_handlers_generic_handler(SERVICE, {"Ship": ship}),
-                grpc.method_handlers_generic_handler(CONTROL, {"Describe": describe}),
-            )
         )
 
     @property
     def conversations(self) -> int:
-        return len(self._open)
+        return self._turns.held
 
     @property
     def bytes_under_way(self) -> int:
@@ -113,21 +116,32 @@ class Server:
         if address.is_tls != (tls is not None):
             raise ValueError("an address with TLS goes with a certificate")
         try:
-            if tls is None:
-                port = self._grpc.add_insecure_port(address.target)
-            else:
-                pair = (tls.key, tls.certificate)
-                port = self._grpc.add_secure_port(address.target, grpc.ssl_server_credentials([pair]))
-        except RuntimeError:
-            port = 0
-        if not port:
+            listening = listen(address.host, address.port)
+        except OSError as error:
             raise OSError(
-                f"cannot listen on {address.target}: is another program there, or no such address here?"
-            )
+                f"cannot listen on {address.target}: is another program there, or no such address here? "
+                f"({error.strerror or error})"
+            ) from error
+        port: int = listening[0].getsockname()[1]
+        inner = Inner(lambda target: self._listen_within(target, tls))
+        opening = openings.http2 if tls is None else openings.tls
+        door = Door(listening, opening, self._rooms, say=self._say, name="door-grpc")
+        self._doors.append((door, inner))
         return Address(address.host, port, address.is_tls)
+
+    def _listen_within(self, target: str, tls: ServerTls | None) -> bool:
+        try:
+            if tls is None:
+                return bool(self._grpc.add_insecure_port(target))
+            pair = (tls.key, tls.certificate)
+            return bool(self._grpc.add_secure_port(target, grpc.ssl_server_credentials([pair])))
+        except RuntimeError:
+            return False
 
     def start(self) -> None:
         self._grpc.start()
+        for door, inner in self._doors:
+            door.start(inner.hand_on)
 
     def stop(self, grace_s: float) -> bool:
         """Refuse what comes, let what is under way be committed, and end; False where that took longer than `grace_s`.
@@ -148,64 +162,121 @@ class Server:
         is_settled = sum(
             replies.wait_over(max(0.0, deadline - time.monotonic())) for replies in waiting
         ) == len(waiting)
+        for door, _ in self._doors:
+            door.close_listening()
         gone = self._grpc.stop(max(0.0, deadline - time.monotonic()) if is_settled else 0.0)
-        return gone.wait(5.0) and is_settled
+        is_gone = gone.wait(5.0)
+        for door, inner in self._doors:
+            door.stop(_FLUSH_S)
+            inner.close()
+        self._gate.close()
+        return is_gone and is_settled
+
+    # ---- connections -----------------------------------------------------------------------------------------
+
+    @property
+    def turned_away(self) -> int:
+        """Connections that were closed without having shown a token."""
+        return sum(door.turned_away for door, _ in self._doors)
+
+    def _caller(self, context: grpc.ServicerContext) -> Caller:
+        key = context.peer()
+        peer = next((found for door, _ in self._doors if (found := door.peer_of(key))), key)
+        host = peer.partition(":")[2].rpartition(":")[0].strip("[]")
+        return Caller(token_in(context.invocation_metadata()), peer, is_loopback(host))
+
+    def _refused(self, why: NotTaken, context: grpc.ServicerContext) -> None:
+        for door, _ in self._doors:
+            door.refuse(context.peer())
+        self._service.refused(self._caller(context), why)
 
     # ---- Describe ------------------------------------------------------------------------------------------
 
-    def _describe(
-        self, request: control_pb2.DescribeRequest, context: grpc.ServicerContext
-    ) -> control_pb2.DescribeReply:
-        return convert.description(self._service.describe(caller_of(context)))
+    def _describe(self, context: grpc.ServicerContext) -> bytes:
+        return convert.description(self._service.describe(self._caller(context))).SerializeToString()
 
     # ---- Ship ----------------------------------------------------------------------------------------------
 
-    def _ship(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+    def _ship(self, who: str, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """In a thread of the pool: gives the replies as they come, until the conversation is over."""
+        key = context.peer()
+        for door, _ in self._doors:
+            door.enter(key, who)
+        try:
+            yield from self._converse(who, requests, context)
+        finally:
+            for door, _ in self._doors:
+                door.leave(key)
+
+    def _converse(
+        self, who: str, requests: Iterator[bytes], context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
         replies = Replies(self._room.give, context)
         with self._lock:
-            refused = self._why_not()
+            refused = self._why_not(who)
             if refused is None:
                 self._open.add(replies)
+                self._greeting[who] = self._greeting.get(who, 0) + 1
         if refused is not None:
             replies.end(refused)
         else:
             if not context.add_callback(replies.cut):
                 replies.cut()
-            reading = Reading(self._service, self.limits, self._room, self._unpacking, replies)
-            let_go = partial(self._let_go, replies)
-            reader = threading.Thread(
-                target=reading.run, args=(requests, caller_of(context), let_go), name="ingest", daemon=True
-            )
-            try:
-                reader.start()
-            except RuntimeError:  # no more threads
-                replies.end(busy("the collector has no thread left", self.limits))
-                let_go()
+            self._read(who, requests, self._caller(context), replies)
         yield from replies.messages(self.limits.silence_s, self.limits.hello_s)
         failure = replies.failure
         if failure is not None:
-            context.set_code(_STATUS.get(failure.reason, grpc.StatusCode.UNKNOWN))
+            context.set_code(STATUS.get(failure.reason, grpc.StatusCode.UNKNOWN))
             context.set_details(convert.refusal(failure).refusal.text)
 
-    def _why_not(self) -> NotTaken | None:
+    def _read(self, who: str, requests: Iterator[bytes], caller: Caller, replies: Replies) -> None:
+        """Start the thread that does."""
+        place = Place(who, partial(replies.finish, self._your_turn_is_over()))
+        reading = Reading(self._service, self.limits, self._room, self._unpacking, replies)
+        has_greeted = threading.Event()
+
+        def greeted() -> None:
+            """The hello is there, or will not come."""
+            if has_greeted.is_set():
+                return
+            has_greeted.set()
+            with self._lock:
+                self._greeting[who] -= 1
+                if not self._greeting[who]:
+                    del self._greeting[who]
+
+        def take_turn() -> None:
+            greeted()
+            if not self._turns.take(place, self.limits.turn_s, lambda: replies.is_over):
+                raise self._take_turns()
+
+        def let_go() -> None:
+            greeted()
+            self._turns.leave(place)
+            with self._lock:
+                self._open.discard(replies)
+
+        reader = threading.Thread(
+            target=reading.run, args=(requests, caller, take_turn, let_go), name="ingest", daemon=True
+        )
+        try:
+            reader.start()
+        except RuntimeError:  # no more threads
+            replies.end(busy("the collector has no thread left", self.limits))
+            let_go()
+
+    def _why_not(self, who: str) -> NotTaken | None:
         if self._is_stopping:
             return NotTaken("the collector is being stopped", messages.STOPPING, retry_after_s=1.0)
-        if len(self._open) >= self.limits.conversations:
-            return busy(f"the collector has {self.limits.conversations} conversations, its most", self.limits)
+        greeting, most = sum(self._greeting.values()), self.limits.greeting
+        if greeting >= most or self._greeting.get(who, 0) >= max(1, most // 2):
+            return busy(f"{greeting} conversations have begun and not said hello yet", self.limits)
         return None
 
-    def _let_go(self, replies: Replies) -> None:
-        with self._lock:
-            self._open.discard(replies)
+    def _take_turns(self) -> NotTaken:
+        text = f"more nodes ship than the collector has conversations ({self.limits.conversations}): they take turns"
+        return busy(text, self.limits)
 
-
-def caller_of(context: grpc.ServicerContext) -> Caller:
-    """Who calls."""
-    token = ""
-    for name, value in context.invocation_metadata() or ():
-        if name == "authorization" and isinstance(value, str) and value[:7].lower() == "bearer ":
-            token = value[7:].strip()
-    peer = context.peer()
-    host = peer.partition(":")[2].rpartition(":")[0].replace("%5B", "").replace("%5D", "").strip("[]")
-    return Caller(token, peer, is_loopback(host))
+    def _your_turn_is_over(self) -> NotTaken:
+        said = self._take_turns()
+        return NotTaken(said.text, said.reason, retry_after_s=min(1.0, self.limits.retry_after_s))

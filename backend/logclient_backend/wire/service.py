@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from .batch import MOST_BYTES
-from .messages import Description, Hello, Parcel, Welcome
+from .messages import Description, Hello, NotTaken, Parcel, Welcome
 from .replies import Replies
 
 
@@ -46,6 +46,12 @@ class Conversation(Protocol):
 class Service(Protocol):
     """What a collector is to the wire. Calls come from many threads at once."""
 
+    def admit(self, token: str) -> str:
+        """Whose token it is, by a name for counting; `NotTaken` where it may not ship. Never waits."""
+
+    def refused(self, caller: Caller, why: NotTaken) -> None:
+        """A call was refused at the gate: for counts and the log."""
+
     def open(self, hello: Hello, caller: Caller, replies: Replies) -> Conversation:
         """Begin. `NotTaken` where it shall not be: the conversation ends with that."""
 
@@ -58,6 +64,9 @@ class Limits:
     """How much is taken at once."""
 
     conversations: int = 256
+    waiting: int = 64  # nodes that wait for their turn, where there are more than conversations
+    greeting: int = 64  # conversations that have not said hello yet; of one token half as many
+    turn_s: float = 8.0  # a node waits so long for its turn, then it is told to come again
     most_bytes: int = 64 << 20  # of parcels under way, of all conversations together
     most_parcel_bytes: int = 16 << 20
     most_unpacked_bytes: int = MOST_BYTES  # of one parcel, decoded

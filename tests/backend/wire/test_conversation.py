@@ -20,11 +20,13 @@ from logclient_backend.wire.credentials import Access
 from logclient_backend.wire.messages import Ack, Hello, NotTaken, Parcel, digest
 from logclient_backend.wire.server import Server
 from logclient_backend.wire.service import Limits
+from logclient_proto.v1 import ingest_pb2 as pb
 from tests.backend.ship.samples import item, stream
 from tests.collectors import MemoryCollector
 from tests.process.disturbed import wait_until
 
 WAIT_S = 60
+SHIP = "/logclient.v1.Ingest/Ship"
 HELLO = Hello("run", "node", "test 1")
 LIMITS = Limits(conversations=4)
 
@@ -166,16 +168,82 @@ def test_all_together_are_bounded(opened: Open) -> None:
         answers(third, is_acked(third))
 
 
-def test_one_conversation_too_many_is_told_to_come_again(collector: MemoryCollector, opened: Open) -> None:
-    """With a time; and when another has ended there is room."""
+def test_more_nodes_than_conversations_take_turns(collector: MemoryCollector, opened: Open) -> None:
+    """The one that has had its place longest is told to come again, and does so; the others go on."""
     sessions = [opened(collector, Hello("run", str(number))) for number in range(LIMITS.conversations)]
-    with pytest.raises(NotTaken, match="conversations") as caught:
+    late = opened(collector)
+    ended = failure(sessions[0])
+    assert ended.reason == messages.BUSY and not ended.is_final and "turns" in ended.text
+    assert ended.retry_after_s is not None and ended.retry_after_s <= 1.0
+    assert collector.server.conversations == LIMITS.conversations
+    for session in (late, *sessions[1:]):
+        session.send(Parcel(0, [item(10)]))
+        answers(session, is_acked(session))
+    opened(collector, Hello("run", "0"))
+    assert failure(sessions[1]).reason == messages.BUSY
+
+
+def test_turn_ends_when_all_that_was_sent_is_answered(collector: MemoryCollector, opened: Open) -> None:
+    """Nothing that is under way is lost or sent twice by it."""
+    collector.acks = False
+    first = opened(collector)
+    first.send(Parcel(0, [item(10)]))
+    wait_until(lambda: collector.parcels, WAIT_S, "it is taken")
+    for number in range(LIMITS.conversations - 1):
+        opened(collector, Hello("run", str(number)))
+    found: list[Session] = []
+    waiting = threading.Thread(target=lambda: found.append(opened(collector, Hello("run", "late"))))
+    waiting.start()
+    wait_until(lambda: collector.talks[0]._replies._is_closing, WAIT_S, "the first is asked to end")
+    first.poll(0.1)
+    assert first.under_way == 1 and not found
+    collector.talks[0]._replies.ack(1)
+    answers(first, is_acked(first))
+    assert failure(first).reason == messages.BUSY
+    waiting.join(WAIT_S)
+    assert found
+
+
+@pytest.mark.parametrize("size", [4097, 1 << 20])
+def test_hello_is_small(collector: MemoryCollector, size: int) -> None:
+    """A larger one is refused, also one that would be read all the same."""
+    hello = pb.ShipRequest(hello=pb.Hello(protocol=1, run="run", node="n", client="x" * size))
+    with grpc.insecure_channel(collector.address.target) as made:
+        call: Any = made.stream_stream(SHIP, request_serializer=None, response_deserializer=None)
+        replies = call(iter([hello.SerializeToString()]), timeout=WAIT_S)
+        with pytest.raises(grpc.RpcError):
+            list(replies)
+        assert replies.code() is grpc.StatusCode.INVALID_ARGUMENT and "4096" in replies.details()
+
+
+def test_silent_conversations_are_bounded(opened: Open) -> None:
+    """Those that have begun and say no hello are bounded, and let go by a deadline."""
+    limits = Limits(conversations=4, greeting=4, hello_s=3.0)
+    with MemoryCollector(limits=limits) as collector, grpc.insecure_channel(collector.address.target) as made:
+        call: Any = made.stream_stream(SHIP, request_serializer=None, response_deserializer=None)
+        silent = threading.Event()
+        codes: list[grpc.StatusCode] = []
+
+        def stay_silent() -> None:
+            try:
+                list(call(_nothing_until(silent), timeout=WAIT_S))
+            except grpc.RpcError as error:
+                codes.append(error.code())
+
+        for _ in range(6):
+            threading.Thread(target=stay_silent, daemon=True).start()
+        wait_until(lambda: len(codes) >= 4, WAIT_S, "those beyond are refused")
+        assert codes[:4] == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 4
+        with pytest.raises(NotTaken, match="said hello"):
+            opened(collector)  # with the same token
+        wait_until(lambda: len(codes) == 6, WAIT_S, "the silent ones are let go")
         opened(collector)
-    assert caught.value.reason == messages.BUSY
-    assert caught.value.retry_after_s == LIMITS.retry_after_s
-    sessions[0].close(WAIT_S)
-    wait_until(lambda: collector.server.conversations < LIMITS.conversations, WAIT_S, "it is let go")
-    opened(collector)
+        silent.set()
+
+
+def _nothing_until(end: threading.Event) -> Iterator[bytes]:
+    end.wait(WAIT_S)
+    yield from ()
 
 
 def test_a_parcel_that_is_refused_costs_that_parcel_alone(collector: MemoryCollector, opened: Open) -> None:

@@ -69,6 +69,11 @@ class Taking:
 
 
 class Service:
+    def admit(self, token: str) -> str:
+        return "anybody"
+
+    def refused(self, caller: Caller, why: NotTaken) -> None: ...
+
     def open(self, hello: Hello, caller: Caller, replies: Replies) -> Taking:
         if not hello.run:
             raise NotTaken("a run has an id", messages.INVALID, is_final=True)

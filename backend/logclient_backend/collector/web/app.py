@@ -70,7 +70,7 @@ class _Api(FastAPI):
 
     def build_middleware_stack(self) -> Any:
         stands_on: Backing = self.state.backing
-        return Guard(super().build_middleware_stack(), stands_on.names)
+        return Guard(super().build_middleware_stack(), stands_on.names, stands_on.callers)
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...runs.state import State
 from ..store.interface import Run, Store
 from ..tokens import Grant
+from .guard import Callers
 
 
 def _nothing() -> str:
@@ -33,6 +34,7 @@ class Backing:
     facts: Callable[[], Mapping[str, Any]] = (
         _no_facts  # for /api/v1/info: addresses, where data lies, last backup
     )
+    callers: Callers = field(default_factory=Callers)
     names: frozenset[str] = (
         frozenset()
     )  # names of this host that may be asked for, besides addresses and localhost

@@ -42,12 +42,24 @@ _HOST = re.compile(
 )  # [address], or address or name; then a port
 
 
+class Callers:
+    """Who asks, for whoever looks after the connections; this one keeps nothing."""
+
+    def enter(self, client: tuple[str, int] | None, token: str) -> bool:
+        """A request begins; whether its token is one. Must not wait."""
+        return True
+
+    def leave(self, client: tuple[str, int] | None) -> None:
+        """It has ended."""
+
+
 class Guard:
     """Around the application."""
 
-    def __init__(self, app: App, names: frozenset[str]) -> None:
-        """`names`: of this host, that may be asked for."""
+    def __init__(self, app: App, names: frozenset[str], callers: Callers) -> None:
+        """`names`: of this host, that may be asked for; `callers` is told of each request."""
         self._app = app
+        self._callers = callers
         self._names = {name.lower().rstrip(".") for name in names} | {"localhost"}
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -58,19 +70,27 @@ class Guard:
             await self._app(scope, receive, send)
             return
 
+        client = scope.get("client")
+        is_known = self._callers.enter(client, _token(scope))
+
         async def safe(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = list(message.get("headers", ()))
                 there = {name.lower() for name, _ in headers}
                 headers += [pair for pair in _ALWAYS.items() if pair[0] not in there]
+                if not is_known:
+                    headers.append((b"connection", b"close"))  # others may need the room
                 message = {**message, "headers": headers}
             await send(message)
 
-        status, reason, text = self._why_not(scope)
-        if status:
-            await _refuse(safe, status, reason, text)
-        else:
-            await self._app(scope, receive, safe)
+        try:
+            status, reason, text = self._why_not(scope)
+            if status:
+                await _refuse(safe, status, reason, text)
+            else:
+                await self._app(scope, receive, safe)
+        finally:
+            self._callers.leave(client)
 
     def _why_not(self, scope: Message) -> tuple[int, str, str]:
         found: dict[bytes, list[str]] = {}
@@ -113,6 +133,14 @@ class Guard:
         except ValueError:
             return False
         return True
+
+
+def _token(scope: Message) -> str:
+    """The bearer token of a request; empty where it has none."""
+    for name, value in scope["headers"]:
+        if name == b"authorization" and value[:7].lower() == b"bearer ":
+            return str(value[7:].decode("latin-1").strip())
+    return ""
 
 
 async def _refuse(send: Send, status: int, reason: str, text: str) -> None:

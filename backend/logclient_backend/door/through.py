@@ -1,0 +1,78 @@
+"""The way into a gRPC server, which takes no connection from us: it listens on a socket that only we can reach.
+
+`Inner` makes that socket: bound in a private folder, opened by inode, and unlinked at once, so nobody else can connect
+to it and nothing is left of it after a SIGKILL. Each connection to it has a name, by which the server's calls are
+matched with the guest at the door.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import socket
+import tempfile
+from collections.abc import Callable
+
+from .door import Door
+from .guests import Guest
+from .relay import Relay
+
+
+class Inner:
+    """One listening socket of the server behind the door."""
+
+    def __init__(self, listen: Callable[[str], bool]) -> None:
+        """`listen` gets a target like `unix:/path` and makes the server listen there; `OSError` where it does not."""
+        self._prefix = f"logclient-{secrets.token_hex(8)}"
+        self._numbers = itertools.count(1)
+        folder = tempfile.mkdtemp(prefix="logclient-")
+        name = f"{self._prefix}.sock"
+        path = os.path.join(folder, name)
+        try:
+            at = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                if not listen(
+                    f"unix:/proc/self/fd/{at}/{name}"
+                ):  # a socket's path may have 107 bytes at most
+                    raise OSError("the server does not listen on a socket of its own")
+            finally:
+                os.close(at)
+            self._fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        finally:
+            try:
+                os.unlink(path)
+            except FileNotFoundError:
+                pass
+            os.rmdir(folder)
+
+    def hand_on(self, door: Door, made: socket.socket, guest: Guest) -> Relay:
+        """For `Door.start`."""
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        name = f"{self._prefix}-{next(self._numbers)}"
+        key = f"unix-abstract:{name}"
+        inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            inner.setblocking(False)
+            inner.bind(f"\0{name}")
+            inner.connect(f"/proc/self/fd/{self._fd}")
+        except OSError:
+            inner.close()
+            raise
+        door.key(guest, key)
+
+        def closed() -> None:
+            for fd in relay.fds:
+                door.forget(fd)
+            door.gone(guest, key)
+
+        relay = Relay(door.epoll, made, inner, closed)
+        for fd in relay.fds:
+            door.watch(fd, lambda events, fd=fd: relay.serve(fd, events))  # type: ignore[misc]
+        return relay
+
+    def close(self) -> None:
+        """Nobody gets in any more; nothing where that is so."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)

@@ -1,0 +1,106 @@
+"""The gate of the gRPC server: a call without a token that may ship is refused before a byte of it is read.
+
+`Gate` is the server's only handler of calls. grpc asks it with the method and the metadata, in its serving thread and
+before it receives a message. A refused call is answered by a few threads of its own, with a status and no message: so
+it takes no thread of those who may ship, and its client can hold up nothing by not reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from . import convert, messages
+from .channel import REFUSAL
+from .messages import NotTaken
+
+SHIP, DESCRIBE = "/logclient.v1.Ingest/Ship", "/logclient.v1.Control/Describe"
+STATUS = {
+    messages.INVALID: grpc.StatusCode.INVALID_ARGUMENT,
+    messages.WRONG_PROTOCOL: grpc.StatusCode.INVALID_ARGUMENT,
+    messages.DELETED: grpc.StatusCode.FAILED_PRECONDITION,
+    messages.BUSY: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    messages.DISK: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    messages.STOPPING: grpc.StatusCode.UNAVAILABLE,
+    messages.UNAUTHORIZED: grpc.StatusCode.UNAUTHENTICATED,
+}
+_DOORMEN = 4  # threads
+
+if TYPE_CHECKING:
+    _Handler = grpc.GenericRpcHandler[Any, Any]
+else:
+    _Handler = grpc.GenericRpcHandler
+
+Ship = Callable[[str, Iterator[bytes], grpc.ServicerContext], Iterator[bytes]]
+
+
+class Gate(_Handler):
+    """Admits calls."""
+
+    def __init__(
+        self,
+        admit: Callable[[str], str],
+        ship: Ship,
+        describe: Callable[[grpc.ServicerContext], bytes],
+        refused: Callable[[NotTaken, grpc.ServicerContext], None],
+    ) -> None:
+        """`admit` gets a token and returns whose it is, or raises `NotTaken`; it never waits."""
+        self._admit = admit
+        self._ship = ship
+        self._describe = describe
+        self._refused = refused
+        self._doormen = futures.ThreadPoolExecutor(_DOORMEN, thread_name_prefix="doorman")
+
+    def service(
+        self, handler_call_details: grpc.HandlerCallDetails
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        """Which function answers this call. No request is deserialized, or even received, before it asks for it."""
+        if handler_call_details.method == SHIP:
+            try:
+                who = self._admit(token_in(handler_call_details.invocation_metadata))
+            except NotTaken as refused:
+                return grpc.stream_stream_rpc_method_handler(self._apart(partial(self._refuse, refused)))
+            return grpc.stream_stream_rpc_method_handler(partial(self._ship, who))
+        if handler_call_details.method == DESCRIBE:
+            # the request is empty, and whatever else somebody sends is not received
+            return grpc.stream_unary_rpc_method_handler(
+                self._apart(lambda requests, context: self._describe(context))
+            )
+        return None
+
+    def close(self) -> None:
+        self._doormen.shutdown(wait=False)
+
+    def _apart(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Run it in a thread of the doormen."""
+        apart: Any = partial(function)
+        apart.experimental_thread_pool = self._doormen
+        return apart  # type: ignore[no-any-return]
+
+    def _refuse(
+        self, why: NotTaken, requests: Iterator[bytes], context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        refuse(why, context)
+        self._refused(why, context)
+        return iter(())
+
+
+def refuse(why: NotTaken, context: grpc.ServicerContext) -> None:
+    """In the status and beside it, without a message."""
+    said = convert.refusal(why).refusal
+    context.set_code(STATUS.get(why.reason, grpc.StatusCode.UNKNOWN))
+    context.set_details(said.text)
+    context.set_trailing_metadata(((REFUSAL, said.SerializeToString()),))
+
+
+def token_in(metadata: Any) -> str:
+    """The bearer token of a call; empty where it has none."""
+    token = ""
+    for name, value in metadata or ():
+        if name == "authorization" and isinstance(value, str) and value[:7].lower() == "bearer ":
+            token = value[7:].strip()
+    return token
