@@ -36,13 +36,17 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from .reading import Runs
+    from .typed import AgentStatus, DeviceStatus, ServerStatus, Status
 
     T = TypeVar("T")
 
 __version__ = "0.1.0"
+_TYPES = ("AgentStatus", "DeviceStatus", "ServerStatus", "Status")
 __all__ = [
+    "AgentStatus",
     "BadArgument",
     "Corrupt",
+    "DeviceStatus",
     "FolderError",
     "LogclientError",
     "NoRun",
@@ -50,6 +54,8 @@ __all__ = [
     "RankFailed",
     "RankTimeout",
     "Run",
+    "ServerStatus",
+    "Status",
     "Unsupported",
     "finish",
     "flush",
@@ -121,7 +127,7 @@ def finish(timeout_s: float | None = None, *, state: str = "finished") -> bool:
     return _current().finish(timeout_s, state=state)
 
 
-def status() -> dict[str, Any]:
+def status() -> Status:
     """Counts and agent health of the current run; see `Run.status`."""
     return _current().status()
 
@@ -195,6 +201,15 @@ def unwatch(model: Any = None) -> None:
     from .watching import unwatch as end
 
     end(model)
+
+
+def __getattr__(name: str) -> Any:
+    """The types of `status()`, loaded when somebody asks for one: `typing` costs an import."""
+    if name in _TYPES:
+        from . import typed
+
+        return getattr(typed, name)
+    raise AttributeError(f"module 'logclient' has no attribute {name!r}")
 
 
 def _current() -> Run | NullRun:

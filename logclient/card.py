@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .lanes import Lanes
     from .null import NullRun
     from .run import Run
+    from .typed import ServerStatus, Status
 
 MOST_KEYS = 20
 _MOST_KNOWN = 2000  # keys that are looked for
@@ -234,12 +235,13 @@ def _state(run: Run) -> tuple[str, str]:
 def _ended(run: Run) -> tuple[str, str]:
     if not run._is_owner or run._pid != os.getpid():
         return "plain", "left by this process"
-    behind = "" if run._is_durable else ", not all of it on disk when that was last looked at"
-    mood = "plain" if run._is_durable and run._state in ("", "finished") else "bad"
-    return mood, f"{run._state or f'closed: {run._closed}'}{behind}"
+    outcome = run._outcome
+    behind = "" if outcome.is_durable else ", not all of it on disk when that was last looked at"
+    mood = "plain" if outcome.is_durable and outcome.state in ("", "finished") else "bad"
+    return mood, f"{outcome.state or f'closed: {run._closed}'}{behind}"
 
 
-def _server(server: dict[str, Any]) -> str:
+def _server(server: ServerStatus) -> str:
     late = server["lag_records"] - server["refused_records"]
     missing = f", {late:,} not yet there" if late else "" if server["refused_records"] else ", has all"
     # where some are refused, the error says how many
@@ -255,8 +257,12 @@ def _where(run: Run) -> str:
     return _text(run._place.where_it_goes(answer), 1000)
 
 
-def _counts(status: Mapping[str, Any]) -> str:
-    dropped = {kind: status[kind] for kind in ("forgotten", "refused", "damaged")}
+def _counts(status: Status) -> str:
+    dropped = {
+        "forgotten": status["forgotten"],
+        "refused": status["refused"],
+        "damaged": status["damaged"],
+    }
     line = (
         f"{status['accepted']:,} accepted, {status['durable']:,} durable, {sum(dropped.values()):,} dropped"
     )

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .lanes import Lanes
     from .ring import Mark, RingWriter
     from .shapes import Encoder, Kinds
+    from .typed import DeviceStatus
     from .values import Points
 
 _WIDEST_FIRST = (tensor.DOUBLE, tensor.INT, tensor.FLOAT)  # so that values stay aligned
@@ -380,7 +381,7 @@ class Device:
                 except foreign.Failed:
                     continue  # the device is lost, or busy with a capture: what is missing is counted at the end
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> DeviceStatus:
         """For `status()`: how values come, why not better, and how many copies are on their way."""
         if self._cuda is not None:
             way, trouble = self._cuda.way, self._cuda.trouble

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .run import Run
+    from .typed import Status
 
 INTERRUPTED_S = 1.0  # after Ctrl-C the prompt is back in 2 s, whatever the disk does
 _MOST_FRAMES = 20
@@ -109,16 +110,24 @@ def wait_for_server(wanted: str, status: memoryview, lanes: memoryview, deadline
         time.sleep(_NAP_S)
 
 
-def say_goodbye(run: Run, done: bool, timeout_s: float, deadline: float) -> None:
-    """The line at finish, for whom it reaches without waiting; a file, whose disk may be frozen, is the agent's job."""
+def say_goodbye(run: Run, done: bool, took_s: float, trouble: str, deadline: float) -> None:
+    """The line at finish, for whom it reaches without waiting; a file, whose disk may be frozen, is the agent's job.
+
+    `took_s`: how long `finish` waited; `trouble`: why nobody works on what is left, empty where somebody does.
+    """
     answer = run._folder or run._place.folder_answer()
-    line = goodbye(run, answer, done, timeout_s)
+    if not done and not trouble and not spawn.agent_lives(run._place):
+        trouble = "its agent is gone"
+    line = goodbye(run, answer, done, took_s, trouble)
     # what was made durable just now says that this disk answers
     if not tell(line, on_device=answer.get("device", 0) if done else 0) and run._has_teller:
-        spawn.say(run._place, line, deadline)
+        if trouble:  # no agent is there to write it
+            spawn.tell_in_file(line)
+        else:
+            spawn.say(run._place, line, deadline)
 
 
-def goodbye(run: Run, answer: dict[str, Any], done: bool, timeout_s: float) -> str:
+def goodbye(run: Run, answer: dict[str, Any], done: bool, took_s: float, trouble: str) -> str:
     """Where the run is, or what is not yet there and which command sees to it; what was lost."""
     status = run.status()
     if done and answer.get("state") != "fallback":
@@ -126,35 +135,49 @@ def goodbye(run: Run, answer: dict[str, Any], done: bool, timeout_s: float) -> s
     elif done or answer.get("state") == "none":
         line = run._place.where_it_goes(answer)
     else:
-        waiting = status["accepted"] - status["durable"] - status["forgotten"] - status["damaged"]
-        awaited = min(waiting, status["device"]["in_flight"])
-        lines = []
-        if awaited:
-            lines.append(
-                f"{awaited:,} records wait for values of a device after {timeout_s:g} s: those that have not come "
-                f"when this process ends are left out"
-            )
-        if waiting > awaited or not awaited:
-            what = (
-                f"{waiting - awaited:,} records"
-                if waiting
-                else "what was said last of config, summary or state"
-            )
-            verb = "are" if waiting else "is"
-            error = status["agent"]["disk_error"]
-            lines.append(
-                f"{what} {verb} not on disk in {run.dir} after {timeout_s:g} s{f' ({error})' if error else ''}; the "
-                f"agent goes on with it, and `logclient recover` finishes the job if it cannot"
-            )
-        line = "; ".join(lines)
+        line = _what_is_left(run, status, took_s, trouble)
     line += about_server(run, status)
-    lost = {kind: status[kind] for kind in ("forgotten", "refused", "damaged", "left_out") if status[kind]}
-    if lost:
-        line += "; " + ", ".join(f"{kind.replace('_', ' ')}: {number:,}" for kind, number in lost.items())
+    lost = {
+        "forgotten": status["forgotten"],
+        "refused": status["refused"],
+        "damaged": status["damaged"],
+        "left out": status["left_out"],
+    }
+    if any(lost.values()):
+        line += "; " + ", ".join(f"{kind}: {number:,}" for kind, number in lost.items() if number)
     return line
 
 
-def about_server(run: Run, status: dict[str, Any]) -> str:
+def _what_is_left(run: Run, status: Status, took_s: float, trouble: str) -> str:
+    waiting = status["accepted"] - status["durable"] - status["forgotten"] - status["damaged"]
+    awaited = min(waiting, status["device"]["in_flight"])
+    lines = []
+    if awaited:
+        lines.append(
+            f"{awaited:,} records wait for values of a device after {_seconds(took_s)}: those that have not come "
+            f"when this process ends are left out"
+        )
+    if waiting > awaited or not awaited:
+        what = (
+            f"{waiting - awaited:,} records" if waiting else "what was said last of config, summary or state"
+        )
+        verb = "are" if waiting else "is"
+        error = status["agent"]["disk_error"]
+        then = "the agent goes on with it, and `logclient recover` finishes the job if it cannot"
+        if trouble:
+            then = f"nobody works on it ({trouble}): `logclient recover` finishes the job"
+        lines.append(
+            f"{what} {verb} not on disk in {run.dir} after {_seconds(took_s)}{f' ({error})' if error else ''}; {then}"
+        )
+    return "; ".join(lines)
+
+
+def _seconds(took_s: float) -> str:
+    """A time that has passed, as people read it."""
+    return f"{took_s:.1f} s" if took_s < 10 else f"{took_s:.0f} s"
+
+
+def about_server(run: Run, status: Status) -> str:
     """What is there of this process's records, and which command sees to the rest."""
     server = status["server"]
     if server["state"] == "off":
@@ -173,7 +196,7 @@ def about_server(run: Run, status: dict[str, Any]) -> str:
         )
     refused, line = server["refused_records"], ""
     if refused:  # sent again they would be refused again
-        reason = said.partition(" records are refused: ")[2] or said
+        reason = server["reason"] or said
         why = f" ({reason})" if reason else ""
         line = (
             f"; {refused:,} records are not at {where}, which refuses them{why}: they stay in the run folder"

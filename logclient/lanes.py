@@ -6,6 +6,7 @@ atomic, so threads, signal handlers, finalizers and re-entry need no lock, and a
 Invariants:
 
 - a lane is in at most one list, and in none while somebody writes to it;
+- a closed lane comes back to a list that nobody takes lanes from, so no call that begins later finds one;
 - a lane is lost when nothing but this object refers to it: not a list, not a variable of any frame, not a value
   that a frame has not yet stored. Its reference count says so in one indivisible look;
 - the file is complete before it is visible: reserved with posix_fallocate, so that a full mount is an error here
@@ -162,16 +163,19 @@ class Lanes:
                 lane.home.append(lane)
 
     def close(self) -> bool:
-        """Take the free lanes out of circulation for good; False while others are in use or lost."""
+        """Take the lanes out of circulation for good; False while some are in use or lost: they come back elsewhere."""
+        closed = self._closed
+        for lane in self._all:
+            lane.home = closed
         for home in (self.first, self.others, self.device):
             while home:
                 try:
-                    self._closed.append(home.pop())
+                    closed.append(home.pop())
                 except IndexError as error:
                     if not is_empty(error):
                         raise
                     break
-        return len(self._closed) >= len(self._all)
+        return len(closed) >= len(self._all)
 
     def detach(self) -> None:
         """Nothing more is written, not even by a call that is under way: of a forked child, of a finished run."""

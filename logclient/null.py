@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from .facts import Facts
 from .foreign import is_own
-from .stats import NO_SERVER, Counter, tell
+from .stats import Counter, no_agent, no_device, no_server, tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
+
+    from .typed import Status
 
 
 class NullRun:
@@ -66,13 +68,20 @@ class NullRun:
     def finish(self, timeout_s: float | None = None, *, state: str = "finished") -> bool:
         return True
 
-    def status(self) -> dict[str, Any]:
-        counts = dict.fromkeys(("accepted", "forgotten", "damaged", "durable", "acked", "left_out"), 0)
+    def status(self) -> Status:
+        """As `Run.status`: nothing is accepted, and no agent is needed."""
         return {
-            **counts,
+            "state": "no run" if self._closed else "disabled",
+            "accepted": 0,
+            "forgotten": 0,
+            "damaged": 0,
+            "durable": 0,
+            "acked": 0,
             "refused": self._refused.value,
-            "agent": {"state": "gone"},
-            "server": dict(NO_SERVER),
+            "left_out": 0,
+            "agent": no_agent(),
+            "server": no_server(),
+            "device": no_device(),
             "notices": [self._closed] if self._closed else [],
         }
 

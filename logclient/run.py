@@ -7,8 +7,7 @@ Invariants:
 - `log` makes no system call but the clock, takes no lock and never waits; it swallows and counts its own failures
   and passes on the user's (a signal handler that raises inside our frames);
 - a forked child that logs gets lanes of its own (`Member`); its exit never ends the run;
-- every wait of `flush` and `finish` has a deadline and only sleeps and reads memory; both wake the agent first,
-  by a byte into a named pipe on shared memory (`wake.py`).
+- every wait of `flush` and `finish` has a deadline (`waiting.py`, `closing.py`).
 
 Does not: start runs (`start.py`), touch the run folder (the agent does).
 """
@@ -18,17 +17,16 @@ from __future__ import annotations
 import sys
 import time
 
-from . import foreign, lanes, layout, spawn
+from . import closing, foreign, lanes, layout, spawn, waiting
 from .descriptors import Mapped
 from .errors import BadArgument
 from .facts import Facts
 from .member import Member
 from .ranked import MOST_RANKS, RankedRun
-from .ring import Forked, read_counts
+from .ring import Forked
 from .shapes import TooLargeRecord
 from .stats import describe_agent, describe_server, lane_counts, missing_there
 from .values import INT64, LeftOut, convert
-from .wake import wake
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,9 +38,9 @@ if TYPE_CHECKING:
     from .meeting import Meeting
     from .ring import RingWriter
     from .shapes import Encoder
+    from .typed import DeviceStatus, RunState, Status
     from .values import Points
 
-_NAP_S = 0.005
 _ALERT_LEVELS = ("info", "warn", "error")
 _END_STATES = ("finished", "failed", "preempted")
 _MOST_ALERTS = 50
@@ -55,6 +53,7 @@ class Run(Member):
         super().__init__(place, config, is_owner=is_owner, rank=rank)
         self._config = Facts(lambda data: self._write("config", data), self._notices.once, {})
         self._summary = Facts(lambda data: self._write("summary", data), self._notices.once, {})
+        self._outcome = closing.Outcome()
 
     # ---- the hot path: log -> ring.offer ------------------------------------------------------------
 
@@ -236,7 +235,8 @@ class Run(Member):
         status = self.status()
         counts = f"accepted {status['accepted']:,}, durable {status['durable']:,}"
         return (
-            f"<logclient.Run {self.name!r} ({self.id}): {self._state or self._closed or 'running'}, {counts}>"
+            f"<logclient.Run {self.name!r} ({self.id}): "
+            f"{self._outcome.state or self._closed or 'running'}, {counts}>"
         )
 
     def _repr_html_(self) -> str:
@@ -255,13 +255,11 @@ class Run(Member):
         card = sys.modules.get(f"{__package__}.card")  # no import here: its disk may be frozen by now
         taken = self._lanes if self._mark[0] else None
         try:
-            return self._last_values if taken is None or card is None else dict(card.last_values(taken))
+            return self._outcome.values if taken is None or card is None else dict(card.last_values(taken))
         except Exception as error:
             if not foreign.is_own(error):
                 raise
             return {}
-
-    _last_values: dict[str, tuple[int, int, Any]] = {}  # noqa: RUF012 - replaced, never changed
 
     def __reduce__(self) -> tuple[Any, ...]:
         from .start import attach
@@ -326,18 +324,18 @@ class Run(Member):
 
     # ---- counting, waiting, ending --------------------------------------------------------------------
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         """Counts of this process, health of the agent, and how shipping goes.
 
         `accepted`, `forgotten`, `damaged`, `durable` (stored past an fsync) and `acked` (committed at the collector)
         count records over this process's lanes, `refused` records that got no place, `left_out` single points; `agent`,
-        `server` and `device` (how device values come, and how many records wait for some) are dicts.
+        `server` and `device` (how device values come, and how many records wait for some) are dicts. All keys are there
+        in every state; their types are `logclient.Status` and its parts.
         """
         self._counters.publish()  # an exception of a handler's may have struck in the middle of it
-        taken = self._lanes if self._mark[0] else None
-        counts = dict(self._last_counts) if taken is None else lane_counts(taken.words)
-        durable = counts.pop("stored", 0)
-        counts["durable"] = durable
+        is_here = bool(self._mark[0])  # else a forked child that has logged nothing yet
+        taken = self._lanes if is_here else None
+        counts = dict(self._outcome.counts) if taken is None else lane_counts(taken.words)
         words, now_ns, stall_s = self._status, time.monotonic_ns(), self._settings.stall_s
         if words is not None and not isinstance(
             words.obj, Mapped
@@ -346,50 +344,56 @@ class Run(Member):
         agent = describe_agent(words, now_ns, stall_s)
         if agent["state"] == "gone" and words is not None and spawn.agent_lives(self._place):
             agent["state"] = "stalled"  # on a machine that is very busy, or stopped
-        server = describe_server(words, self._server, missing_there(counts), now_ns, stall_s)
         return {
-            **counts,
-            "refused": self._counters.refused.value if self._mark[0] else 0,
-            "left_out": self._counters.left_out.value if self._mark[0] else 0,
+            "state": self._describe_state(),
+            "accepted": counts["accepted"],
+            "forgotten": counts["forgotten"],
+            "damaged": counts["damaged"],
+            "durable": counts["stored"],
+            "acked": counts["acked"],
+            "refused": self._counters.refused.value if is_here else 0,
+            "left_out": self._counters.left_out.value if is_here else 0,
             "agent": agent,
-            "server": server,
+            "server": describe_server(words, self._server, missing_there(counts), now_ns, stall_s),
             "device": self._describe_device(),
             "notices": list(self._notices.lines),
         }
 
-    def _describe_device(self) -> dict[str, Any]:
+    def _describe_state(self) -> RunState:
+        if self._closed:
+            return "finished"
+        if not self._mark[0]:
+            return "forked"
+        return "open" if self._lanes is not None else "no memory"
+
+    def _describe_device(self) -> DeviceStatus:
         self._settle_device_values()
         encoder = self._encoder if self._mark[0] else None
         if encoder is None or encoder.device is None:
-            return dict(self._last_device)
+            return {**self._outcome.device}
         return encoder.device.describe()
-
-    # of a run that is finished here
-    _last_counts: dict[str, int] = dict.fromkeys(("accepted", "forgotten", "damaged", "stored", "acked"), 0)
-    _last_device: dict[str, Any] = {"way": "", "trouble": "", "in_flight": 0}  # noqa: RUF012 - replaced
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Wait until everything logged so far is on disk, at most `timeout_s`; True if it is.
 
-        A server is not waited for: what is on disk gets there, by the agent or by `logclient sync`.
+        Where no agent lives, one is started. A server is not waited for: what is on disk gets there, by the agent or by
+        `logclient sync`.
         """
-        taken = self._lanes
-        if taken is None or not self._mark[0]:
-            return True  # nothing was logged by this process
-        words = taken.words
-        wanted = [(lane, lane[layout.SEQ]) for lane in _lane_headers(words)]
-        documents = words[layout.DOCUMENTS_WRITTEN]
-        words[layout.FLUSH_ASKED] += 1
-        wake(self._place)
-        deadline = time.monotonic() + (self._settings.flush_timeout_s if timeout_s is None else timeout_s)
-        while True:
-            self._settle_device_values()
-            behind = any(read_counts(lane)[0] < seq for lane, seq in wanted)
-            if not behind and words[layout.DOCUMENTS_DURABLE] >= documents:
-                return True
-            if time.monotonic() >= deadline or self._agent_is_gone() or self._folder.get("state") == "none":
-                return False
-            time.sleep(_NAP_S)
+        return waiting.until_durable(self, self._patience("flush", timeout_s))[0]
+
+    def _patience(self, what: str, timeout_s: object) -> float:
+        """The seconds that a user gave to `flush` or `finish`; the default, and said so, where that is no number."""
+        usual = self._settings.finish_timeout_s if what == "finish" else self._settings.flush_timeout_s
+        number = usual if timeout_s is None else waiting.seconds(timeout_s)
+        if number is None:
+            self._say_once(
+                what, f"{what}(timeout_s={_short(timeout_s)}) is no number of seconds; took {usual:g}"
+            )
+        return float(usual if number is None else number)
+
+    def _say_once(self, cause: str, line: str) -> None:
+        if self._notices.once(cause, line):
+            self._write_notices()
 
     def _settle_device_values(self) -> None:
         """Those that need a later call than the one that logged them."""
@@ -400,25 +404,20 @@ class Run(Member):
             if not foreign.is_own(error):
                 raise
 
-    def _agent_is_gone(self) -> bool:
-        """Nobody is there to wait for: silent for longer than a restart takes. Only reads memory."""
-        state = describe_agent(self._status, time.monotonic_ns(), self._settings.stall_s)["state"]
-        return state in ("gone", "gave up")
-
     def finish(self, timeout_s: float | None = None, *, state: str = "finished") -> bool:
         """End the run (in its owner), wait until it is on disk, at most `timeout_s`; True if it is.
 
         A server is waited for, too, within the same time and only while it takes records; what is missing there
         afterwards is said, and the agent goes on with it. `state` is finished, failed or preempted: a handler of
         SIGTERM knows what we cannot. In any other process of the run: give up this process's lanes. Afterwards `log`
-        counts and drops.
+        counts and drops. Where no agent lives, one is started. Never raises.
         """
-        if state not in _END_STATES:
+        if type(state) is not str or state not in _END_STATES:
             known = ", ".join(_END_STATES)
-            self._notices.once("finish", f"finish(state={_short(state)}) is none of {known}; took finished")
-            self._write_notices()
+            self._say_once("finish state", f"finish(state={_short(state)}) is none of {known}; took finished")
             state = "finished"
-        return self._end({"state": state, "by": "finish"}, timeout_s)
+        patience = None if timeout_s is None else self._patience("finish", timeout_s)
+        return self._end({"state": state, "by": "finish"}, patience)
 
     def __enter__(self) -> Run:
         return self
@@ -435,72 +434,7 @@ class Run(Member):
                 raise  # else it is pressed again, and the first one goes on
 
     def _end(self, state: dict[str, Any], timeout_s: float | None) -> bool:
-        if self._closed:
-            return self._is_durable
-        self._closed, self._state = "the run is finished", str(state.get("state", ""))
-        if not self._mark[0]:  # a forked child that never logged
-            self._leave_parent()
-            self._mark[0] = 1
-            return True
-        from .ending import patience_s, say_goodbye, wait_for_server
-
-        timeout_s = patience_s(state, self._settings.finish_timeout_s) if timeout_s is None else timeout_s
-        deadline = time.monotonic() + timeout_s
-        try:
-            self._close_lanes(min(deadline, time.monotonic() + 1.0))
-            if self._is_owner:
-                self._write("state", state)
-            left = deadline - time.monotonic()
-            left = max(0.0, left - self._has_teller * min(0.3, 0.3 * left))
-            waited_until = time.monotonic() + left
-            self._is_durable = done = self.flush(left)
-            is_home = done or self._folder.get("state") == "none"  # then there is no disk to wait for
-            if is_home and self._lanes is not None and self._status is not None:
-                wait_for_server(self._server, self._status, self._lanes.words, waited_until)
-            if self._is_owner and not self._settings.quiet and (self._rank in (None, 0) or not done):
-                say_goodbye(self, done, timeout_s, deadline)
-        finally:  # Ctrl-C while it waits: the agent goes on with what is there
-            self._let_go()
-        return done
-
-    _is_durable = True  # what `finish` answered
-    _state = ""  # how the run ended
-
-    def _close_lanes(self, deadline: float) -> None:
-        """Take every lane out of circulation; one that somebody still writes to is waited for a moment."""
-        taken = self._lanes
-        while taken is not None and not taken.close() and time.monotonic() < deadline:
-            time.sleep(0.001)
-            taken.find_lost()
-
-    def _let_go(self) -> None:
-        from .start import forget
-
-        self._last_values = self._known_values()
-        self._last_device = self._describe_device()
-        self._first, self._known = [], {}
-        self._counters.publish()
-        if self._lanes is not None:
-            self._lanes.detach()  # a thread that is still inside log() is refused
-            self._last_counts = lane_counts(self._lanes.words)
-            self._lanes.words[layout.STATE] = layout.STATE_FINISHED
-            wake(self._place)
-        known = None if self._status is None else memoryview(bytes(self._status)).cast("Q")
-        self._release_maps()
-        if self._encoder is not None and self._encoder.device is not None:
-            self._encoder.device.release()
-        self._lanes = self._documents = self._encoder = None
-        self._status = known  # what was heard of the agent last
-        self._counters.detach()
-        if self._live is not None:
-            self._live.release()
-            self._live = None
-        forget(self)
-
-
-def _lane_headers(words: memoryview) -> list[memoryview]:
-    starts = [layout.LANE_HEADERS + i * layout.LANE_HEADER_WORDS for i in range(words[layout.FILE_LANES])]
-    return [words[at : at + layout.LANE_HEADER_WORDS] for at in starts]
+        return closing.end(self, state, timeout_s)
 
 
 def _short(value: object) -> str:

@@ -12,8 +12,8 @@ import sys
 import time
 from _collections_abc import Mapping
 
+from . import closing, confined, launchers, meeting, notebook, parents, reap, spawn
 from . import config as settings
-from . import confined, launchers, meeting, notebook, parents, reap, spawn
 from .config import Config
 from .ending import at_exit, has_shell, patience_s  # now: at exit their disk may be frozen
 from .errors import BadArgument, FolderError, LogclientError
@@ -264,7 +264,7 @@ def _abandon(run: Run, place: meeting.Meeting) -> None:
     stem = os.path.basename(run._lanes.path).removesuffix("lanes") if run._lanes is not None else ""
     run._closed = "the run was not started"
     run._write("state", {"state": "abandoned", "by": "init"})
-    run._let_go()
+    closing.let_go(run)
     if stem and not spawn.agent_lives(place):
         place.withdraw(stem)
 

@@ -20,7 +20,10 @@ def test_all_is_what_is_there() -> None:
     """`__all__` names every public object of the package and nothing else; each has a docstring."""
     public = {
         name
-        for name, value in vars(logclient).items()
+        for name, value in {
+            **vars(logclient),
+            **{name: getattr(logclient, name) for name in logclient._TYPES},
+        }.items()
         if not name.startswith("_")
         and not inspect.ismodule(value)
         and name not in ("annotations", "TYPE_CHECKING")

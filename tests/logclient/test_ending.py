@@ -7,9 +7,18 @@ from typing import Any
 
 import pytest
 
+from logclient import NullRun, Status
 from logclient.ending import about_server, goodbye
 
 SERVER = "grpc://h:1"
+
+
+def status_with(**parts: Any) -> Status:
+    """A status in which only these parts matter."""
+    whole: dict[str, Any] = {**NullRun("p", {}, ()).status()}
+    for name, part in parts.items():
+        whole[name] = {**whole[name], **part} if isinstance(part, dict) else part
+    return whole  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize("state", ["waiting", "refused"])
@@ -17,7 +26,7 @@ def test_a_deleted_run_is_brought_back_by_a_command_of_its_own(state: str) -> No
     """A plain `sync` of it would be refused as well."""
     run: Any = SimpleNamespace(dir="/runs", id="it")
     server = {"state": state, "address": SERVER, "lag_records": 7, "refused_records": 0, "error": "why"}
-    said = about_server(run, {"server": server})
+    said = about_server(run, status_with(server=server))
     assert "7 records are not" in said and "(why)" in said
     command = f"`logclient sync /runs/it --server {SERVER}"
     assert f"{command} --revive`" in said if state == "refused" else f"{command}`" in said
@@ -32,9 +41,10 @@ def test_records_that_the_server_refused_are_not_promised_to_get_there(refused: 
         "address": SERVER,
         "lag_records": 7,
         "refused_records": refused,
-        "error": f"{refused} records are refused: too odd",
+        "error": "in any words",
+        "reason": "too odd",
     }
-    said = about_server(run, {"server": server})
+    said = about_server(run, status_with(server=server))
     assert (
         f"{refused} records are not at {SERVER}, which refuses them (too odd): they stay in the run folder"
         in said
@@ -46,22 +56,29 @@ def test_records_that_the_server_refused_are_not_promised_to_get_there(refused: 
 @pytest.mark.parametrize(
     ("durable", "awaited", "said"),
     [
-        (4, 0, "6 records are not on disk in /runs after 3 s (No space left on device); the agent"),
+        (4, 0, "6 records are not on disk in /runs after 3.0 s (No space left on device); the agent"),
         (4, 2, "4 records are not on disk in /runs"),
-        (8, 2, "2 records wait for values of a device after 3 s"),
-        (10, 0, "what was said last of config, summary or state is not on disk in /runs after 3 s (No space"),
+        (8, 2, "2 records wait for values of a device after 3.0 s"),
+        (
+            10,
+            0,
+            "what was said last of config, summary or state is not on disk in /runs after 3.0 s (No space",
+        ),
     ],
 )
-def test_what_is_missing_is_told_with_its_cause(durable: int, awaited: int, said: str) -> None:
-    """Records, those that wait for a device, or documents alone."""
-    counts = {"accepted": 10, "durable": durable, "forgotten": 0, "damaged": 0, "refused": 0, "left_out": 0}
-    status = {
-        **counts,
-        "agent": {"disk_error": "No space left on device"},
-        "device": {"in_flight": awaited},
-        "server": {"state": "off"},
-    }
+@pytest.mark.parametrize("trouble", ["", "no interpreter can run it"])
+def test_what_is_missing_is_told_with_its_cause(durable: int, awaited: int, said: str, trouble: str) -> None:
+    """Records, those that wait for a device, or documents alone; and who works on it, if anybody does."""
+    status = status_with(
+        accepted=10,
+        durable=durable,
+        agent={"disk_error": "No space left on device"},
+        device={"in_flight": awaited},
+    )
     run: Any = SimpleNamespace(dir="/runs", id="it", status=lambda: status)
-    line = goodbye(run, {}, False, 3.0)
-    assert said in line
+    line = goodbye(run, {}, False, 3.0, trouble)
+    assert (said in line) or trouble
     assert (" 0 records" in line, "not on disk" in line) == (False, durable + awaited < 10 or durable == 10)
+    if "not on disk" in line:
+        assert ("the agent goes on" in line) == (not trouble)
+        assert (f"nobody works on it ({trouble}): `logclient recover`" in line) == bool(trouble)

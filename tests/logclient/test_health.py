@@ -71,7 +71,7 @@ def test_from_init_to_finish_it_is_starting_and_then_running(run: logclient.Run)
     assert run._status is not None
     words = memoryview(bytearray(run._status)).cast("Q")
     for word in (SUPERVISOR, WORKER, CALLED):
-        words[word] -= 3600 * S  # as if that were long ago
+        words[word] = max(0, words[word] - 3600 * S)  # as if that were long ago
     run._status = words
     assert run.status()["agent"]["state"] == "running"
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, assert_type
+from typing import assert_type
 
 import logclient
 from logclient import (
+    AgentStatus,
     BadArgument,
     Corrupt,
+    DeviceStatus,
     FolderError,
     LogclientError,
     NoRun,
@@ -16,6 +18,8 @@ from logclient import (
     RankFailed,
     RankTimeout,
     Run,
+    ServerStatus,
+    Status,
     Unsupported,
 )
 
@@ -42,8 +46,13 @@ assert_type(run.flush(timeout_s=1), bool)
 assert_type(run.finish(1.5), bool)
 assert_type(logclient.flush(), bool)
 assert_type(logclient.finish(), bool)
-assert_type(logclient.status(), dict[str, Any])
-assert_type(run.status(), dict[str, Any])
+assert_type(logclient.status(), Status)
+assert_type(run.status(), Status)
+assert_type(run.status()["agent"], AgentStatus)
+assert_type(run.status()["agent"]["disk_silent_s"], float)
+assert_type(run.status()["server"], ServerStatus)
+assert_type(run.status()["device"], DeviceStatus)
+assert_type(run.status()["accepted"], int)
 assert_type(run.id, str)
 assert_type(run.project, str)
 assert_type(run.name, str)

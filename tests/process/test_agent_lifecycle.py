@@ -88,7 +88,7 @@ def test_dead_writing_thread_is_started_again(run_dir: Path, tmp_path: Path, die
     assert trainer.longest_ms < 1_000
     if die_again:
         assert status["durable"] < 40_000
-        assert status["agent"]["disk"] != "answers" or status["agent"]["state"] != "running"
+        assert status["agent"]["disk_silent_s"] or status["agent"]["state"] != "running"
         trainer.status_page()
         for which in (SUPERVISOR, WORKER):
             kill(trainer.agent_pid(which))

@@ -98,7 +98,7 @@ def test_device_that_hangs_is_no_trouble_of_the_disk(run_dir: Path, monkeypatch:
     (problem,) = found()["problems"]
     assert f"process {os.getpid()}" in problem and "device" in problem
     assert "3 records wait for its values" in CliRunner().invoke(cli, ["status"]).stdout
-    said = goodbye(run, {}, run.flush(0), 0.0)
+    said = goodbye(run, {}, run.flush(0), 0.0, "")
     assert "3 records wait for values of a device" in said and "not on disk" not in said
     hang.at = 0.0
     assert run.finish(60)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from logclient import layout
-from logclient.stats import NO_SERVER
+from logclient.stats import no_server
 from logclient_backend.wire.messages import digest
 from tests.collectors import MemoryCollector
 from tests.listing import contents, listed
@@ -174,7 +174,7 @@ def test_without_a_server_no_process_ships(run_dir: Path, tmp_path: Path, mode: 
         maps = Path(f"/proc/{worker}/maps").read_text()
         status = trainer.tell_to_end()
         assert "cygrpc" not in maps
-        assert status["server"] == NO_SERVER
+        assert status["server"] == no_server()
         assert not collector.hellos
     trainer.wait_gone(PATIENCE_S)
     (node,) = documents(run_dir)

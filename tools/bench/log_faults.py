@@ -161,7 +161,7 @@ class DiskFrozen(DiskFault):
             yield _rest
 
     def is_seen(self, status: dict[str, Any]) -> bool:
-        return bool(status["agent"]["disk"] != "answers")
+        return bool(status["agent"]["disk_silent_s"])
 
 
 class DiskFull(DiskFault):
@@ -178,7 +178,7 @@ class DiskFull(DiskFault):
             self._disk.free()
 
     def is_seen(self, status: dict[str, Any]) -> bool:
-        return bool(status["agent"]["disk_error"])
+        return bool(status["agent"]["disk_errno"])
 
 
 class MemoryFull(Fault):

@@ -129,7 +129,7 @@ class ShipKeeper:
         self._not_before = time.monotonic() + pause_s
         words[layout.AGENT_SHIP_RESTARTS] += 1
         if words[layout.AGENT_SHIP_STATE] > layout.SHIP_LOOKING:
-            address, error = ship_texts(words) or ("", "")
+            address, error, _ = ship_texts(words) or ("", "", "")
             if cause is None or cause.exit_code != shipping.FAILED:  # else it told why
                 error = f"the process that ships {'hung' if cause is None else f'ended with {cause}'}"
             self._status.tell_server(address, f"{error}; another one starts")

@@ -103,7 +103,7 @@ class Shipped:
         texts = ship_texts(self._status) if state not in _OFF else None
         if texts is None:
             return
-        address, error = texts
+        address, error, _ = texts
         now = time.monotonic()
         self._has_connected |= state in ("shipping", "idle")
         if state == _REFUSED:

@@ -174,7 +174,7 @@ class Teller:
         self._status = status
         self.words = status.words
         self._address = ""
-        self._error = ""
+        self._error = self._reason = ""
         self._records = 0  # as they were told last
         self._moved_at = 0.0
         self._seen: tuple[object, ...] = ()
@@ -192,8 +192,8 @@ class Teller:
     def look(self, progress: Progress, *, is_last: bool = False) -> None:
         """With each turn of the shipper: what is new."""
         words = self.words
-        if progress.trouble != self._error:
-            self._say(self._address, progress.trouble)
+        if (progress.trouble, progress.refusal) != (self._error, self._reason):
+            self._say(self._address, progress.trouble, progress.refusal)
         if not is_last or progress.state in layout.SHIP_STATES:
             words[layout.AGENT_SHIP_STATE] = layout.SHIP_STATES.index(progress.state)
         words[layout.AGENT_SHIP_REFUSED] = progress.refused_records
@@ -241,10 +241,10 @@ class Teller:
         """This process ends because of that."""
         self.wait(self._address, f"the process that ships failed: {error}")
 
-    def _say(self, address: str, error: str) -> None:
-        if (address, error) != (self._address, self._error):
-            self._address, self._error = address, error
-            self._status.tell_server(address, error)
+    def _say(self, address: str, error: str, reason: str = "") -> None:
+        if (address, error, reason) != (self._address, self._error, self._reason):
+            self._address, self._error, self._reason = address, error, reason
+            self._status.tell_server(address, error, reason)
 
     @staticmethod
     def _remove(path: str) -> None:

@@ -39,14 +39,20 @@ class StatusPage:
         words = self.words
         return words[layout.AGENT_DRAINED], words[layout.AGENT_WRITTEN]
 
-    def tell_server(self, address: str, error: str) -> None:
-        """Texts about shipping, for `logclient.stats.ship_texts`; one writer at a time."""
+    def tell_server(self, address: str, error: str, reason: str = "") -> None:
+        """Store texts about shipping for `logclient.stats.ship_texts`; one writer at a time.
+
+        `reason` is why a collector refuses records for good, in its words.
+        """
         words = self.words
         slots = [layout.SHIP_TEXTS + slot * layout.SHIP_TEXT_BYTES for slot in (0, 1)]
         at = min(slots, key=lambda at: words[at >> 3])  # the older one
         version = max(words[at >> 3] for at in slots) + 1
-        text = f"{address}\n{' '.join(error.split())}".encode("utf-8", "backslashreplace")
-        text = text[: layout.SHIP_TEXT_BYTES - layout.DOCUMENT_HEADER]
+        most = layout.SHIP_TEXT_BYTES - layout.DOCUMENT_HEADER
+        lines = (address, " ".join(error.split()), " ".join(reason.split()))
+        head, sentence, why = (line.encode("utf-8", "backslashreplace") for line in lines)
+        why = why[: max(0, (most - len(head)) // 2 - 1)]
+        text = b"\n".join((head, sentence[: max(0, most - len(head) - len(why) - 2)], why))[:most]
         begin = at + layout.DOCUMENT_HEADER
         words[at >> 3] = 0  # void while it is written
         self._map[begin : begin + len(text)] = text

@@ -241,9 +241,9 @@ def _result(job: Job, timeout_s: float) -> dict[str, Any]:
             trouble = job.late or (
                 f"the agent is {agent['state']}: see agent.log in the run's folder, and `logclient doctor`"
             )
-        elif agent.get("disk", "answers") != "answers":
+        elif agent["disk_silent_s"]:
             trouble += f"; the disk is {agent['disk']}"
-        elif agent.get("disk_error"):
+        elif agent["disk_errno"]:
             trouble += f"; writing fails: {agent['disk_error']}"
     return {
         "id": place.run_id,

@@ -117,7 +117,7 @@ def _problems(place: dict[str, Any]) -> Iterator[str]:
         yield "the agent does not answer just now; a worker that hangs is restarted"
     if not place["dir"]:
         yield "in shared memory only, since its run folder could not be used: `logclient recover --dir FOLDER`"
-    elif agent.get("disk", "answers") != "answers":
+    elif agent["disk_silent_s"]:
         yield f"the disk under {place['dir']} is {agent['disk']}"
     elif place["lag_s"] > _LAG_S + place["copied_every_s"] and agent["state"] == "running":
         yield f"what was logged {duration(place['lag_s'])} ago is not on disk yet"
@@ -127,7 +127,7 @@ def _problems(place: dict[str, Any]) -> Iterator[str]:
                 f"values that process {process['pid']} logged {duration(process['device_s'])} ago have not come from "
                 f"the device: it is far behind, or hangs (`py-spy dump --pid {process['pid']}`)"
             )
-    if agent.get("disk_error"):
+    if agent["disk_errno"]:
         yield f"writing to {place['dir']} fails: {agent['disk_error']}"
     server = place["server"]
     if server["error"] or server["state"] in ("refused", "stalled"):

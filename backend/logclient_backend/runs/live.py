@@ -251,7 +251,8 @@ class LivePlace:
         State `left`: all was stored, and the place is removed. `gone`: nobody serves the place, and none is starting.
         A supervisor that lives and is silent is `stalled`; a silent worker without one is as good as gone.
         """
-        found = describe_agent(map_status(self.meeting), time.monotonic_ns(), self._stall_s)
+        page = map_status(self.meeting)
+        found: dict[str, Any] = {**describe_agent(page, time.monotonic_ns(), self._stall_s)}
         if found["state"] == "running":
             found["state"] = "running" if self.has_agent else "gone"
         elif found["state"] in ("stalled", "gone"):
@@ -272,7 +273,7 @@ class LivePlace:
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             pass  # no agent has written one
         wanted, status = str(self.meeting.facts.get("server") or ""), map_status(self.meeting)
-        return describe_server(status, wanted, missing, time.monotonic_ns(), self._stall_s)
+        return {**describe_server(status, wanted, missing, time.monotonic_ns(), self._stall_s)}
 
     @property
     def _stall_s(self) -> float:

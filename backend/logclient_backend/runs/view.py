@@ -153,9 +153,9 @@ def _troubles_here(place: LivePlace) -> Iterator[str]:
         yield "its agent does not answer just now; a worker that hangs is restarted"
     if not place.dir:
         yield "it is in shared memory only: `logclient recover --dir FOLDER` before a reboot"
-    elif agent.get("disk", "answers") != "answers":
+    elif agent["disk_silent_s"]:
         yield f"its disk is {agent['disk']}"
-    if agent.get("disk_error"):
+    if agent["disk_errno"]:
         yield f"writing to {place.dir} fails: {agent['disk_error']}"
 
 
