@@ -5,7 +5,8 @@ Runs in the training process, in whatever thread logs.
 Invariants:
 
 - a call without `step` ends the row and the step, unless `commit=False`; one with `step` ends the row of an earlier
-  step and leaves its own open, unless `commit=True`; a step before the current one is refused and counted;
+  step and leaves its own open, unless `commit=True`; a step before the current one is a row of its own, stored under
+  that step at once;
 - a value in an open row is what it was when it was logged: host values are read, device values copied on the device.
 """
 
@@ -17,7 +18,8 @@ from threading import RLock
 from logclient import foreign, tensor, values
 from logclient.run import Run
 
-from .inert import Inert, Media, say
+from .inert import Inert, say
+from .media import Media
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ class History:
     """The rows of one run."""
 
     def __init__(self, run: Run | NullRun, summary: Summary, step: int = 0) -> None:
-        self.step = step  # the next row's
+        self.step = self.first_step = step  # the next row's
         self._run = run
         self._summary = summary
         self._row: dict[Any, Any] = {}
@@ -84,10 +86,7 @@ class History:
                 if whole is None:
                     return self._refuse("step", "a step that is no whole number known to the host")
                 if whole < self.step:
-                    return self._refuse(
-                        "step back",
-                        f"step {whole} is before {self.step}: steps only increase, the row is dropped",
-                    )
+                    return self._log_back(data, whole)
                 if whole > self.step:
                     self._write()
                     self.step = whole
@@ -96,6 +95,27 @@ class History:
             if does_end:
                 self._write()
                 self.step += 1
+
+    def _log_back(self, data: Mapping[str, Any], step: int) -> None:
+        """A row of a step that is over: stored under its own step; the open row and the next step stay as they are."""
+        say(
+            self._run,
+            f"wandb.log(step={step}) comes after step {self.step}: such rows are stored under the steps they name",
+            "step back",
+        )
+        open_row, open_step = self._row, self.step
+        self._row, self.step = {}, step
+        try:
+            self._take(data, "", 1, copies=False)
+            self._write()
+        finally:
+            self._row, self.step = open_row, open_step
+
+    def log_apart(self, step: int, row: dict[str, Any]) -> None:
+        """A record beside the rows, at a step of its own; the summary has its values."""
+        with self._lock:
+            self._run.log(step, row)
+            self._summarize(row)
 
     def flush(self) -> None:
         """End the row that is open."""
