@@ -98,7 +98,7 @@ class Cells:
         try:
             _remove(making)  # of a call that was interrupted
             fd = modes.new_file(making, os.O_RDWR)
-            os.posix_fallocate(fd, 0, length)
+            modes.reserve(fd, length)
             self.map = Mapped(fd, length, mmap.MAP_SHARED | mmap.MAP_POPULATE)
             self.mem = memoryview(self.map)
             self.words = words = self.mem.cast("Q")

@@ -101,7 +101,7 @@ class DocumentWriter:
         making = f"{path}.new"
         fd = modes.new_file(making, os.O_WRONLY)
         try:
-            os.posix_fallocate(fd, 0, len(payload))
+            modes.reserve(fd, len(payload))
             os.pwrite(fd, payload, 0)
             os.rename(making, path)
         except BaseException:

@@ -11,7 +11,8 @@ Invariants:
   that a frame has not yet stored. Its reference count says so in one indivisible look;
 - the file is complete before it is visible: reserved with posix_fallocate, so that a full mount is an error here
   and never a SIGBUS later, mapped and populated, then renamed into place (`show`);
-- lane 0 has at least 3/4 of the file and serves the single-threaded case alone;
+- lane 0 has at least 3/4 of the file, of a file below `meeting.LANES_FLOOR` most of what the areas leave, and serves
+  the single-threaded case alone;
 - the last lanes of a file that is large enough are for records with device values (`device.py`) and nothing else.
 """
 
@@ -25,12 +26,12 @@ from time import time_ns
 
 from . import layout, meeting, modes
 from .descriptors import Mapped
-from .proc import pid_namespace, start_ticks
+from .proc import file_limit, pid_namespace, start_ticks
 from .ring import Blocks, RingWriter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from .ring import Mark
 
@@ -38,6 +39,8 @@ _FULL = 4 << 20  # the proportions below are for this size and shrink with it
 _NEVER_FORKED = b"\1"
 _DEVICE_LANES = (128 << 10, 32 << 10)  # bytes of each, at _FULL
 _LEAST_LANE = 4096
+_SMALL_LANES = 2  # in a file below the floor
+_TOO_LARGE = (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT, errno.EFBIG)  # a smaller file may do
 _LANES = ".lanes"  # in the names of lane files, those in the making too
 
 
@@ -75,17 +78,21 @@ class Lanes:
         rank: int | None,
         mark: Mark = _NEVER_FORKED,
         *,
-        is_too_much: Callable[[], bool] = bool,
+        room_of: meeting.Meeting | None = None,
     ) -> None:
-        """Make the file, not yet visible. Raises OSError where the memory cannot be reserved, or `is_too_much` then."""
+        """Make the file, not yet visible. Raises OSError.
+
+        With `room_of` the share of that run is looked at when the memory is reserved: processes that start in the same
+        moment each saw that much left.
+        """
         self.process = os.urandom(16)
         self.path = os.path.join(folder, f"{self.process.hex()}.lanes")
         making = f"{self.path}.new"
         fd = modes.new_file(making, os.O_RDWR)
         try:
-            os.posix_fallocate(fd, 0, total_bytes)
-            if is_too_much():
-                raise OSError(errno.ENOSPC, "others took their lanes at the same moment", making)
+            modes.reserve(fd, total_bytes)
+            if room_of is not None and not _has_room(room_of, total_bytes):
+                raise OSError(errno.ENOSPC, "the run's share of shared memory is used up", making)
             self.map = Mapped(fd, total_bytes, mmap.MAP_SHARED | mmap.MAP_POPULATE)
             self.mem = memoryview(self.map)
             self.words = self.mem.cast("Q")
@@ -101,6 +108,7 @@ class Lanes:
         self.others: list[RingWriter] = []
         self.device: list[RingWriter] = []
         self.device_count = self.words[layout.FILE_DEVICE_LANES]
+        count = self.words[layout.FILE_LANES] - self.device_count
         self._closed: list[RingWriter] = []
         self._all: list[RingWriter] = []
         for index in range(count + self.device_count):
@@ -201,6 +209,9 @@ def _lay_out(words: memoryview, total: int, count: int, process: bytes, rank: in
     words[layout.FILE_BLOCKS], words[layout.FILE_BLOCKS + 1], words[layout.FILE_BLOCKS + 2] = at, cell, cells
     at += cell * cells
     first = total * 3 // 4
+    if total < meeting.LANES_FLOOR:
+        count = min(count, _SMALL_LANES)
+        first = total - at - _LEAST_LANE * (count - 1)
     device = [_page(scale * size, _LEAST_LANE) for size in _DEVICE_LANES]
     if total - at - first - sum(device) < _LEAST_LANE * (count - 1):
         device = []  # what every process needs goes before
@@ -246,23 +257,44 @@ def make(
     forked: bool = False,
 ) -> Lanes:
     """Lanes within the run's budget on this node: smaller where it is short. Raises OSError."""
-    floor = meeting.LANES_FLOOR
-    if place.budget_bytes - place.taken_bytes() < floor:
-        raise OSError(
-            errno.ENOSPC, f"the run's share of shared memory ({place.budget_bytes:,} bytes) is used up"
-        )
-    share = place.budget_bytes // 2  # the other half is for the agent's segments
-    left = share - place.taken_bytes(_LANES)
-    # other processes want a share too; the last ones still get the floor
-    wanted = floor if forked else max(floor, min(total_bytes, left // 2)) // mmap.PAGESIZE * mmap.PAGESIZE
-
-    def is_too_much() -> bool:  # of ranks that start in the same moment each saw that much left
-        return wanted > floor and place.taken_bytes(_LANES) > share
-
-    while True:
+    last: OSError | None = None
+    for size in _sizes(place, total_bytes, forked=forked):
         try:
-            return Lanes(place.path, wanted, count, rank, mark, is_too_much=is_too_much)
+            return Lanes(place.path, size, count, rank, mark, room_of=place)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT) or wanted == floor:
+            if error.errno not in _TOO_LARGE:
                 raise
-            wanted = max(floor, wanted // 2 // mmap.PAGESIZE * mmap.PAGESIZE)
+            last = error
+    raise last or OSError(errno.EFBIG, f"the limit of file sizes is {file_limit():,} bytes (ulimit -f)")
+
+
+def _sizes(place: meeting.Meeting, wanted: int, *, forked: bool) -> list[int]:
+    """Return the sizes to try, the largest first."""
+    floor = meeting.LANES_FLOOR
+    left = place.budget_bytes // 2 - place.taken_bytes(_LANES)
+    # other processes want a share too; the last ones still get the floor
+    size = floor if forked else max(floor, min(wanted, left // 2))
+    limit = file_limit()
+    sizes = [min(size, limit) // mmap.PAGESIZE * mmap.PAGESIZE]
+    while sizes[-1] > meeting.LEAST_LANES:
+        least = floor if sizes[-1] > floor else meeting.LEAST_LANES
+        sizes.append(max(least, sizes[-1] // 2 // mmap.PAGESIZE * mmap.PAGESIZE))
+    return [size for size in sizes if size >= meeting.LEAST_LANES]
+
+
+def _has_room(place: meeting.Meeting, size: int) -> bool:
+    """May the run have a lane file of this size, which is there already?
+
+    Within the run's share of the mount, half of it for lanes. Beyond that a process still gets the floor, or less: all
+    that the run takes may be a quarter of the mount with the floor and half of it with less, where enough stays free.
+    """
+    budget: int = place.budget_bytes
+    if size > meeting.LANES_FLOOR:
+        return place.taken_bytes(_LANES) <= budget // 2  # the other half is for the agent's segments
+    taken = place.taken_bytes()
+    if taken <= budget:
+        return True
+    mount = os.statvfs(place.path)
+    whole, free = mount.f_blocks * mount.f_frsize, mount.f_bavail * mount.f_frsize
+    share = 4 if size == meeting.LANES_FLOOR else 2
+    return taken <= whole // share and free >= whole // meeting.SHARE

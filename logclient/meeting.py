@@ -7,6 +7,7 @@ Runs in the training process at `init`, and in the agent and the command line, w
     /dev/shm/logclient-<uid>/<folder>/      0700, accepted only if lstat says: ours, a folder, no link
         run.json                            what the agent must know: ids, run folder, settings, budget
         agent.lock  agent.status            election; status page (layout.AGENT_ words)
+        refused                             what processes without lanes refused (refusals.py)
         <process>.lanes  <process>.live     one pair per process incarnation
         <process>.<kind>.<n>.block          a document larger than its slot
         <writer>-<number>.wal               segments that are not yet on disk
@@ -27,7 +28,7 @@ import errno
 import os
 import time
 
-from . import layout, modes, stdlib
+from . import layout, modes, refusals, stdlib
 from .modes import is_ours
 from .proc import pid_namespace, umask
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 SHARE = 8  # a run takes at most 1/8 of what is free: data loaders need that mount
 LANES_FLOOR = 256 << 10
+LEAST_LANES = 64 << 10  # where the run has its share: for a process that would get none
 _LEAST_FREE = SHARE * (LANES_FLOOR + (32 << 10))  # one process with the floor, and our small files
 _ATTEMPTS = 8
 GONE = ".gone-"  # prefix of the name of a meeting place that is being removed
@@ -266,6 +268,7 @@ def _make_in(place: str, folder: str, facts: dict[str, Any]) -> Meeting:
     page = memoryview(bytearray(layout.STATUS_BYTES)).cast("Q")
     page[layout.AGENT_CALLED_NS] = time.monotonic_ns()  # whoever makes the place calls for an agent
     _write_whole(os.path.join(path, "agent.status"), page.tobytes())
+    _write_whole(os.path.join(path, refusals.NAME), bytes(refusals.BYTES))
     _write_whole(
         os.path.join(path, "run.json"), json.dumps(facts).encode()
     )  # last: it shows the place to others
@@ -294,7 +297,7 @@ def _write_whole(path: str, data: bytes) -> None:
     making = f"{path}.{os.urandom(4).hex()}.new"
     fd = modes.new_file(making, os.O_WRONLY)
     try:
-        os.posix_fallocate(fd, 0, len(data))
+        modes.reserve(fd, len(data))
         os.pwrite(fd, data, 0)
         os.link(making, path)
     except FileExistsError:

@@ -24,12 +24,13 @@ from _signal import (  # type: ignore[import-not-found]  # `signal` is 2 ms of i
 from _thread import get_ident
 from itertools import count
 
-from . import foreign, lanes, launchers, meeting, spawn
+from . import foreign, lanes, launchers, meeting, refusals, spawn
 from .config import environment
 from .descriptors import AboveStandard, Mapped
 from .device import Device
 from .documents import DocumentWriter
 from .owner import ForkMark, LiveLock
+from .proc import file_limit
 from .ring import Forked
 from .shapes import Encoder
 from .stats import Counters, Notices
@@ -95,12 +96,14 @@ class Member:
             else:
                 self._trouble = f"no shared memory in {self._place.path}: {error}"
             self._notices.once("lanes", f"{self._trouble}; nothing is logged")
+            self._counters.count_in(refusals.take_slot(self._place), mark)
             return
         if len(made.mem) < settings.lanes_bytes // 4096 * 4096 and not forked:
             what = f"{len(made.mem):,} bytes instead of {settings.lanes_bytes:,}"
-            self._notices.once(
-                "lanes", f"shared memory is short: this process gets {what}; bursts may be forgotten"
-            )
+            cause = "shared memory is short"
+            if file_limit() < settings.lanes_bytes:
+                cause = f"files may have {file_limit():,} bytes at most (ulimit -f)"
+            self._notices.once("lanes", f"{cause}: this process gets {what}; bursts may be forgotten")
         place, lose = self._place, self._counters.left_out.add
         device = Device(made, lambda: place.budget_bytes // 2 - place.taken_bytes(".device"), lose, mark)
         self._encoder = Encoder(made.mem, self._rank, mark, device)

@@ -1,4 +1,4 @@
-"""File modes: 0600 and 0700 in shared memory under every umask, and the umask that decides about run folders.
+"""File modes and sizes: 0600 and 0700 in shared memory under every umask, and the umask that decides about run folders.
 
 Runs in the training process and in the agent.
 
@@ -9,8 +9,11 @@ as it is: changing it would act on all of its threads.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+
+from .proc import file_limit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,6 +77,13 @@ def private(path: str, flags: int) -> int:
         os.close(fd)
         raise
     return fd
+
+
+def reserve(fd: int, size: int) -> None:
+    """Reserve that much for a file. Raises OSError, and never the signal of a limit of file sizes (SIGXFSZ)."""
+    if size > file_limit():
+        raise OSError(errno.EFBIG, f"the limit of file sizes is {file_limit():,} bytes (ulimit -f)")
+    os.posix_fallocate(fd, 0, size)
 
 
 def umask_of(facts: Mapping[str, object]) -> int:

@@ -105,6 +105,12 @@ def umask() -> int:
     return int(text, 8) if text else 0o077
 
 
+def file_limit() -> int:
+    """Return the most bytes that a file of this process may have (`ulimit -f`)."""
+    words = _line("/proc/self/limits", b"Max file size").split()
+    return int(words[0]) if words and words[0].isdigit() else 1 << 62
+
+
 def name_of(entry: str) -> str:
     """What `ps` shows as its command; empty where it cannot be told."""
     try:

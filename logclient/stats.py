@@ -48,8 +48,10 @@ class Counter:
             next(islice(self._count, amount - 1, None))
             self.publish()
 
-    def attach(self, words: memoryview, mark: Mark) -> None:
+    def attach(self, words: memoryview, mark: Mark, index: int | None = None) -> None:
         """Publish into `words` as long as `mark[0]` is set: not from a process that was forked since."""
+        self._words = None  # a handler that counts now must not publish into the wrong word
+        self._index = self._index if index is None else index
         self._words, self._mark = words, mark
         self.publish()
 
@@ -86,6 +88,11 @@ class Counters:
     def attach(self, words: memoryview, mark: Mark) -> None:
         self.refused.attach(words, mark)
         self.left_out.attach(words, mark)
+
+    def count_in(self, slot: memoryview | None, mark: Mark) -> None:
+        """Publish what a process without lanes refuses: in a slot of `refusals`, if it has got one."""
+        if slot is not None:
+            self.refused.attach(slot, mark, index=0)
 
     def detach(self) -> None:
         self.refused.detach()

@@ -40,7 +40,7 @@ def free_bytes(monkeypatch: pytest.MonkeyPatch) -> FreeBytes:
             if not isinstance(path, str):
                 return real(path)
             free = next((free for folder, free in by_folder.items() if folder in path), default)
-            return SimpleNamespace(f_bavail=free // 4096, f_frsize=4096)
+            return SimpleNamespace(f_blocks=free // 4096, f_bavail=free // 4096, f_frsize=4096)
 
         monkeypatch.setattr(os, "statvfs", statvfs)
 
@@ -177,6 +177,7 @@ def test_used_up_share_refuses_and_says_so_once(free_bytes: FreeBytes, run_dir: 
     free_bytes(1 << 40)
     with opened() as (run, _):
         run._place.facts["budget_bytes"] = 1
+        free_bytes(1 * MIB)
         child = logclient.run.Run(run._place, run._settings, is_owner=False, rank=None)
         for step in range(5):
             child.log(step, {"a": 1.0})
@@ -188,10 +189,22 @@ def test_used_up_share_refuses_and_says_so_once(free_bytes: FreeBytes, run_dir: 
         assert len(list(Path(run._place.path).glob("*.lanes*"))) == 1
 
 
+@pytest.mark.parametrize("size", [meeting.LEAST_LANES, 2 * meeting.LEAST_LANES])
+def test_a_file_below_the_floor_has_room_for_a_burst(size: int, run_dir: Path) -> None:
+    """A quarter of the least file at least is lane 0's, and the second lane takes records, too."""
+    with opened() as (run, _):
+        made = lanes.Lanes(run._place.path, size, 4, None)
+        header = layout.LANE_HEADERS + layout.LANE_BYTES
+        sizes = [made.words[header + number * layout.LANE_HEADER_WORDS] for number in range(2)]
+        assert len(made) == 2 and made.device_count == 0
+        assert sizes[0] >= size // 4 and sizes[1] >= 4096
+        made.withdraw()
+
+
 def test_full_mount_halves_the_lanes_and_never_leaves_half_a_file(
     shm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Case C6-2: memory is reserved for real; where that fails a smaller file is made, down to the floor."""
+    """Case C6-2: memory is reserved for real; where that fails a smaller file is made, down to the least size."""
     real, room = os.posix_fallocate, [1 * MIB]
 
     def fallocate(fd: int, offset: int, size: int) -> None:
@@ -202,7 +215,7 @@ def test_full_mount_halves_the_lanes_and_never_leaves_half_a_file(
     monkeypatch.setattr(os, "posix_fallocate", fallocate)
     with opened() as (run, file):
         assert len(file.mem) == 1 * MIB
-        room[0] = FLOOR - 1
+        room[0] = meeting.LEAST_LANES - 1
         with pytest.raises(OSError, match="full"):
             lanes.make(run._place, MIB, 4, None)
         assert len(list(Path(run._place.path).glob("*.lanes*"))) == 1

@@ -5,7 +5,7 @@ Runs in the worker's main thread; the copier saves what `content` returns. Reade
 ::
 
     {"version": 1, "run": {...}, "node": id, "host": name, "heard_ns": n, "closed": bool,
-     "set_aside": [{"file", "reason"}],
+     "set_aside": [{"file", "reason"}], "refused": n (by processes without lanes),
      "ship": null | {"server", "state", "error"},
      "processes": {hex: {"pid", "rank", "created_ns", "documents": {kind: {"time", "data"}},
                          "refused", "left_out", "job": null | {"time", "state": "preempted" | "requeued"},
@@ -87,6 +87,8 @@ class Ledger:
         ] = {}  # of every stream: its process, and how many are stored
         self._acked: dict[str, int] = {}
         self._ship: dict[str, str] | None = None
+        self.refused = 0  # records, by processes without lanes
+        self._refused_told = 0  # in the last content
         self._made_at = 0.0
         self._want_s = _LEAST_S
         self._cost_s = 0.0
@@ -120,6 +122,7 @@ class Ledger:
                     self._entries[key] = Entry(self.version + 1, key, value, streams.get(key, {}))
                     self._know(key, streams.get(key, {}))
                     self._want(_LEAST_S)
+            self.refused = max(self.refused, int(whole.get("refused", 0)))
             for item in whole.get("set_aside", []):
                 self.set_aside(str(item["file"]), str(item["reason"]))
         except (ValueError, AttributeError, TypeError, KeyError):
@@ -270,6 +273,8 @@ class Ledger:
 
     def is_due(self, *, at_once: bool) -> bool:
         """Changed (and not written just before), or the heartbeat's time has come."""
+        if self.refused != self._refused_told:
+            self._want(_COUNTS_S)
         age = time.monotonic() - self._made_at
         if not self.is_written:
             return age > (
@@ -289,7 +294,8 @@ class Ledger:
         self.version += 1
         aside = [{"file": file, "reason": reason} for file, reason in self._set_aside.items()]
         head = {**self._fixed, "heard_ns": time.time_ns(), "closed": self.closed, "set_aside": aside}
-        head["ship"] = self._ship
+        head["ship"], head["refused"] = self._ship, self.refused
+        self._refused_told = self.refused
         entries = self._entries.values()
         processes = b",".join([entry.text for entry in entries])
         streams = b",".join([entry.streams for entry in entries if entry.streams])

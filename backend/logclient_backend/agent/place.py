@@ -17,19 +17,20 @@ Invariants:
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
-import resource
 import stat
 import struct
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from logclient import layout
+from logclient import layout, refusals
 from logclient.meeting import Meeting
 from logclient.proc import has_mapped, pid_namespace
 
 from ..wal.segment import parse_name
+from . import rlimits
 from .exits import Watch
 
 LANES, SEGMENT, SPARE, NOTE = ".lanes", ".wal", ".spare", ".spooled"
@@ -122,11 +123,19 @@ class Place:
         self.meeting = Meeting(self.path, meeting.facts)
         self._kept: dict[int, Kept] = {}  # by inode
         self.answer: dict[str, Any] = {}  # about the run folder, once it is there
+        self._refusals = _map_refusals(self.file(refusals.NAME))
         self._seen_ns = 0  # when the folder had changed last when it was listed
 
     def file(self, name: str) -> str:
         """A path that leads into this very folder, wherever it is."""
         return f"{self.path}/{name}"
+
+    @property
+    def refused(self) -> int:
+        """Records that processes without lanes have refused."""
+        if self._refusals is None:
+            return 0
+        return refusals.total(self._refusals)
 
     @property
     def is_removed(self) -> bool:
@@ -166,7 +175,7 @@ class Place:
                 self._kept.pop(inode).close()
 
     def _keep(self, inode: int, name: str) -> None:
-        if is_lane_file(name) and len(self._kept) * _FDS_EACH + _FDS_ELSE > _most_fds():
+        if is_lane_file(name) and len(self._kept) * _FDS_EACH + _FDS_ELSE > rlimits.most_files():
             self._seen_ns = 0  # look again: it comes in when another one has gone
             return
         fd = open_regular(self.file(name))
@@ -189,8 +198,18 @@ class Place:
                 kept.close()
 
 
-def _most_fds() -> int:
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+def _map_refusals(path: str) -> memoryview | None:
+    fd = open_regular(path)
+    if fd < 0:
+        return None
+    try:
+        if os.fstat(fd).st_size < refusals.BYTES:
+            return None
+        return memoryview(mmap.mmap(fd, refusals.BYTES, prot=mmap.PROT_READ)).cast("Q")
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
 
 
 def is_lane_file(name: str) -> bool:

@@ -10,6 +10,8 @@ from typing import Any
 
 from logclient import confined
 
+from . import rlimits
+
 _SEGMENTS = 4  # that fit into the spill at least
 _LEAST_SEGMENT_BYTES = 64 << 10
 _MAX_SEGMENT_BYTES = 256 << 20  # a reader takes no file of a GiB or more for a segment
@@ -42,7 +44,8 @@ class Settings:
         self.restart_limit = int(_number(given, "restart_limit", 8, least=1))
         share = _number(facts, "budget_bytes", 1 << 40) / 2
         spill_bytes = int(min(_number(given, "spill_bytes", 64 << 20), share))
-        wanted_bytes = min(int(_number(given, "segment_bytes", 4 << 20)), _MAX_SEGMENT_BYTES)
+        most_bytes = min(_MAX_SEGMENT_BYTES, rlimits.most_bytes() & ~0xFFF)
+        wanted_bytes = min(int(_number(given, "segment_bytes", 4 << 20)), most_bytes)
         self.segment_bytes = max(_LEAST_SEGMENT_BYTES, min(wanted_bytes, spill_bytes // _SEGMENTS))
         self.spill_bytes = max(spill_bytes, _SEGMENTS * self.segment_bytes)
 

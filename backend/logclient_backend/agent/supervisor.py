@@ -28,7 +28,7 @@ from logclient.config import token_variable
 from logclient.meeting import Meeting
 from logclient.proc import pid_namespace
 
-from . import election, leaving, resident, sweep
+from . import election, leaving, resident, rlimits, sweep
 from .exits import Watch
 from .handover import Handover
 from .memory import Memory
@@ -58,6 +58,7 @@ class Supervisor:
         `only_server`: the one address that the token in our environment is meant for, where this run may have another.
         Raises OSError where the meeting place is gone.
         """
+        rlimits.raise_soft()
         self.place = Place(meeting)
         self.terminal = Terminal(self.place.meeting, terminal)
         self.settings = Settings(meeting.facts)

@@ -67,6 +67,7 @@ class Worker:
         )
         self.patience = Patience(self.roster, self.stage, self.copier, status.words, settings.leave_s)
         self._handover = handover
+        self._place = place
         self._busy_at = time.monotonic()
         self._staged_at = 0.0  # the first look stages at once
 
@@ -218,6 +219,7 @@ class Worker:
             if version and self.copier.document_done >= version:
                 producer.words[layout.DOCUMENTS_DURABLE] = seen
             at_once |= producer.words[layout.DOCUMENTS_DURABLE] < producer.documents_wanted
+        self.ledger.refused = max(self.ledger.refused, self._place.refused)
         if self.copier.found is not None and not self.ledger.has_absorbed:
             self.ledger.absorb(self.copier.found)
         if self.ledger.is_due(at_once=at_once):

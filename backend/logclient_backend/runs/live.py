@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from logclient import cells, layout, meeting
+from logclient import cells, layout, meeting, refusals
 from logclient.config import Config
 from logclient.owner import is_alive, is_locked
 from logclient.ring import RingReader, read_counts
@@ -280,6 +280,11 @@ class LivePlace:
         settings = self.meeting.facts.get("settings")
         stall_s = settings.get("stall_s") if isinstance(settings, dict) else None
         return float(stall_s) if isinstance(stall_s, (int, float)) else 5.0
+
+    @property
+    def refused(self) -> int:
+        """Records that processes without lanes have refused."""
+        return refusals.read(self.meeting)
 
     def process(self, id: str) -> LiveLanes | None:
         return next((process for process in self.processes if process.id == id), None)

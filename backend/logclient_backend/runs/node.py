@@ -104,6 +104,7 @@ class Node:
     host: str = ""
     heard_ns: int = 0
     closed: bool = False
+    refused: int = 0  # records, by processes that got no lanes
     ship: dict[str, Any] = field(
         default_factory=dict
     )  # server, state and error of shipping; empty: it is not shipped
@@ -156,6 +157,7 @@ def take(node: Node, raw: Any) -> None:
     node.host = text(raw.get("host"))
     node.heard_ns = whole(raw.get("heard_ns"))
     node.closed = raw.get("closed") is True
+    node.refused = whole(raw.get("refused"))
     node.ship = table(raw.get("ship"))
     node.processes = {
         key: _process(key, node, value)

@@ -107,6 +107,9 @@ class RunView:
                     total["stored"] += told.stored
                     total["damaged"] += told.damaged
                     total["forgotten"] += max(0, told.accepted - told.stored - told.damaged)
+        for node in self.nodes:
+            place = self.found.live.get(node.id)
+            total["refused"] += max(node.refused, place.refused if place is not None else 0)
         for id, process in self.processes.items():
             if id not in live:
                 total["refused"] += process.refused
