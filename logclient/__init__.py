@@ -15,7 +15,7 @@ public interface.
 
 from __future__ import annotations
 
-from . import stray
+from . import dynamo, facts, ranked, stray
 from .errors import (
     BadArgument,
     Corrupt,
@@ -218,3 +218,8 @@ def _current() -> Run | NullRun:
     if _run is None:
         _run = stray.find()
     return stray.current() if _run is None else _run
+
+
+dynamo.keep_out(init, log, flush, finish, status, launch, read, watch, unwatch)
+dynamo.keep_out(Run, ranked.RankedRun, NullRun, facts.Facts)
+dynamo.watch_for_torch()

@@ -28,7 +28,7 @@ from functools import wraps
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 import logclient
-from logclient import foreign, stray
+from logclient import dynamo, foreign, stray
 from logclient.config import environment
 from logclient.errors import LogclientError
 from logclient.null import NullRun
@@ -66,6 +66,7 @@ def hook(method: Method) -> Method:
                 raise
         return None
 
+    dynamo.keep_out(guarded)
     return guarded  # type: ignore[return-value]
 
 
@@ -81,6 +82,7 @@ def opening(method: Method) -> Method:
                 raise
         return None
 
+    dynamo.keep_out(guarded)
     return guarded  # type: ignore[return-value]
 
 

@@ -25,6 +25,7 @@ import sys
 from types import ModuleType
 
 import logclient
+from logclient import dynamo
 from logclient.compat import inert
 from logclient.compat.artifacts import Artifact
 from logclient.compat.facts import Config, Summary, as_dict
@@ -200,3 +201,6 @@ def __getattr__(name: str) -> Any:
     if found is None:
         inert.say(started(), f"wandb.{name} is not there: it does nothing")
     return Inert(f"wandb.{name}") if found is None else found
+
+
+dynamo.keep_out(init, log, finish, Run)
