@@ -229,7 +229,7 @@ def test_what_cannot_be_is_told_in_a_sentence(server: Server, tmp_path: Path) ->
         (("--listen", "0.0.0.0:0", "--no-auth"), 2): "--no-auth",
         (("--http", "0.0.0.0:0", "--listen", "127.0.0.1:0", "--no-auth"), 2): "--no-auth",
         (("--tls-cert", "x.pem"), 2): "go together",
-        (("--tls-cert", "/nonexistent/x", "--tls-key", "/nonexistent/y"), 1): "cannot be read",
+        (("--tls-cert", "/nonexistent/x", "--tls-key", "/nonexistent/y"), 1): "there is no such file",
         (("--listen", "grpc://127.0.0.1:1"), 2): "HOST:PORT",
         (("--listen", "127.0.0.1:65535"), 2): "--http",
         (("--limit", "bytes=5"), 2): "queue_bytes",

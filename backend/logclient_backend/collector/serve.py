@@ -23,10 +23,11 @@ from typing import Any
 
 from logclient.errors import BadArgument
 
-from ..wire.address import Address
+from ..wire.address import Address, is_loopback
 from ..wire.messages import NotTaken
 from ..wire.server import Server, ServerTls
 from ..wire.service import Limits as WireLimits
+from . import tls
 from .backup import backup
 from .catalog import LATE_S, LOST_S, Catalog, state_now
 from .commit import Committer
@@ -78,17 +79,17 @@ class Collector:
         self.started_ns = time.time_ns()
         self.admin_token = ""  # at the first start only
         self._is_stopping = False
-        tls = _read_tls(settings.tls)
+        self._certificate = tls.read(settings.tls, _names(settings)) if settings.tls else None
         check_addresses(settings)
         data = settings.data
         self.store: Store = open_store(data.store, is_durable=settings.durable)
         try:
-            self._make(data, tls)
+            self._make(data, self._certificate.tls if self._certificate is not None else None)
         except BaseException:
             self._undo()
             raise
 
-    def _make(self, data: DataFolder, tls: ServerTls | None) -> None:
+    def _make(self, data: DataFolder, pair: ServerTls | None) -> None:
         settings, limits, reader = self.settings, self.settings.limits, self.store.reader
         catalog = Catalog(reader.documents, reader.contents, lost_s=settings.lost_s)
         self.committer = Committer(
@@ -119,7 +120,7 @@ class Collector:
             room.wire,
             say=self.log.say,
         )
-        self.address = self.wire.listen(settings.listen, tls)
+        self.address = self.wire.listen(settings.listen, pair)
         self.http = HttpServer(_beside(settings.http, self.address), self.log, room.http, tls=settings.tls)
         web = self.http.address
         # clients may have come by a name, and only that is in the certificate
@@ -149,7 +150,7 @@ class Collector:
         self.upkeep.start()
         self.http.start(self._make_app)
         self.log.event(f"collecting on {self.address}, HTTP API on {self.http.url}, data in {data.path}")
-        for line in (*settings.warnings, *data.troubles()):
+        for line in self.warnings():
             self.log.event(f"warning: {line}")
 
     def _undo(self) -> None:
@@ -207,8 +208,14 @@ class Collector:
             "last_backup_ns": backup_ns,
             "last_backup": backup_folder,
             "pid": os.getpid(),
-            "warnings": [*self.settings.warnings, *data.troubles()],
+            "warnings": self.warnings(),
         }
+
+    def warnings(self) -> list[str]:
+        """What somebody should look at."""
+        certificate = self._certificate
+        of_tls = certificate.troubles() if certificate is not None else []
+        return [*self.settings.warnings, *of_tls, *self.settings.data.troubles()]
 
     def not_ready(self) -> str:
         """Why it cannot take data now; empty: it can."""
@@ -313,24 +320,15 @@ def check_addresses(settings: Settings) -> None:
         )
 
 
+def _names(settings: Settings) -> list[str]:
+    """Names and addresses by which clients are meant to come."""
+    hosts = {settings.listen.host, settings.http.host} - {"0.0.0.0", "::"}
+    return sorted(settings.names | {host for host in hosts if not is_loopback(host)})
+
+
 def _beside(http: Address, grpc: Address) -> Address:
     """Port -1: the next one after that of gRPC; where that one was chosen by the system, this one is too."""
     return Address(http.host, grpc.port + 1, http.is_tls) if http.port == -1 else http
-
-
-def _read_tls(files: tuple[str, str] | None) -> ServerTls | None:
-    if files is None:
-        return None
-    found = []
-    for what, path in zip(("certificate", "key"), files, strict=True):
-        try:
-            with open(path, "rb") as file:
-                found.append(file.read(1 << 20))
-        except OSError as error:
-            raise StoreError(f"the TLS {what} {path} cannot be read: {error.strerror}") from error
-    if b"-----BEGIN CERTIFICATE-----" not in found[0] or b"PRIVATE KEY-----" not in found[1]:
-        raise BadArgument(f"{files[0]} and {files[1]}: expected a certificate and its private key, in PEM")
-    return ServerTls(found[0], found[1])
 
 
 def _resident_bytes() -> float:

@@ -160,6 +160,8 @@ class Server:
 
 
 _HINTS = {
+    "certificate has expired": "the collector needs a new one",
+    "certificate is not yet valid": "is the clock of one machine wrong?",
     "self-signed certificate": "set ca in the config file to the certificate that signed it",
     "unable to get local issuer": "set ca in the config file to the certificate that signed it",
     "handshake operation timed out": "if it does not speak TLS, write http:// rather than https://",

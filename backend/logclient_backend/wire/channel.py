@@ -39,13 +39,16 @@ _STATUS_NAMES = {
     grpc.StatusCode.DEADLINE_EXCEEDED: "no answer in time",
     grpc.StatusCode.CANCELLED: "the connection was closed",
 }
+_UNKNOWN_SIGNER = "nobody whom this machine trusts signed its certificate; set ca in the config file"
 # What grpc's words mean for who set this up. Where a sign is not found, the words themselves are shown.
 _HINTS = (
-    (
-        "CERTIFICATE_VERIFY_FAILED",
-        "nobody whom this machine trusts signed its certificate; set ca in the config file",
-    ),
+    ("certificate has expired", "its certificate has expired; the collector needs a new one"),
+    ("certificate is not yet valid", "its certificate is not valid yet; is the clock of one machine wrong?"),
+    ("local issuer certificate", _UNKNOWN_SIGNER),
+    ("self-signed certificate", _UNKNOWN_SIGNER),
+    ("self signed certificate", _UNKNOWN_SIGNER),
     ("Hostname Verification", "its certificate is for another name; use the name that is in it"),
+    ("CERTIFICATE_VERIFY_FAILED: ", ""),  # the words behind it are OpenSSL's reason
     ("WRONG_VERSION_NUMBER", "what answers there does not speak TLS; is it grpc:// rather than grpcs://?"),
     (
         "Failed parsing HTTP/2",
@@ -111,8 +114,15 @@ def trouble(error: grpc.RpcError, address: Address) -> NotTaken:
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
         return NotTaken(f"{where} takes no more now: {said or 'no reason given'}", messages.BUSY)
     reason = _STATUS_NAMES.get(code) or _NOISE.sub("", said) or code.name.lower()
-    hint = next((hint for sign, hint in _HINTS if sign in reason), "")
+    if "Socket closed" in reason and address.is_tls:
+        return NotTaken(f"{where} cannot be reached: the connection was closed", messages.UNREACHABLE)
+    hint = next((hint or _refused_for(reason, sign) for sign, hint in _HINTS if sign in reason), "")
     return NotTaken(f"{where} cannot be reached: {hint or reason}", messages.UNREACHABLE)
+
+
+def _refused_for(reason: str, sign: str) -> str:
+    """OpenSSL's own reason, where we have no better words."""
+    return f"its certificate is refused: {reason.partition(sign)[2].removesuffix(': OK')}"
 
 
 def _refusal(error: grpc.RpcError) -> NotTaken | None:

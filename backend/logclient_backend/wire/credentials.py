@@ -107,11 +107,18 @@ def _read_token(path: str) -> str:
 def _read_ca(path: str, origin: str | None) -> bytes:
     try:
         # a link is followed here: that is how systems keep their certificates
-        return read_regular(
+        data = read_regular(
             os.path.realpath(os.path.join(os.path.dirname(origin or ""), path)), max_bytes=1 << 22
         )
+    except FileNotFoundError:
+        raise BadArgument(f"{origin}: ca: there is no such file as {path}") from None
+    except PermissionError:
+        raise BadArgument(f"{origin}: ca: {path} cannot be read by this user") from None
     except OSError as error:
         raise BadArgument(f"{origin}: ca: {path} cannot be read: {error.strerror}") from error
+    if b"-----BEGIN CERTIFICATE-----" not in data:
+        raise BadArgument(f"{origin}: ca: {path} holds no certificate in PEM form")
+    return data
 
 
 def _text(content: dict[str, Any], name: str, path: str | None) -> str:

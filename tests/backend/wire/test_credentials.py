@@ -115,11 +115,16 @@ def test_a_fifo_is_not_waited_for(config: Path) -> None:
 
 def test_a_certificate_authority(config: Path, tmp_path: Path) -> None:
     """Read for TLS only, beside the config file where its path is relative."""
-    (config.parent / "ca.pem").write_bytes(b"PEM")
+    pem = b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"
+    (config.parent / "ca.pem").write_bytes(pem)
     write(config, 'ca = "ca.pem"\n')
     secure, plain = credentials.find("grpcs://host"), credentials.find("grpc://host")
-    assert secure is not None and secure.ca == b"PEM"
+    assert secure is not None and secure.ca == pem
     assert plain is not None and plain.ca is None
     write(config, 'ca = "none.pem"\n')
-    with pytest.raises(BadArgument, match=r"none\.pem"):
+    with pytest.raises(BadArgument, match=r"no such file as none\.pem"):
+        credentials.find("grpcs://host")
+    (config.parent / "text.pem").write_text("no certificate")
+    write(config, 'ca = "text.pem"\n')
+    with pytest.raises(BadArgument, match=r"text\.pem holds no certificate"):
         credentials.find("grpcs://host")
