@@ -64,8 +64,16 @@ SETTINGS = (
         "folder_errors", "fallback", "fallback or raise: what init() does when the run folder is unusable"
     ),
     # the agent
-    Setting("poll_s", 0.05, "seconds between looks at the lanes while records come; twice that when idle"),
-    Setting("sync_s", 0.4, "seconds after which what was logged is written and fsynced, at most"),
+    Setting(
+        "poll_s",
+        0.05,
+        "half the seconds between two looks at the lanes while records come; at rest up to 1 s",
+    ),
+    Setting(
+        "sync_s",
+        0.8,
+        "seconds after which what was logged is written and fsynced, at most; in jobs and containers 0.4 at most",
+    ),
     Setting("network_sync_s", 5.0, "the same, where the run folder is on a network file system"),
     Setting("seal_s", 60.0, "age in seconds at which an open segment is sealed"),
     Setting("segment_bytes", 4 << 20, "size at which an open segment is sealed"),

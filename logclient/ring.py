@@ -21,6 +21,7 @@ while by the reader, then skipped and counted.
 
 from __future__ import annotations
 
+from itertools import repeat
 from struct import Struct
 from time import time_ns
 from zlib import crc32
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     Mark: TypeAlias = bytes | mmap | PidMark
 
 _RETRY_LOOKS = 3  # looks of the agent, some 50 ms apart
+_ALIKE_FRAMES = 16  # fewer are not worth a look whether they are alike
 _FORGET_AHEAD = 8  # frames
 
 
@@ -314,16 +316,18 @@ class Taken:
     """What one `RingReader.take` brought: whole frames that check, and where they end.
 
     `frames` are (offset, size, head word) into `data`; `first_seq` belongs to the first of them, each next one is
-    one higher except where `jumps` (index -> seq) says otherwise.
+    one higher except where `jumps` (index -> seq) says otherwise. `is_alike`: all have one size and head word, lie end
+    to end from the beginning of `data`, and no seq is missing between them.
     """
 
-    __slots__ = ("damaged", "data", "end", "first_seq", "frames", "jumps", "last_seq", "start")
+    __slots__ = ("damaged", "data", "end", "first_seq", "frames", "is_alike", "jumps", "last_seq", "start")
 
     def __init__(self, data: bytes, start: int) -> None:
         self.data = data
         self.start = self.end = start
         self.frames: list[tuple[int, int, int]] = []
         self.jumps: dict[int, int] = {}
+        self.is_alike = False
         self.first_seq = 0
         self.last_seq = 0
         self.damaged: list[tuple[int, int]] = []  # seq ranges, inclusive
@@ -409,6 +413,9 @@ class RingReader:
     def _check(self, data: bytes, start: int, is_cut: bool) -> Taken:
         taken = Taken(data, start)
         cells = memoryview(data).cast("Q")
+        if start != self._skipped and _take_alike(taken, cells):
+            self._skipped = -1
+            return taken
         view = memoryview(data)
         frames, jumps, total = taken.frames, taken.jumps, len(data)
         at, expected, skipped = 0, 0, start == self._skipped
@@ -468,6 +475,32 @@ class RingReader:
                 return at
             at += 8
         return total
+
+
+def _take_alike(taken: Taken, cells: memoryview) -> bool:
+    """Take frames of one size and shape that follow each other, as a loop logs them: without a look at each in Python.
+
+    False, and nothing is taken, where one is another or does not check: then they are taken one by one.
+    """
+    data, total = taken.data, len(taken.data)
+    size = cells[0] & LENGTH_MASK
+    count = total // size if size >= layout.FRAME_PREFIX and not size & 7 else 0
+    if count < _ALIKE_FRAMES:
+        return False
+    end, width = count * size, size >> 3
+    heads = cells[5 : end >> 3 : width].tolist()
+    seqs = cells[1 : end >> 3 : width].tolist()
+    if heads.count(heads[0]) != count or seqs != list(range(seqs[0], seqs[0] + count)):
+        return False
+    starts = range(0, end, size)
+    checks = [crc32(data[at + 8 : at + size]) << 32 | size for at in starts]
+    if cells[: end >> 3 : width].tolist() != checks:
+        return False
+    taken.frames = list(zip(starts, repeat(size), repeat(heads[0]), strict=False))
+    taken.first_seq, taken.last_seq = seqs[0], seqs[-1]
+    taken.is_alike = True
+    taken.end = taken.start + end  # what follows is for the next call
+    return True
 
 
 def read_counts(words: memoryview) -> tuple[int, int, int]:

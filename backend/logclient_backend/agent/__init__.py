@@ -10,6 +10,7 @@
 `patience.py`             when to leave a place that ends with the trainer
 `leaving.py` `sweep.py`   the end of a place; places that dead agents left
 `worker.py`               one look at the lanes after the other; decides what is due
+`pace.py` `pauses.py`     how long it sleeps; how a process sleeps, and what wakes it
 `roster.py`               who logs, who is gone, and what becomes of their files
 `attach.py` `exits.py`    one producer: lane file, documents; why its process ended
 `scheduler.py`            did a scheduler take its job away?

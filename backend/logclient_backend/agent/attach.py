@@ -31,6 +31,9 @@ from .place import LANES, Kept, Place
 
 _MOST_BYTES = 1 << 30
 _MOST_DOCUMENT = 64 << 20
+_MOVING = 8 * layout.KEYS_USED  # all words that change lie behind each other, those of the lanes last
+_ASKING = 8 * (layout.FLUSH_ASKED + 1 - layout.KEYS_USED)
+_MOVING_LANES = 8 * layout.LANE_HEADERS
 
 
 class BadLaneFile(Exception):
@@ -46,6 +49,7 @@ class Lane:
         self.waits = False  # the first of them still does
         self.index = index
         self.stream = stream
+        self.tail_seen = reader.words[layout.RELEASED]  # at the last look
         self.durable, self.stored, self.damaged = read_counts(reader.words)
         self.staged_seq = self.durable
         self.staged_stored, self.staged_damaged = self.stored, self.damaged
@@ -105,6 +109,11 @@ class Producer:
         self._versions = dict.fromkeys(layout.DOCUMENT_KINDS, 0)
         self._shapes: dict[int, Shape] = {}
         self._keys_read = 0
+        self.fill = 0.0  # of the fullest lane, with what is not yet taken; see `pace.py`
+        self.least_used = 0  # bytes of the smallest lane that ever held a record; 0: none has
+        self.is_asking = True  # for more than to be drained: it flushed, wrote documents, refused, finished
+        self._moving = self.mem[_MOVING : _MOVING_LANES + 8 * layout.LANE_HEADER_WORDS * len(self.lanes)]
+        self._moved = b""
 
     def _lane(self, index: int) -> Lane:
         at = layout.LANE_HEADERS + index * layout.LANE_HEADER_WORDS
@@ -125,9 +134,23 @@ class Producer:
         """How far its lanes were drained, in 64 bits."""
         return sum(lane.reader.words[layout.RELEASED] for lane in self.lanes) & (1 << 64) - 1
 
-    def fill(self) -> float:
-        """How full the fullest lane is with what is not yet taken."""
-        return max(lane.reader.pending / lane.reader.size for lane in self.lanes)
+    def has_moved(self) -> bool:
+        """Has any count of this process or of its lanes changed since this was asked last?"""
+        moved = self._moving.tobytes()
+        if moved == self._moved:
+            return False
+        self.is_asking = self.is_asking or moved[:_ASKING] != self._moved[:_ASKING]
+        self._moved = moved
+        return True
+
+    @property
+    def has_something(self) -> bool:
+        """Is there something to stage, as far as the last look has seen?"""
+        return self.fill > 0.0 or any(lane.lost for lane in self.lanes)
+
+    def has_documents(self) -> bool:
+        """Has it written documents that were not read yet?"""
+        return bool(self.words[layout.DOCUMENTS_WRITTEN] != self.documents_seen)
 
     @property
     def has_finished(self) -> bool:

@@ -43,6 +43,11 @@ class Budget:
         """Nothing was sealed since `keep` looked last?"""
         return self._is_kept
 
+    @property
+    def is_settled(self) -> bool:
+        """Would another call of `keep` change nothing?"""
+        return self._is_kept and (self.acked is self._looked_for or self._sealed_bytes <= self._keep_bytes)
+
     def sealed(self, path: str) -> None:
         """Another segment is there."""
         self._is_kept = False

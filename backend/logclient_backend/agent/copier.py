@@ -19,6 +19,7 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 
 from logclient import layout
 
@@ -42,7 +43,7 @@ from .stage import Staged
 _FIRST_PAUSE_S = 0.1
 _MOST_PAUSE_S = 5.0
 _START_EVERY_S = 1.0
-_MOST_REST_S = 1.0
+_MOST_REST_S = 1.0  # while there is something to do, and it is not time for it
 
 
 class _Lost(Exception):
@@ -62,6 +63,10 @@ class Copier:
         self.error = 0  # errno of the last try; 0: it worked
         self.busy_since = 0  # monotonic ns since when it does not answer or takes nothing; 0: idle
         self.told = 0  # lines written to the agent's log
+        self.turns = 0  # grows with every result
+        self.on_result: Callable[[], None] = lambda: (
+            None
+        )  # called in our thread, after a result that may be awaited
         self.pace_s = 0.0  # at least so much between the beginnings of two looks that nobody waits for
         self.aside: list[Kept] = []  # lane files that cannot be read: kept as they are, beside the segments
         self._lines: deque[tuple[int, str]] = deque(maxlen=1000)  # of the agent's log
@@ -97,6 +102,7 @@ class Copier:
     def say(self, line: str) -> None:
         """A line for the agent's log."""
         self._lines.append((time.time_ns(), line))
+        self._wake.set()
 
     @property
     def has_written(self) -> bool:
@@ -113,10 +119,29 @@ class Copier:
 
     def _run(self) -> None:
         while True:
-            self._wake.wait(min(_MOST_REST_S, self._rest_s() or _MOST_REST_S))
+            self._wake.wait(None if self._is_idle() else min(_MOST_REST_S, self._rest_s() or _MOST_REST_S))
             self._wake.clear()
             if self.folder and (self._is_urgent or not self._rest_s()):
                 self._try()
+
+    def _is_idle(self) -> bool:
+        """Is there nothing to do until somebody wakes this thread?"""
+        if self.document[0] != self.document_done or self._lines or self.aside or self.error:
+            return False
+        if not self.budget.is_settled:
+            return False
+        return all(
+            staged.synced >= staged.end and (staged.is_sealed or not staged.is_complete)
+            for staged in tuple(self.segments)
+        )
+
+    def _results(self) -> tuple[object, ...]:
+        """All that the main thread reads of this thread."""
+        segments = tuple(self.segments)
+        synced = sum(staged.synced for staged in segments)
+        sealed = sum(staged.is_sealed for staged in segments)
+        saved = (self.document_done, self.found is not None, len(self.aside), self._made)
+        return (synced, sealed, *saved, self.error, self.told)
 
     def _rest_s(self) -> float:
         return max(0.0, self._begun_at + self.pace_s - time.monotonic())
@@ -126,6 +151,15 @@ class Copier:
         self._is_urgent = False
         self._begun_at = time.monotonic()
         self.busy_since = self.busy_since or time.monotonic_ns()
+        before = self._results()
+        try:
+            self._try_work()
+        finally:
+            if self._results() != before:
+                self.turns += 1
+                self.on_result()
+
+    def _try_work(self) -> None:
         try:
             self._work()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told and tried again

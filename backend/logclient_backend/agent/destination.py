@@ -47,6 +47,11 @@ class Destination:
         """No folder can be used: everything stays in shared memory, until `logclient recover --dir`."""
         return self._state == "none"
 
+    @property
+    def is_settled(self) -> bool:
+        """Is it known for good where the run goes?"""
+        return (self.is_there and not self._is_guess) or self.is_nowhere
+
     def look(self, *, is_wanted: bool) -> None:
         """Has the answer come? Without one it is as the user wished, if there is anything to write."""
         if self.is_there and not self._is_guess:

@@ -129,6 +129,9 @@ def _by_head(taken: Taken, staged_seq: int) -> dict[int, list[tuple[int, int]]]:
         skip = sum(
             1 for at, _, _ in frames if int.from_bytes(taken.data[at + 8 : at + 16], "little") <= staged_seq
         )
+    if taken.is_alike:
+        _, size, head = frames[0]
+        return {head: [(skip * size, len(frames) * size)]} if skip < len(frames) else {}
     groups: dict[int, list[tuple[int, int]]] = {}
     last_head, start, stop = -1, 0, 0
     for at, size, head in frames[skip:]:

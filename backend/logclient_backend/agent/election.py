@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from collections.abc import Callable
 
 from logclient import layout
 from logclient.proc import pid_namespace
@@ -22,7 +23,7 @@ _LOCK = "agent.lock"
 _PROBES_S = 0.3  # somebody may hold the lock for an instant, only to see whether anybody does
 _CLOSING_S = 10.0
 _NAP_S = 0.02
-_SILENT_S = 3.0  # of a worker of another PID namespace: a living one looks every 0.1 s
+_SILENT_S = 3.0  # of a worker of another PID namespace: a living one looks every second, and is woken besides
 
 
 def win(place: Place, status: StatusPage) -> int | None:
@@ -58,7 +59,7 @@ def try_lock(place: Place) -> int | None:
     return None
 
 
-def has_foreign_worker(status: StatusPage) -> bool:
+def has_foreign_worker(status: StatusPage, wake_it: Callable[[], None] = lambda: None) -> bool:
     """Does a worker of another PID namespace serve this place, whose supervisor has just died?
 
     It brings another one as soon as the lock is free. Waits, where there was one, until it shows itself.
@@ -67,6 +68,7 @@ def has_foreign_worker(status: StatusPage) -> bool:
     if words[layout.AGENT_PID_NAMESPACE] in (0, pid_namespace()):
         return False
     beat, started = words[layout.AGENT_WORKER_BEAT], time.monotonic()
+    wake_it()
     while words[layout.AGENT_WORKER_BEAT] == beat:
         if time.monotonic() - started > _SILENT_S:
             words[layout.AGENT_WORKER_TICKS] = words[layout.AGENT_SHIPPER_TICKS] = 0  # its PIDs are not ours

@@ -130,11 +130,19 @@ class Ledger:
 
     # ---- what is known now ---------------------------------------------------------------------------------
 
+    def expect(self, producer: Producer) -> None:
+        """Take over a producer's documents; counts that grew alone are taken over with the next content."""
+        seen = _seen(producer)
+        before = self._entries.get(producer.process.hex())
+        if before is None or before.seen[:1] != seen[:1]:
+            self.note(producer)
+        elif before.seen != seen:
+            self._want(_COUNTS_S)
+            self.closed = False
+
     def note(self, producer: Producer) -> None:
         """Take over a producer's documents and counts."""
-        words = producer.words
-        counts = tuple((lane.durable, lane.stored, lane.damaged) for lane in producer.lanes)
-        seen = (producer.documents_seen, words[layout.REFUSED], words[layout.LEFT_OUT], counts)
+        seen = _seen(producer)
         before = self._entries.get(producer.process.hex())
         if before is not None and before.seen == seen:
             return
@@ -283,6 +291,13 @@ class Ledger:
         return age > _HEARTBEAT_S and not self.closed
 
     @property
+    def due_at(self) -> float:
+        """When it is due if nothing else happens (monotonic)."""
+        if not self.is_written:
+            return self._made_at + max(self._want_s, _SHARE * self._cost_s)
+        return math.inf if self.closed else self._made_at + _HEARTBEAT_S
+
+    @property
     def is_written(self) -> bool:
         """The last `content` holds all that is known."""
         return self._want_s == math.inf
@@ -316,6 +331,13 @@ class Ledger:
                 os.unlink(making)
             except OSError:
                 pass
+
+
+def _seen(producer: Producer) -> tuple[Any, ...]:
+    """What an entry is made from, its documents first."""
+    words = producer.words
+    counts = tuple((lane.durable, lane.stored, lane.damaged) for lane in producer.lanes)
+    return (producer.documents_seen, words[layout.REFUSED], words[layout.LEFT_OUT], counts)
 
 
 def _members(value: dict[str, Any]) -> bytes:

@@ -29,6 +29,7 @@ class Patience:
         self._leave_s = leave_s
         self._done: tuple[int, ...] = ()
         self._since = time.monotonic()
+        self._was_needed = False
 
     def has_ended(self) -> bool:
         """Everybody is gone, and nothing could be stored for so long."""
@@ -37,6 +38,7 @@ class Patience:
         written, shipped = words[layout.AGENT_WRITTEN], words[layout.AGENT_SHIPPED]
         done = (written, shipped, self._copier.document_done, len(self._stage.segments))
         is_needed = any(not producer.is_gone for producer in self._roster.producers.values())
-        if is_needed or done != self._done:
+        if is_needed or self._was_needed or done != self._done:  # looks may lie a while apart
             self._done, self._since = done, now
+        self._was_needed = is_needed
         return now - self._since > self._leave_s

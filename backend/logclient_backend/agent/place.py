@@ -124,6 +124,7 @@ class Place:
         self._kept: dict[int, Kept] = {}  # by inode
         self.answer: dict[str, Any] = {}  # about the run folder, once it is there
         self._refusals = _map_refusals(self.file(refusals.NAME))
+        self.listings = 0  # how often it was listed
         self._seen_ns = 0  # when the folder had changed last when it was listed
 
     def file(self, name: str) -> str:
@@ -150,12 +151,25 @@ class Place:
             return False
         return os.path.samestat(there, os.fstat(self.fd))
 
+    def changed_ns(self) -> int:
+        """When the folder changed last, to compare with later; 0: it may change again without a trace."""
+        changed_ns = os.fstat(self.fd).st_mtime_ns
+        return changed_ns if time.time_ns() - changed_ns > _COARSE_NS else 0
+
+    def has_changed_since(self, changed_ns: int) -> bool:
+        """Was a file made or removed in the folder since `changed_ns` was asked?"""
+        return os.fstat(self.fd).st_mtime_ns != changed_ns
+
+    def has_changed(self) -> bool:
+        """The same, since it was listed."""
+        return self.has_changed_since(self._seen_ns)
+
     def look(self) -> None:
         """Keep what is new in the folder, let go of what is gone from it and done."""
-        changed_ns = os.fstat(self.fd).st_mtime_ns
-        if changed_ns == self._seen_ns:
+        if not self.has_changed():
             return
-        self._seen_ns = changed_ns if time.time_ns() - changed_ns > _COARSE_NS else 0
+        self._seen_ns = self.changed_ns()
+        self.listings += 1
         if not self.answer.get("dir"):
             self.answer = self.meeting.folder_answer()
         listed = set()

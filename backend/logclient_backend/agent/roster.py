@@ -17,14 +17,15 @@ import time
 from collections.abc import Callable, Iterator
 
 from .attach import BadLaneFile, Producer, remove_files
-from .exits import Cause
+from .exits import Cause, Watch
 from .handover import Handover
 from .ledger import Ledger
 from .place import Kept, Place, is_lane_file
 from .scheduler import Scheduler, is_cut_short, job_of
 
 _ASIDE = ".aside"
-_ALIVE_EVERY_S = 0.25
+_ALIVE_EVERY_S = 1.0  # for processes whose end the kernel does not report
+_EXEC_EVERY_S = 2.0  # the others are asked whether they have become another program
 
 
 class Roster:
@@ -37,12 +38,19 @@ class Roster:
         self._handover = handover
         self._ledger = ledger
         self._say = say
-        self._asked_alive_at = 0.0
+        self._ask_at = 0.0
         self._scheduler = Scheduler(say)
+        self._listings = -1  # of the folder, of which all were met
+
+    @property
+    def is_behind(self) -> bool:
+        """Was the folder listed since `find`, or could somebody not be met?"""
+        return self._listings != self._place.listings
 
     def find(self) -> Iterator[Producer]:
         """Who is new."""
         self._place.look()
+        self._listings = self._place.listings
         for kept in self._place.kept():
             if not is_lane_file(kept.name) or kept.name in self.producers:
                 continue
@@ -60,14 +68,19 @@ class Roster:
                 self._set_aside(kept, str(error))
                 continue
             except OSError:
+                self._listings = -1
                 continue  # no descriptor or no memory left just now: the next look tries again
             self.producers[kept.name] = producer
             yield producer
         self._handover.put_down()
 
-    def each(self, place: Callable[[Producer], int] = lambda producer: 0) -> Iterator[Producer]:
-        """All of them, one after the other; a crash meanwhile is because of the one that is in hand, at that place."""
-        for producer in tuple(self.producers.values()):
+    def each(
+        self,
+        place: Callable[[Producer], int] = lambda producer: 0,
+        which: Callable[[Producer], bool] = lambda producer: True,
+    ) -> Iterator[Producer]:
+        """One after the other; a crash meanwhile is because of the one that is in hand, at that place."""
+        for producer in [each for each in self.producers.values() if which(each)]:
             self._handover.take(producer.process, place(producer))
             yield producer
         self._handover.put_down()  # not in a `finally`: an exception must not hide whose fault it was
@@ -82,13 +95,31 @@ class Roster:
         kept.name += _ASIDE
         self.aside.append(kept)
 
-    def gone(self) -> list[Producer]:
-        """Those from which nothing more can come."""
+    def watches(self) -> list[Watch]:
+        """Processes whose end the kernel reports."""
+        producers = self.producers.values()
+        return [each.watch for each in producers if each.watch is not None and not each.is_gone]
+
+    def has_lost_one(self, now: float) -> bool:
+        """Ask when it is time: has a process ended, or become another program, that had not the last time?"""
+        if now < self._ask_at:
+            return False
+        before = sum(producer.is_gone for producer in self.producers.values())
+        self._ask(now)
+        return sum(producer.is_gone for producer in self.producers.values()) != before
+
+    def _ask(self, now: float) -> None:
+        is_watched = True
+        for producer in self.producers.values():
+            producer.is_gone = producer.is_gone or not producer.kept.is_alive()
+            is_watched &= producer.is_gone or (producer.watch is not None and producer.watch.is_open)
+        self._ask_at = now + (_EXEC_EVERY_S if is_watched else _ALIVE_EVERY_S)
+
+    def gone(self, *, at_once: bool = False) -> list[Producer]:
+        """Those from which nothing more can come; `at_once`: somebody ended, ask now."""
         now = time.monotonic()
-        if now - self._asked_alive_at >= _ALIVE_EVERY_S:
-            self._asked_alive_at = now
-            for producer in self.producers.values():
-                producer.is_gone = producer.is_gone or not producer.kept.is_alive()
+        if at_once or now >= self._ask_at:
+            self._ask(now)
         return [producer for producer in self.producers.values() if producer.is_gone or producer.has_finished]
 
     def farewell(self, producer: Producer, *, saved_version: int, linger_s: float) -> None:

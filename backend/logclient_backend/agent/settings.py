@@ -12,6 +12,7 @@ from logclient import confined
 
 from . import rlimits
 
+_CONFINED_SYNC_S = 0.4  # all but the last half second is in the run folder there
 _SEGMENTS = 4  # that fit into the spill at least
 _LEAST_SEGMENT_BYTES = 64 << 10
 _MAX_SEGMENT_BYTES = 256 << 20  # a reader takes no file of a GiB or more for a segment
@@ -25,10 +26,12 @@ class Settings:
         given = facts.get("settings")
         given = given if isinstance(given, dict) else {}
         self.poll_s = _number(given, "poll_s", 0.05, least=0.001)
-        self.sync_s = _number(given, "sync_s", 0.4)
+        self.sync_s = _number(given, "sync_s", 0.8)
         # where all that is ours here ends with the trainer, nothing may wait: it is copied as soon as it is staged
-        is_confined = bool(facts.get("confined"))
-        self.network_sync_s = 0.0 if is_confined else _number(given, "network_sync_s", 5.0)
+        self.is_confined = bool(facts.get("confined"))
+        if self.is_confined:
+            self.sync_s = min(self.sync_s, _CONFINED_SYNC_S)
+        self.network_sync_s = 0.0 if self.is_confined else _number(given, "network_sync_s", 5.0)
         self.seal_s = _number(given, "seal_s", 60.0)
         spool_dir = given.get("spool_dir")
         self.spool_dir = spool_dir if isinstance(spool_dir, str) else ""

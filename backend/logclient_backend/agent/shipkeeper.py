@@ -12,6 +12,7 @@ Invariants:
 
 from __future__ import annotations
 
+import math
 import os
 import time
 
@@ -20,6 +21,7 @@ from logclient.stats import ship_texts
 
 from . import shipping
 from .exits import Cause, Watch
+from .pauses import Pipes
 from .place import Place
 from .settings import Settings
 from .status import StatusPage
@@ -36,11 +38,14 @@ _NAP_S = 0.005
 class ShipKeeper:
     """One per supervisor."""
 
-    def __init__(self, place: Place, status: StatusPage, settings: Settings, only_server: str | None) -> None:
+    def __init__(
+        self, place: Place, status: StatusPage, settings: Settings, pipes: Pipes, only_server: str | None
+    ) -> None:
         """`only_server`: to another address this agent's token must not go."""
         self._place = place
         self._status = status
         self._settings = settings
+        self._pipes = pipes
         server = place.meeting.facts.get("server") or ""
         self._is_off = not settings.may_ship or (only_server is not None and server != only_server)
         self._child: Watch | None = None
@@ -58,6 +63,16 @@ class ShipKeeper:
             words[layout.AGENT_SHIP_STATE] = layout.SHIP_OFF
         elif self._child is None:  # before there is a worker that might take us for off
             words[layout.AGENT_SHIP_STATE] = layout.SHIP_LOOKING
+
+    def watches(self) -> list[Watch]:
+        """Of the process that ships: its end is to be seen at once."""
+        return [] if self._child is None else [self._child]
+
+    def due_in_s(self, now: float) -> float:
+        """Seconds until another one is to be started; infinite: none is."""
+        if self._is_off or self._child is not None:
+            return math.inf
+        return max(0.0, self._not_before - now)
 
     def look(self) -> None:
         """Is there a process that ships, and does it get on?"""
@@ -77,6 +92,7 @@ class ShipKeeper:
     def end(self) -> None:
         """Let it leave, for a moment; then it is killed."""
         self._status.words[layout.AGENT_SHIP_STOP] = 1
+        self._pipes.shipper.ring()
         if self._child is None:
             return
         self._wait_ended()
@@ -95,7 +111,7 @@ class ShipKeeper:
         if pid == 0:
             code = 1
             try:
-                code = shipping.run(self._place, self._status, self._settings)
+                code = shipping.run(self._place, self._status, self._settings, self._pipes)
             finally:
                 os._exit(code)
         self._started, self._shipped = time.monotonic(), words[layout.AGENT_SHIPPED]

@@ -51,6 +51,8 @@ class Shipped:
         self._say = say
         self._leave_s = leave_s
         self._told = -1
+        self._looked_for: tuple[int, ...] = ()
+        self.is_settled = True  # nothing more is to be noted or said of what was found
         self._counts: dict[str, int] = {}
         self._documents = ""  # digest of those that the collector has
         self._refused = 0
@@ -62,15 +64,26 @@ class Shipped:
         self._say_at = 0.0
         self._started = self._needed_at = time.monotonic()
 
+    def has_news(self) -> bool:
+        """Did the ship process tell anything since `look`?"""
+        return self._words() != self._looked_for
+
+    def _words(self) -> tuple[int, ...]:
+        words = self._status
+        texts = (words[layout.SHIP_TEXTS >> 3], words[layout.SHIP_TEXTS + layout.SHIP_TEXT_BYTES >> 3])
+        return (words[layout.AGENT_SHIP_TOLD], words[layout.AGENT_SHIP_STATE], *texts)
+
     def look(self) -> bool:
         """Take over what is new; True where other records are acked than before."""
         words = self._status
+        self._looked_for = self._words()
         self._report()
         told = words[layout.AGENT_SHIP_TOLD]
         if told == self._told:
             return False
         found = self._load()
         if found is None:
+            self.is_settled = False
             return False
         self._told = told
         acked = {bytes.fromhex(key): SeqSet(map(tuple, ranges)) for key, ranges in found["streams"].items()}
@@ -101,6 +114,7 @@ class Shipped:
         """To the documents and the agent's log."""
         state = self._state
         texts = ship_texts(self._status) if state not in _OFF else None
+        self.is_settled = True
         if texts is None:
             return
         address, error, _ = texts
@@ -122,6 +136,7 @@ class Shipped:
         if error != self._said and (now >= self._say_at or state == _REFUSED):
             self._say(f"shipping: {error}" if error else f"shipping to {address} works again")
             self._said, self._say_at = error, now + _SAY_EVERY_S
+        self.is_settled = (known, error) == self._noted and error == self._said
 
     # ---- leaving -------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ from ..wal.files import read_regular
 from ..wire import messages
 from .destination import USABLE
 from .handover import describe
+from .pauses import Pipe, Pipes, Sleeper
 from .place import NOTE, Place
 from .settings import Settings
 from .status import StatusPage
@@ -51,8 +53,12 @@ WAITING = layout.SHIP_STATES.index("waiting")
 _ALONE_S = 60.0  # without a sign of supervisor and worker
 _SHARE = 20  # telling what is acked takes at most 1/20 of the time
 _TELL_EVERY_S = 0.1
+_AWAKE_S = 0.15  # a worker that looked so lately looks again soon
 _RETRY_S = 60.0  # after something that only its user can put right
-_NAP_S = 0.1
+REST_S = 2.0  # between two turns while nothing comes, unless somebody ends the pause
+_SHORT_S = 0.2  # where nobody can
+_LISTEN_S = 3600.0
+_DISK_REST_S = 10.0  # between two looks at the run folder while nothing is staged
 _POLL_S = 1.0  # of the run folder, which has what was on tmpfs before we came
 _CLOSE_S = 0.5  # within what the supervisor waits for us
 _FOLDERS_EVERY_S = 0.5
@@ -64,23 +70,25 @@ def digest(documents: bytes) -> str:
     return messages.digest(documents).hex()
 
 
-def run(place: Place, status: StatusPage, settings: Settings) -> int:
+def run(place: Place, status: StatusPage, settings: Settings, pipes: Pipes) -> int:
     """The whole life of this process; its exit code."""
     for kept in place.kept():
         place.let_go(kept)  # a descriptor of ours would hold memory that is given back
-    teller = Teller(place, status)
+    teller = Teller(place, status, pipes.worker)
     try:
-        return _run(place, settings, teller)
+        return _run(place, settings, teller, pipes.shipper)
     except Exception as error:  # noqa: BLE001 - a traceback would read source files
         teller.fail(describe(error))
         return FAILED
 
 
-def _run(place: Place, settings: Settings, teller: Teller) -> int:
+def _run(place: Place, settings: Settings, teller: Teller, pipe: Pipe) -> int:
     # Here, not above: what is loaded for shipping costs 0.2 s and 30 MB that neither supervisor nor worker shall pay.
     from ..wire import credentials
 
     server = str(place.meeting.facts.get("server") or "")
+    sleeper = Sleeper(pipe)
+    rest_s = REST_S if sleeper.may_be_long else _SHORT_S
     while True:
         try:
             access = credentials.find(server)
@@ -92,7 +100,7 @@ def _run(place: Place, settings: Settings, teller: Teller) -> int:
         while time.monotonic() < until:
             if not teller.is_wanted():
                 return LEFT
-            time.sleep(_NAP_S)
+            sleeper.sleep(rest_s)
     if access is None:
         return NOWHERE
     teller.begin(str(access.address))
@@ -106,7 +114,8 @@ def _run(place: Place, settings: Settings, teller: Teller) -> int:
     progress = Progress()
     is_far = bool(place.meeting.folder_answer().get("network"))  # a file system that is better asked rarely
     poll_s = max(_POLL_S, settings.network_sync_s if is_far else 0.0)
-    source = FolderSource([], place=place.path, status=teller.words, poll_s=poll_s)
+    disk_rest_s = max(poll_s, _DISK_REST_S if sleeper.may_be_long else 0.0)
+    source = FolderSource([], place=place.path, status=teller.words, poll_s=poll_s, rest_s=disk_rest_s)
     folders = Folders(place, source.add_folder)
 
     def is_wanted() -> bool:
@@ -121,7 +130,18 @@ def _run(place: Place, settings: Settings, teller: Teller) -> int:
     def connect() -> Session:
         return Session(tokens.access(is_refused=progress.reason == messages.UNAUTHORIZED), identity)
 
-    shipper = Shipper(connect, source, progress, ShipSettings(close_s=_CLOSE_S))
+    shipper = Shipper(
+        connect, source, progress, ShipSettings(close_s=_CLOSE_S, idle_s=rest_s, slice_s=rest_s)
+    )
+
+    def listen() -> None:
+        while True:
+            if sleeper.sleep(_LISTEN_S):
+                source.expect()
+                shipper.wake()
+
+    if sleeper.may_be_long:
+        threading.Thread(target=listen, name="wake-ups", daemon=True).start()
     is_refused = not shipper.run(is_wanted)
     teller.look(progress, is_last=True)
     return REFUSED if is_refused else LEFT
@@ -136,6 +156,7 @@ class Folders:
         self._has_home = False
         self._begun = time.monotonic()
         self._looked_at = 0.0
+        self._seen_ns = 0
 
     def look(self) -> None:
         """With each turn of the shipper."""
@@ -143,6 +164,9 @@ class Folders:
         if now - self._looked_at < _FOLDERS_EVERY_S:
             return
         self._looked_at = now
+        if self._has_home and not self._place.has_changed_since(self._seen_ns):
+            return
+        self._seen_ns = self._place.changed_ns()
         meeting = self._place.meeting
         if not self._has_home:
             answer = meeting.folder_answer()
@@ -169,9 +193,10 @@ def _node_folder(meeting: Meeting, base: str) -> str:
 class Teller:
     """Tells trainers, worker and supervisor how shipping goes: all that this process writes."""
 
-    def __init__(self, place: Place, status: StatusPage) -> None:
+    def __init__(self, place: Place, status: StatusPage, worker: Pipe) -> None:
         self._place = place
         self._status = status
+        self._worker = worker
         self.words = status.words
         self._address = ""
         self._error = self._reason = ""
@@ -222,6 +247,8 @@ class Teller:
                 json.dump(told, file)
             os.rename(f"{path}.new", path)
             self.words[layout.AGENT_SHIP_TOLD] += 1
+            if self._status.age_s(layout.AGENT_WORKER_BEAT) > _AWAKE_S:
+                self._worker.ring()
         except OSError:  # tmpfs is full: told again with what comes
             self._remove(f"{path}.new")
         self._told_at = time.monotonic()

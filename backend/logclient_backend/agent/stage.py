@@ -15,6 +15,7 @@ Invariants:
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -262,6 +263,11 @@ class Stage:
         """The same, if it is old enough."""
         if self._current is not None and time.monotonic() - self._current.started >= self._seal_s:
             self.close_current()
+
+    @property
+    def seal_at(self) -> float:
+        """When the current segment will be old enough (monotonic); infinite: there is none."""
+        return math.inf if self._current is None else self._current.started + self._seal_s
 
     # ---- what the copier got done ------------------------------------------------------------------------
 

@@ -27,11 +27,13 @@ from logclient import layout, modes
 from logclient.config import token_variable
 from logclient.meeting import Meeting
 from logclient.proc import pid_namespace
+from logclient.wake import wake
 
 from . import election, leaving, resident, rlimits, sweep
 from .exits import Watch
 from .handover import Handover
 from .memory import Memory
+from .pauses import Pipes, Sleeper
 from .place import Place
 from .settings import Settings
 from .shipkeeper import ShipKeeper
@@ -39,7 +41,8 @@ from .status import StatusPage
 from .terminal import Terminal
 from .worker import KEPT, STORED, Worker
 
-_LOOK_S = 0.25
+_LOOK_S = 2.0  # at rest; the end of a worker, a newcomer and a line to write end it at once
+_SHORT_S = 0.25  # where nobody can, and while a worker that has said that it leaves may hang
 _MOST_BACKOFF_S = 5.0
 _KILL_S = 1.0
 _LONG_LIFE_S = 60.0  # a worker that lived so long did not die of what killed the one before
@@ -69,15 +72,19 @@ class Supervisor:
         self._progress = self.status.progress()
         self._deaths = 0
         self._only_server = only_server
+        self._pipes: Pipes | None = None
+        self._watchful_until = 0.0
+        self._beat_seen = 0
         self._awake_since = self._started_worker = time.monotonic()
 
     def run(self) -> int:
         """Until the run is over on this node; the process's exit code."""
-        os.umask(modes.umask_of(self.place.meeting.facts))  # not that of the run whose agent found this one
+        meeting = self.place.meeting
+        os.umask(modes.umask_of(meeting.facts))  # not that of the run whose agent found this one
         lock = election.win(self.place, self.status)
         if lock is None:
             return 0
-        if election.has_foreign_worker(self.status):
+        if election.has_foreign_worker(self.status, lambda: wake(meeting)):
             os.close(lock)
             return 0
         self.status.beat(layout.AGENT_CALLED_NS)  # what comes before the first worker takes a while
@@ -104,7 +111,9 @@ class Supervisor:
         words[layout.AGENT_CLOSING] = words[layout.AGENT_GAVE_UP] = 0
         words[layout.AGENT_PID_NAMESPACE] = pid_namespace()
         words[layout.AGENT_SUPERVISOR] = self._me
-        self._shipping = ShipKeeper(self.place, self.status, self.settings, self._only_server)
+        self._pipes = pipes = self._pipes or Pipes(self.place)
+        self._sleeper = Sleeper(pipes.supervisor)
+        self._shipping = ShipKeeper(self.place, self.status, self.settings, pipes, self._only_server)
         return resident.lock_pages()
 
     # ---- watching ---------------------------------------------------------------------------------------
@@ -118,7 +127,7 @@ class Supervisor:
     def _watch_worker(self) -> int:
         while True:
             self._look()
-            ended = self._wait(_LOOK_S)
+            ended = self._wait(self._pause_s())
             stuck = not ended and self._is_stuck()
             if not ended and not stuck:
                 continue
@@ -131,7 +140,7 @@ class Supervisor:
                 return 0
             if leaves is not None:  # somebody came at the last moment
                 _reap(self._worker)
-                self._pause(_LOOK_S)
+                self._pause(_SHORT_S)
                 self._start_worker()
             elif not self._restart(stuck):
                 self.status.words[layout.AGENT_GAVE_UP] = 1
@@ -144,18 +153,37 @@ class Supervisor:
         self._shipping.look()
         self._left_behind = [worker for worker in self._left_behind if not _reap(worker)]
 
+    def _pause_s(self) -> float:
+        """Until something may be due: a worker that is silent is stuck at a time known now."""
+        if not self._worker.is_open:
+            return 0.05  # a kernel without pidfd
+        now = time.monotonic()
+        if not self._sleeper.may_be_long or now < self._watchful_until:
+            return _SHORT_S
+        silent_s = self.status.age_s(layout.AGENT_WORKER_BEAT)
+        until_stuck_s = self.settings.stall_s - min(silent_s, now - self._awake_since)
+        pause_s = min(_LOOK_S, self.settings.stall_s / 4, self._shipping.due_in_s(now))
+        return max(0.01, min(pause_s, until_stuck_s + 0.01))
+
     def _wait(self, timeout_s: float) -> bool:
         """Has the worker ended, within that time at most?"""
         before = time.monotonic()
-        if self._worker.is_open:
-            self._worker.wait(timeout_s)
-        else:
-            time.sleep(min(timeout_s, 0.05))  # a kernel without pidfd
+        self._sleeper.watch([self._worker, *self._shipping.watches()])
+        if self._sleeper.sleep(timeout_s):
+            self._watchful_until = time.monotonic() + _LOOK_S
         now = time.monotonic()
         if now - before > timeout_s + 1.0:
             self._awake_since = (
                 now  # we were stopped ourselves, and so was the worker perhaps: let it beat first
             )
+        return self._has_worker_stopped()
+
+    def _has_worker_stopped(self) -> bool:
+        """True also if only its main thread is dead, which /proc shows: asked where it has not beaten since."""
+        beat = self.status.words[layout.AGENT_WORKER_BEAT]
+        if beat != self._beat_seen:
+            self._beat_seen = beat
+            return self._worker.has_ended()
         return self._worker.has_stopped_working()
 
     def _is_stuck(self) -> bool:
@@ -187,7 +215,7 @@ class Supervisor:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self._look()
-            time.sleep(min(_LOOK_S, max(0.0, until - time.monotonic())))
+            time.sleep(min(_SHORT_S, max(0.0, until - time.monotonic())))
 
     def _kill(self) -> None:
         """Of a worker in state D only the pending SIGKILL is sure: it will not come back to our code."""
@@ -230,19 +258,25 @@ class Supervisor:
             self._lock = None
         self._boss = Watch(self._me)
         self._note_worker(os.getpid())
-        worker = Worker(self.place, self.status, self.settings, self._handover)
+        assert self._pipes is not None
+        worker = Worker(self.place, self.status, self.settings, self._handover, self._pipes)
         try:
-            return worker.run(self._see_to_boss)
+            code = worker.run(self._see_to_boss)
+            self._pipes.supervisor.ring()  # a thread that hangs may keep this process from ending
+            return code
         except Promoted:
             worker.abandon()
         del worker
         gc.collect()  # its mappings: they would keep memory that is given back
         return self._be_promoted()
 
-    def _see_to_boss(self) -> None:
-        """With every look of a worker: is there a supervisor? Else one is forked."""
-        if not self._boss.has_ended():
-            return
+    def _see_to_boss(self) -> Watch:
+        """In a worker, every second: is there a supervisor? Else one is forked. Returns its watch."""
+        if self._boss.has_ended():
+            self._replace_boss()
+        return self._boss
+
+    def _replace_boss(self) -> None:
         _reap(self._boss)
         words = self.status.words
         if words[layout.AGENT_PID_NAMESPACE] != pid_namespace():

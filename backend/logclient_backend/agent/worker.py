@@ -6,6 +6,9 @@ Runs in a process forked by the supervisor, single-threaded but for the copier. 
 Invariants:
 
 - a look never waits for a disk; `AGENT_WORKER_BEAT` moves with every look;
+- looks are as far apart as what comes allows (`pace.py`), and somebody who waits ends the pause (`pauses.py`); a look
+  reads the words of lanes and status page, and goes on to documents, disk and producers when one has changed or a
+  time has come;
 - what was logged is staged at least every `sync_s`, earlier when a lane is a quarter full, somebody flushes, or a
   producer has gone; it is copied at once, but to a network file system only every `network_sync_s` unless somebody
   waits for it or the stage is half full;
@@ -28,9 +31,12 @@ from .attach import Lane, Producer
 from .budget import Budget
 from .copier import Copier
 from .destination import Destination
+from .exits import Watch
 from .handover import Handover
 from .ledger import Ledger
+from .pace import REST_S, Pace
 from .patience import Patience
+from .pauses import LEAST_S, Pipes, Sleeper
 from .place import Place
 from .roster import Roster
 from .settings import Settings
@@ -41,16 +47,21 @@ from .status import StatusPage
 
 STORED, KEPT = 0, 3  # exit codes: nothing is left in shared memory; what is left stays there
 
-_QUARTER = 0.25
-_IDLE_AFTER_S = 2.0
+_HASTE_S = 2.0  # something under way is looked at more often for so long
+_LEAVING_S = 10.0  # after so long without a producer it is the collector or the disk that takes its time
+_LEAVING_PAUSE_S = 0.25
+_LONG_S = 0.15  # a pause that a result of the copier's ends
 _SLOW_NS = 1_000_000_000
+_BUSY_NS = 200_000_000  # a copier that is busy for less is not waited for
 _LAST_LOOKS = 8  # at a producer that is gone; more than RingReader needs to give a frame up
 
 
 class Worker:
     """All state of one worker incarnation."""
 
-    def __init__(self, place: Place, status: StatusPage, settings: Settings, handover: Handover) -> None:
+    def __init__(
+        self, place: Place, status: StatusPage, settings: Settings, handover: Handover, pipes: Pipes
+    ) -> None:
         self.status = status
         self.settings = settings
         self.spooler = Spooler(place.meeting, place.public, settings)
@@ -66,30 +77,48 @@ class Worker:
             place, status.words, self.ledger, self.copier.say, leave_s=settings.ship_leave_s
         )
         self.patience = Patience(self.roster, self.stage, self.copier, status.words, settings.leave_s)
-        self._handover = handover
+        self.pace = Pace(settings, time.monotonic())
+        self.copier.on_result = self._copied
         self._place = place
-        self._busy_at = time.monotonic()
+        self._handover = handover
+        self._pipes = pipes
+        self._sleeper = Sleeper(pipes.worker)
         self._staged_at = 0.0  # the first look stages at once
+        self._next_look = 0.0  # not later than then (monotonic) everything is looked at
+        self._hasty_since = 0.0  # when something came under way; 0: nothing is
+        self._turns = -1  # of the copier, at the last look
+        self._has_ended = False  # a watched process, in the last pause
+        self._is_full = False  # a lane stays a quarter full: nothing takes its records now
+        self._copies = self._copies_at_once = False  # the copier has something to do; somebody waits for it
+        self._is_result_awaited = False  # a result of the copier's is to end the pause
 
-    def run(self, see_to_boss: Callable[[], None]) -> int:
-        """Until there is nothing left to do; the exit code. `see_to_boss` is called with every look."""
+    def run(self, see_to_boss: Callable[[], Watch]) -> int:
+        """Until there is nothing left to do; the exit code. `see_to_boss`: is there a supervisor? Returns its watch."""
         for line in self._handover.news:
             self.copier.say(line)
         self.ledger.load()
         for trouble in self.stage.adopt(self._beat):
             self.copier.say(trouble)
+        boss_at = 0.0
         while True:
             self._beat()
             failpoint.hit("worker.loop")
-            see_to_boss()
             self.stage.check()
-            self._look()
-            if self._is_over():
-                failpoint.hit("worker.leave")
-                return KEPT if self.destination.is_nowhere else STORED
-            if self.patience.has_ended():
-                return KEPT
-            time.sleep(self._pause_s())
+            now = time.monotonic()
+            if self._has_ended or now >= boss_at:
+                boss, boss_at = see_to_boss(), now + REST_S
+            if self._is_due(now):
+                self._look()
+                if self._is_over():
+                    failpoint.hit("worker.leave")
+                    return KEPT if self.destination.is_nowhere else STORED
+                if self.patience.has_ended():
+                    return KEPT
+                self._plan()
+                self._sleeper.watch([boss, *self.roster.watches()])
+            elif self.copier.turns != self._turns:
+                self._settle()
+            self._sleep()
 
     def abandon(self) -> None:
         """In a supervisor that we forked: let go of what the frames of the copier, no thread any more, still hold."""
@@ -101,9 +130,90 @@ class Worker:
     def _beat(self) -> None:
         self.status.beat(layout.AGENT_WORKER_BEAT)
 
-    def _pause_s(self) -> float:
-        idle = time.monotonic() - self._busy_at > _IDLE_AFTER_S
-        return self.settings.poll_s * (2 if idle else 1)
+    # ---- pauses ----------------------------------------------------------------------------------------
+
+    def _is_due(self, now: float) -> bool:
+        """Is there anything to do but wait? Reads words of shared memory, and asks whether the folder changed."""
+        self.pace.look(self.roster.producers.values(), now)
+        pace = self.pace
+        return (
+            now >= self._next_look
+            or self._has_ended
+            or pace.is_filling
+            or pace.is_asked
+            or (pace.has_records and now - self._staged_at >= self.settings.sync_s)
+            or self._is_copier_slow()
+            or self.shipped.has_news()
+            or self._place.has_changed()
+            or self.roster.is_behind
+            or self.roster.has_lost_one(now)
+        )
+
+    def _is_copier_slow(self) -> bool:
+        since = self.copier.busy_since
+        return since != 0 and time.monotonic_ns() - since > _BUSY_NS
+
+    def _plan(self) -> None:
+        """When everything is to be looked at again, if nothing happens before."""
+        now = time.monotonic()
+        producers = self.roster.producers.values()
+        is_under_way = (
+            not producers
+            or not self.destination.is_settled
+            or self._is_copier_slow()
+            or any(
+                each.is_gone
+                or each.has_finished
+                or each.words[layout.DOCUMENTS_DURABLE] < each.documents_wanted
+                for each in producers
+            )
+        )
+        if is_under_way:
+            self._hasty_since = self._hasty_since or now
+            self._next_look = now
+            return
+        self._hasty_since = 0.0
+        self._next_look = min(self.ledger.due_at, self.stage.seal_at)
+        if not self.shipped.is_settled:
+            self._next_look = min(self._next_look, now + REST_S)
+        if any(lane.lost for each in producers for lane in each.lanes):
+            self._next_look = min(self._next_look, self._staged_at + self.settings.sync_s)
+
+    def _pause_s(self, now: float) -> float:
+        may_be_long = self._sleeper.may_be_long and not self._place.is_removed
+        pause_s = self.pace.pause_s(now, may_be_long=may_be_long)
+        if self._is_full:
+            pause_s = max(pause_s, self.settings.poll_s)
+        if self._next_look <= now:
+            hasty_s = now - self._hasty_since if self._hasty_since else 0.0
+            if hasty_s > _LEAVING_S and not self.roster.producers and may_be_long:
+                return min(pause_s, _LEAVING_PAUSE_S)
+            return min(pause_s, self.settings.poll_s * (1 if hasty_s < _HASTE_S else 2))
+        pause_s = min(pause_s, self._next_look - now)
+        if self.pace.has_records:
+            pause_s = min(pause_s, max(self.settings.poll_s, self._staged_at + self.settings.sync_s - now))
+        return pause_s
+
+    def _sleep(self) -> None:
+        if self._copies:
+            self.copier.wake(at_once=self._copies_at_once)
+            self._copies = self._copies_at_once = False
+        now = time.monotonic()
+        pause_s = max(LEAST_S, self._pause_s(now))
+        self._is_result_awaited = self._is_result_awaited or pause_s > _LONG_S
+        if self._is_result_awaited and self.copier.turns != self._turns:
+            pause_s = LEAST_S
+        self._has_ended = self._sleeper.sleep(pause_s)
+        self._is_result_awaited = False
+
+    def _wake_copier(self, *, at_once: bool) -> None:
+        """After this look: its thread would only fight for the interpreter with ours."""
+        self._copies, self._copies_at_once = True, self._copies_at_once or at_once
+
+    def _copied(self) -> None:
+        """In the copier's thread: there is a result."""
+        if self._is_result_awaited:
+            self._pipes.worker.ring()
 
     # ---- one look ------------------------------------------------------------------------------------
 
@@ -112,13 +222,13 @@ class Worker:
         self._meet_newcomers()
         self.copier.keep_running()
         self.destination.look(is_wanted=self.ledger.has_run)
-        self.stage.settle()
-        self._report_writing()
+        self._settle()
         self._spool()
         self._look_at_shipping()
-        gone = self.roster.gone()
+        gone = self.roster.gone(at_once=self._has_ended)
         urgent = self._is_asked() or bool(gone)
-        if urgent or self._is_filling() or now - self._staged_at >= self.settings.sync_s:
+        self._is_result_awaited = urgent
+        if urgent or self.pace.is_filling or now - self._staged_at >= self.settings.sync_s:
             self._drain_all(gone, at_once=urgent)
             self._staged_at = now
             self.stage.close_old()
@@ -127,17 +237,31 @@ class Worker:
         for producer in gone:
             self.roster.farewell(producer, saved_version=saved_version, linger_s=self.settings.linger_s)
 
+    def _settle(self) -> None:
+        self._turns = self.copier.turns
+        self.stage.settle()
+        self._report_writing()
+
     def _meet_newcomers(self) -> None:
+        if not (self._place.has_changed() or self.roster.is_behind):
+            return
+        some = False
         for producer in self.roster.find():
             for lane in producer.lanes:
                 self.stage.resume(lane)
             self._beat()
-            self._busy_at = time.monotonic()
+            some = True
+        if some:
+            now = time.monotonic()
+            self.pace.note_newcomer(now)
+            self.pace.look(self.roster.producers.values(), now)
+            self._pipes.supervisor.ring()  # which keeps their files open, too
 
     def _is_asked(self) -> bool:
         """Does somebody flush or finish?"""
         is_asked = False
         for producer in self.roster.producers.values():
+            producer.is_asking = False
             asked = producer.words[layout.FLUSH_ASKED]
             if asked != producer.flush_seen:
                 producer.flush_seen = asked
@@ -145,19 +269,22 @@ class Worker:
                 is_asked = True
         return is_asked
 
-    def _is_filling(self) -> bool:
-        return any(producer.fill() >= _QUARTER for producer in self.roster.producers.values())
-
     def _drain_all(self, gone: list[Producer], *, at_once: bool) -> None:
         """Stage what all lanes hold; `at_once`: somebody waits for it."""
         some = False
-        for producer in self.roster.each(Producer.released):
+        for producer in self.roster.each(Producer.released, lambda each: at_once or each.has_something):
             for lane in producer.lanes:
                 some |= self._drain(producer, lane, is_gone=producer in gone)
+            self.pace.drained(producer)
+        self._is_full = not some and self.pace.is_filling
         if some:
-            self._busy_at = time.monotonic()
+            self._tell_shipper()
         if some or at_once:  # what was staged before may not be copied yet
-            self.copier.wake(at_once=at_once or self.stage.is_half_full)
+            self._wake_copier(at_once=at_once or self.stage.is_half_full)
+
+    def _tell_shipper(self) -> None:
+        if self.status.words[layout.AGENT_SHIP_STATE] != layout.SHIP_OFF:
+            self._pipes.shipper.ring()
 
     def _drain(self, producer: Producer, lane: Lane, *, is_gone: bool) -> bool:
         """A frame that does not check may do so at the next look; of a dead producer there will be none."""
@@ -212,9 +339,10 @@ class Worker:
         self.copier.wake(at_once=False)
 
     def _write_documents(self, *, at_once: bool) -> None:
-        for producer in self.roster.each():
+        for producer in self.roster.each(which=Producer.has_documents):
             producer.read_documents()
-            self.ledger.note(producer)
+        for producer in self.roster.producers.values():
+            self.ledger.expect(producer)
             version, seen = producer.documents_sent
             if version and self.copier.document_done >= version:
                 producer.words[layout.DOCUMENTS_DURABLE] = seen
@@ -223,12 +351,15 @@ class Worker:
         if self.copier.found is not None and not self.ledger.has_absorbed:
             self.ledger.absorb(self.copier.found)
         if self.ledger.is_due(at_once=at_once):
+            for producer in self.roster.producers.values():
+                self.ledger.note(producer)
+            self._tell_shipper()
             document = self.ledger.content()
             if self.ledger.has_absorbed:  # not before: it would hide what only the run folder knows
                 for producer in self.roster.producers.values():
                     producer.documents_sent = (document[0], producer.documents_seen)
                 self.copier.document = document
-                self.copier.wake(at_once=at_once)
+                self._wake_copier(at_once=at_once)
 
     def _is_kept(self) -> bool:
         """All that there is lies in shared memory to stay: a collector has it, too, or takes nothing."""

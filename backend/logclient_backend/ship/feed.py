@@ -39,14 +39,19 @@ class DiskFeed:
         *,
         poll_s: float,
         most_bytes: int,
+        rest_s: float = 0.0,
+        on_item: Callable[[], None] = lambda: None,
         is_elsewhere: Callable[[str], bool] | None = None,
         files: Files = REAL,
     ) -> None:
+        """Look every `poll_s`; while nothing comes, up to `rest_s` apart, until `expect` or `hurry` is called."""
         self.folder = folder
         self.documents: bytes | None = None
         self.troubles: dict[str, str] = {}  # of that pass, by file
         self._files = files
-        self._poll_s = poll_s
+        self._poll_s = self._pause_s = poll_s
+        self._rest_s = max(poll_s, rest_s)
+        self._on_item = on_item
         self._most_bytes = most_bytes
         self._follower = Follower(
             folder, seen=seen, is_elsewhere=is_elsewhere, skips_unreadable=True, files=files
@@ -55,6 +60,7 @@ class DiskFeed:
         self._odd: dict[str, str] = {}  # files under names of documents that are none
         self._changed = threading.Condition()
         self._items: deque[tuple[StreamColumns | Gap, int]] = deque()
+        self._given = 0  # items, ever
         self._bytes = 0
         self._is_stopped = False
         self._is_hurried = False
@@ -87,6 +93,13 @@ class DiskFeed:
             self._is_hurried = True
             self._changed.notify_all()
 
+    def expect(self) -> None:
+        """Something may come: look within `poll_s`."""
+        if self._pause_s > self._poll_s:
+            with self._changed:
+                self._pause_s = self._poll_s
+                self._changed.notify_all()
+
     def has_passed(self, since: float) -> bool:
         """All that was there at that (monotonic) time was given."""
         with self._changed:
@@ -97,7 +110,7 @@ class DiskFeed:
         """Seconds for which the folder has not answered; 0: it does."""
         with self._changed:
             is_waiting = self._bytes >= self._most_bytes
-        return 0.0 if is_waiting else max(0.0, time.monotonic() - self._moved_at - self._poll_s)
+        return 0.0 if is_waiting else max(0.0, time.monotonic() - self._moved_at - self._pause_s)
 
     def stop(self) -> None:
         """Its thread ends, when it can."""
@@ -110,7 +123,7 @@ class DiskFeed:
 
     def _run(self) -> None:
         while not self._is_stopped:
-            begun = time.monotonic()
+            begun, given = time.monotonic(), self._given
             self._is_hurried = False
             troubles: dict[str, str] = {}
             try:
@@ -130,7 +143,7 @@ class DiskFeed:
                 self._moved_at = time.monotonic()
                 self._passed_at = begun
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: self._is_hurried or self._is_stopped, self._poll_s)
+                self._rest(had_items=self._given != given)
 
     def _hand_over(self, item: StreamColumns | Gap) -> None:
         size = bytes_of(item.columns) if isinstance(item, StreamColumns) else _GAP_BYTES
@@ -141,9 +154,23 @@ class DiskFeed:
             if self._is_stopped:
                 return
             self._items.append((item, size))
+            self._given += 1
             self._bytes += size
-            if len(self._items) == 1:
+            is_first = len(self._items) == 1
+            if is_first:
                 self._changed.notify_all()
+        if is_first:
+            self._on_item()
+
+    def _rest(self, *, had_items: bool) -> None:
+        """Wait for the next look, twice as long as the last time where that brought nothing; `_changed` is held."""
+        self._pause_s = self._poll_s if had_items else min(self._rest_s, 2 * self._pause_s)
+        until = self._moved_at + self._pause_s
+        while not (self._is_hurried or self._is_stopped):
+            left_s = min(until, self._moved_at + self._pause_s) - time.monotonic()
+            if left_s <= 0:
+                return
+            self._changed.wait(left_s)
 
     def _read_documents(self, troubles: dict[str, str]) -> None:
         try:

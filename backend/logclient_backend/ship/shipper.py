@@ -15,6 +15,7 @@ Does not: read folders (`source.py`), speak gRPC (`wire/client.py`), or decide w
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -32,7 +33,6 @@ from .splitting import Splitter
 
 _SAY_EVERY_S = 60.0
 _SLOW_S = 60.0  # between tries where somebody has to mend something first
-_SLICE_S = 0.2  # so often it is asked whether we are still wanted
 _QUIET_S = 10.0  # nothing came for so long: look less often
 _CLOSED, _HEAD_BYTES = b'"closed":true', 1 << 13  # in the documents: this node is done, see agent/ledger.py
 _NEEDS_MENDING = (messages.UNAUTHORIZED, messages.WRONG_PROTOCOL)
@@ -47,6 +47,7 @@ class ShipSettings:
     most_bytes: int = 16 << 20  # in memory, of parcels that are under way
     flush_s: float = 0.2  # so long a parcel waits to become full, at most
     idle_s: float = 0.5  # between looks where nothing came for a while
+    slice_s: float = 0.2  # so often it is asked whether we are still wanted, while nothing can be sent
     documents_s: float = 1.0  # between two versions of the documents, at least
     first_pause_s: float = 0.2
     most_pause_s: float = 30.0
@@ -98,11 +99,21 @@ class Shipper:
         self._missing_told_for: bytes | None = None  # digest of the documents by which that was told last
         self._begun_at = 0.0
         self._is_enough = False
+        self._session: Session | None = None
+        self._woken = threading.Event()
+        source.on_item = self.wake
         self.is_done = (
             False  # all that lay there when it was told to begin is acknowledged (with `until_done`)
         )
         self.troubles: dict[str, str] = {}  # what could not be read in the end, by file
         self.documents: bytes | None = None  # as they were then
+
+    def wake(self) -> None:
+        """End a pause: something is there to be sent, or this is no longer wanted. From any thread."""
+        self._woken.set()
+        session = self._session
+        if session is not None:
+            session.wake()
 
     # ---- the loop ------------------------------------------------------------------------------------------
 
@@ -111,7 +122,7 @@ class Shipper:
         try:
             while wanted():
                 self._progress.enter(CONNECTING)
-                session = self._connect()
+                self._session = session = self._connect()
                 try:
                     self._begin(session.open(wanted))
                     self._talk(session, wanted)
@@ -145,7 +156,8 @@ class Shipper:
         self._progress.enter(WAITING, trouble)
         self._tell(trouble.text)
         while wanted() and (left := end - time.monotonic()) > 0:
-            time.sleep(min(_SLICE_S, left))
+            self._woken.wait(min(self._settings.slice_s, left))
+            self._woken.clear()
 
     def _tell(self, text: str) -> None:
         now = time.monotonic()

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..wal.files import REAL, Files
 from ..wal.scan import Gap, StreamColumns
@@ -43,14 +43,21 @@ class FolderSource:
         place: str = "",
         status: memoryview | None = None,
         poll_s: float = 1.0,
+        rest_s: float = 0.0,
         feed_bytes: int = _FEED_BYTES,
         files: Files = REAL,
     ) -> None:
-        """`folders`: on disks; `place`: the meeting place, with the words of its agent's `status` page."""
+        """`folders`: on disks; `place`: the meeting place, with the words of its agent's `status` page.
+
+        Folders on disks are looked at every `poll_s`; while nothing comes, up to `rest_s` apart, until `expect` is
+        called.
+        """
         self.folders = list(folders)
         self.place = place
         self._status = status
         self._poll_s = poll_s
+        self._rest_s = rest_s
+        self.on_item: Callable[[], None] = lambda: None  # called in another thread when a disk has something
         self._feed_bytes = feed_bytes
         self._files = files
         self._seen = Seen()
@@ -83,6 +90,8 @@ class FolderSource:
                 folder,
                 self._seen,
                 poll_s=self._poll_s,
+                rest_s=self._rest_s,
+                on_item=self.on_item,
                 most_bytes=self._feed_bytes,
                 is_elsewhere=self._staged.has if self._staged is not None else None,
                 files=self._files,
@@ -126,6 +135,11 @@ class FolderSource:
     def wait(self, timeout_s: float) -> None:
         """Until that folder has something, or was read through, at most so long."""
         self._disks[0].wait(timeout_s)
+
+    def expect(self) -> None:
+        """Something was staged, or stored: look at the disks within `poll_s`."""
+        for disk in self._disks:
+            disk.expect()
 
     def hurry(self) -> None:
         """Look at the disks now."""

@@ -68,6 +68,7 @@ class Session:
         self._requests: deque[bytes | None] = deque()
         self._replies: deque[Welcome | Ack | NotTaken] = deque()
         self._failure: NotTaken | None = None
+        self._is_woken = False
         self._under_way: deque[tuple[int, int]] = deque()
         self._under_way_bytes = 0
         self._number = 0
@@ -197,9 +198,13 @@ class Session:
     # ---- receiving --------------------------------------------------------------------------------------------------
 
     def poll(self, wait_s: float) -> list[Ack | NotTaken]:
-        """Answers that came, or come within `wait_s`: acks, refusals of single parcels. `NotTaken`: it is over."""
+        """Answers that came, or come within `wait_s` or until `wake`: acks, refusals of single parcels.
+
+        Raises `NotTaken` where the conversation is over.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._replies or self._failure, wait_s)
+            self._changed.wait_for(lambda: self._replies or self._failure or self._is_woken, wait_s)
+            self._is_woken = False
             found = list(self._replies)
             self._replies.clear()
         answers: list[Ack | NotTaken] = []
@@ -220,6 +225,12 @@ class Session:
         if self._failure is not None:
             raise self._fail(self._failure)
         return []
+
+    def wake(self) -> None:
+        """End the wait of `poll`, or of the next one; from any thread."""
+        with self._changed:
+            self._is_woken = True
+            self._changed.notify_all()
 
     def _settle(self, upto: int) -> None:
         while self._under_way and self._under_way[0][0] <= upto:

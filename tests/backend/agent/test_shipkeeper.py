@@ -11,6 +11,7 @@ import pytest
 from logclient import layout
 from logclient_backend.agent import shipkeeper as module
 from logclient_backend.agent import shipping
+from logclient_backend.agent.pauses import Pipes
 from logclient_backend.agent.place import Place
 from logclient_backend.agent.settings import Settings
 from logclient_backend.agent.shipkeeper import ShipKeeper
@@ -35,7 +36,7 @@ def test_what_was_refused_is_asked_again_much_later(
     monkeypatch.setattr(shipping, "run", run)
     monkeypatch.setattr(module, "_REFUSED_PAUSE_S", pause_s)
     page = StatusPage(str(tmp_path / "agent.status"))
-    keeper = ShipKeeper(place, page, Settings({}), None)
+    keeper = ShipKeeper(place, page, Settings({}), Pipes(place), None)
     try:
         keeper.look()
         pid = page.words[layout.AGENT_SHIPPER]

@@ -1,0 +1,92 @@
+"""How long the worker may sleep: until the fullest lane could be a quarter full, and not longer than somebody waits.
+
+Runs in the worker's main thread; reads shared memory only. `log` wakes nobody, so the pause follows what has come:
+
+- at most the time in which the smallest lane in use fills by a quarter at the fastest rate this run has shown;
+- short for `BUSY_S` after a record or a newcomer, and while a lane file of the least size is in use;
+- at most `CONFINED_S` where the place ends with the trainer, so that little is outside the run folder then;
+- else `REST_S`, or a quarter of the stall time where that is less: a worker at rest must not look stuck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from logclient import layout
+from logclient.meeting import LANES_FLOOR
+
+from .attach import Producer
+from .settings import Settings
+
+REST_S = 1.0
+BUSY_S = 30.0
+CONFINED_S = 0.25
+_QUARTER = 0.25
+_LEAST_WINDOW_S = 0.01  # a rate is not measured over less
+
+
+class Pace:
+    """Of one worker: what its looks found, and the pause that follows from it."""
+
+    def __init__(self, settings: Settings, now: float) -> None:
+        self._short_s = 2 * settings.poll_s
+        self._rest_s = min(REST_S, settings.stall_s / 4)
+        if settings.is_confined:
+            self._rest_s = min(self._rest_s, CONFINED_S)
+        self._looked_at = now
+        self._busy_at = now
+        self._fastest = 0.0  # bytes a second in one lane
+        self._least_bytes = 0  # of the smallest lane in use; 0: none is
+        self._has_small = False
+        self.is_filling = False  # a lane is a quarter full
+        self.is_asked = False  # somebody flushes, wrote documents, was refused or finished
+        self.has_records = False  # a lane holds what is not staged
+
+    def look(self, producers: Iterable[Producer], now: float) -> None:
+        """Take in how full the lanes are."""
+        window_s = max(_LEAST_WINDOW_S, now - self._looked_at)
+        self._looked_at = now
+        self.is_filling = self.has_records = self.is_asked = self._has_small = False
+        least = 0
+        for producer in producers:
+            if producer.has_moved():
+                self._measure(producer, window_s, now)
+            self.is_asked = self.is_asked or producer.is_asking
+            if producer.fill:
+                self.has_records = True
+                self.is_filling = self.is_filling or producer.fill >= _QUARTER
+            if producer.least_used:
+                least = min(least or producer.least_used, producer.least_used)
+                self._has_small = self._has_small or len(producer.mem) <= LANES_FLOOR
+        self._least_bytes = least
+
+    def _measure(self, producer: Producer, window_s: float, now: float) -> None:
+        fill = 0.0
+        for lane in producer.lanes:
+            reader = lane.reader
+            tail = reader.words[layout.TAIL]
+            if tail != lane.tail_seen:
+                self._fastest = max(self._fastest, (tail - lane.tail_seen) / window_s)
+                self._busy_at = now
+                lane.tail_seen = tail
+                producer.least_used = min(producer.least_used or reader.size, reader.size)
+            if tail > reader.position:
+                fill = max(fill, (tail - reader.position) / reader.size)
+        producer.fill = fill
+
+    def drained(self, producer: Producer) -> None:
+        """Take in what is left in the lanes of a producer that were just drained."""
+        producer.fill = max(max(0, lane.reader.pending) / lane.reader.size for lane in producer.lanes)
+
+    def note_newcomer(self, now: float) -> None:
+        """A process joined: its first records are likely to follow."""
+        self._busy_at = now
+
+    def pause_s(self, now: float, *, may_be_long: bool) -> float:
+        """The longest pause that loses nothing."""
+        pause_s = self._rest_s
+        if not may_be_long or self._has_small or now - self._busy_at < BUSY_S:
+            pause_s = min(pause_s, self._short_s)
+        if self._fastest and self._least_bytes:
+            pause_s = min(pause_s, _QUARTER * self._least_bytes / self._fastest)
+        return pause_s
