@@ -130,24 +130,15 @@ class Ledger:
 
     # ---- what is known now ---------------------------------------------------------------------------------
 
-    def expect(self, producer: Producer) -> None:
-        """Take over a producer's documents; counts that grew alone are taken over with the next content."""
-        seen = _seen(producer)
-        before = self._entries.get(producer.process.hex())
-        if before is None or before.seen[:1] != seen[:1]:
-            self.note(producer)
-        elif before.seen != seen:
-            self._want(_COUNTS_S)
-            self.closed = False
-
-    def note(self, producer: Producer) -> None:
-        """Take over a producer's documents and counts."""
+    def note(self, producer: Producer, *, counts: bool = True) -> None:
+        """Take over a producer's documents and counts; not `counts`: those alone can wait for the next content."""
         seen = _seen(producer)
         before = self._entries.get(producer.process.hex())
         if before is not None and before.seen == seen:
             return
-        self._store(producer, seen, before.end if before else None)
         only_counts = before is not None and before.seen[:1] == seen[:1]
+        if counts or not only_counts:
+            self._store(producer, seen, before.end if before else None)
         self._want(_COUNTS_S if only_counts else _LEAST_S)
         self.closed = False
 

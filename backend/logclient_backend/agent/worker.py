@@ -342,7 +342,7 @@ class Worker:
         for producer in self.roster.each(which=Producer.has_documents):
             producer.read_documents()
         for producer in self.roster.producers.values():
-            self.ledger.expect(producer)
+            self.ledger.note(producer, counts=False)
             version, seen = producer.documents_sent
             if version and self.copier.document_done >= version:
                 producer.words[layout.DOCUMENTS_DURABLE] = seen
