@@ -189,7 +189,8 @@ def watch(
     else the number of backward passes before this one. `run` is where they go, default the run that is current then.
 
     To be called on the module that is trained, wrapped by DDP or torch.compile or not, by any ranks; again to change
-    `every`. Raises `BadArgument` for what is no module, and for an `every` that is no int from 1 on.
+    `every`. What is no module, or an `every` that is no int from 1 on, is said once and nothing is watched; in strict
+    mode that is a `BadArgument`.
     """
     from .watching import watch as start
 

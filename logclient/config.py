@@ -117,6 +117,10 @@ _CHOICES = {
 }
 
 
+# what cannot be cut: an id would be another one, and no path or address is longer
+_MOST_BYTES = {"run_id": 512, "dir": 4095, "shm_dir": 4095, "spool_dir": 4095, "server": 1024}
+
+
 class Config:
     """All settings of one run; attribute per `Setting`, never changed after it was made."""
 
@@ -179,6 +183,11 @@ def _check(name: str, value: Any) -> Any:
         raise BadArgument(f"{name}={value!r}: expected {_KINDS[setting.kind]}, got {type(value).__name__}")
     if name in _CHOICES and value not in _CHOICES[name]:
         raise BadArgument(f"{name}={value!r}: expected one of {', '.join(_CHOICES[name])}")
+    most = _MOST_BYTES.get(name)
+    if most is not None and len(value.encode("utf-8", "surrogatepass")) > most:
+        raise BadArgument(
+            f"{name}={value[:40]!r}...: {len(value):,} characters, and at most {most:,} bytes are taken"
+        )
     if name == "server" and value:
         _check_server(value)
     least = -1 if name == "rank" else 0

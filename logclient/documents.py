@@ -36,6 +36,13 @@ def _slots(words: memoryview, kind: int) -> tuple[int, int]:
     return start + 2 * layout.LARGE_KINDS * large + 2 * (kind - layout.LARGE_KINDS) * small, small
 
 
+MOST_BYTES = 32 << 20  # of one document, as JSON: the agent reads twice as much at most
+
+
+class TooLarge(Exception):
+    """The document has more bytes than one may have."""
+
+
 class DocumentWriter:
     """Writes documents of one process, from any thread and handler at once; nobody waits for anybody."""
 
@@ -51,7 +58,7 @@ class DocumentWriter:
         self._files: dict[tuple[int, int], str] = {}
 
     def write(self, kind_name: str, data: Any) -> None:
-        """Store `data` (anything JSON can hold; NaN too) as the newest version.
+        """Store `data` (anything JSON can hold; NaN too) as the newest version. Raises `TooLarge`.
 
         Whoever finds that somebody else wrote meanwhile turns its `data` into text again: so `data` must be the
         live object, and then the last version holds the changes of all.
@@ -65,6 +72,8 @@ class DocumentWriter:
 
         version = self._versions[kind] + 1
         payload = json.dumps({"time": time_ns(), "data": data}, separators=(",", ":"), default=str).encode()
+        if len(payload) > MOST_BYTES:
+            raise TooLarge(f"{len(payload):,} bytes, and at most {MOST_BYTES:,} can be stored")
         start, size = _slots(self._words, kind)
         path = ""
         if len(payload) > size - layout.DOCUMENT_HEADER:

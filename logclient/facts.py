@@ -30,7 +30,7 @@ class Facts(MutableMapping):  # type: ignore[type-arg]
     __slots__ = ("_data", "_notice", "_write")
 
     def __init__(
-        self, write: Callable[[dict[str, Any]], None], notice: Notice, data: Mapping[Any, Any]
+        self, write: Callable[[dict[str, Any]], object], notice: Notice, data: Mapping[Any, Any]
     ) -> None:
         self._write = write
         self._notice = notice
@@ -56,13 +56,43 @@ class Facts(MutableMapping):  # type: ignore[type-arg]
         return repr(self._data)
 
     def update(self, *others: Any, **more: Any) -> None:
-        """Like `dict.update`; one document for all of it."""
+        """Like `dict.update`, in one document; what is no mapping is left out and said, and nothing raises."""
+        self._change(self._merged(others, more))
+
+    def replace(self, data: Any) -> None:
+        """Hold these entries and no others; what is no mapping changes nothing."""
+        if data is not self:
+            merged = self._merged((data,), {})
+            if merged or type(data) is dict:
+                self._change(merged, dropped=tuple(self._data))
+
+    def __ior__(self, other: Any) -> Facts:
+        self.update(other)
+        return self
+
+    def _merged(self, others: tuple[Any, ...], more: dict[str, Any]) -> dict[Any, Any]:
         merged: dict[Any, Any] = {}
         for other in others:
-            merged.update(other)
+            try:
+                foreign.call(merged.update, other)
+            except foreign.Failed:
+                what = f"a config or summary takes a dict, not a {type(other).__name__}: it is left out"
+                self._notice("config update", what)
         merged.update(more)
+        return merged
+
+    def _change(self, merged: dict[Any, Any], dropped: tuple[str, ...] = ()) -> None:
+        """Store the change; where the whole would be larger than a document may be, the change is taken back."""
+        before = dict(self._data)
+        for name in dropped:
+            self._data.pop(name, None)
         self._data.update(plain(merged, self._notice))  # in place: a writer that was interrupted sees it too
-        self._write(self._data)
+        if self._write(self._data) is False:
+            for name in tuple(self._data):
+                if name not in before:
+                    del self._data[name]
+            self._data.update(before)
+            self._write(self._data)
 
 
 class Frozen(dict):  # type: ignore[type-arg]

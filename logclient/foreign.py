@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 _MOST_LINKS = 20  # of a chain of exceptions
 # what our own code can raise; anything else that comes up in our frames was injected there by the user
-_OWN_KINDS = frozenset(
-    {TypeError, ValueError, AttributeError, KeyError, IndexError, OverflowError, RuntimeError}
+OWN_KINDS = frozenset(
+    {TypeError, ValueError, AttributeError, KeyError, IndexError, OverflowError, RuntimeError, RecursionError}
     | {BufferError, UnicodeEncodeError, OSError, MemoryError, StructError}
 )
 _PACKAGE = __name__.partition(".")[0] + "."
@@ -61,7 +61,7 @@ def is_own(error: BaseException) -> bool:
     if kind.__module__.startswith(_PACKAGE):
         return not issubclass(kind, LogclientError)  # those are meant for the user
     innermost = _innermost(error)
-    if innermost is not None and is_ours(innermost.tb_frame) and kind not in _OWN_KINDS:
+    if innermost is not None and is_ours(innermost.tb_frame) and kind not in OWN_KINDS:
         return False
     return not is_users(error)
 

@@ -28,7 +28,7 @@ from . import foreign, lanes, launchers, meeting, refusals, spawn
 from .config import environment
 from .descriptors import AboveStandard, Mapped
 from .device import Device
-from .documents import DocumentWriter
+from .documents import DocumentWriter, TooLarge
 from .owner import ForkMark, LiveLock
 from .proc import file_limit
 from .ring import Forked
@@ -207,14 +207,17 @@ class Member:
             self._about.update(about)
             self._write("about", self._about)
 
-    def _write(self, kind: str, data: Any) -> None:
-        """`data` is the live object: see `DocumentWriter.write`."""
+    def _write(self, kind: str, data: Any) -> bool:
+        """Store a document; False where it is too large. `data` is the live object: see `DocumentWriter.write`."""
         try:
             if not self._mark[0]:
                 self._after_fork()
             documents = self._documents
             if documents is not None:
                 documents.write(kind, data)
+        except TooLarge as error:
+            self._notices.once(f"size of {kind}", f"a change of {kind} is not stored: {error}")
+            return False
         except Exception as error:
             if not foreign.is_own(error):
                 raise
@@ -223,6 +226,7 @@ class Member:
             self._notices.once(
                 f"document {kind}", f"{kind} cannot be stored: {type(error).__name__}: {error}"
             )
+        return True
 
     def _write_notices(self) -> None:
         self._write("notices", {"alerts": self._alerts, "notices": self._notices.lines})

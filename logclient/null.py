@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import about
 from .facts import Facts
 from .foreign import is_own
 from .stats import Counter, no_agent, no_device, no_server, tell
@@ -24,14 +25,40 @@ class NullRun:
         self.project = project
         self.name = ""
         self.dir = ""
-        self.tags = tuple(str(tag) for tag in tags)
-        self.config = Facts(_nothing, _nothing, config)
-        self.summary = Facts(_nothing, _nothing, {})
+        self._tags = tuple(about.tags_of(tags)[0])
+        self._config = Facts(_nothing, _nothing, config)
+        self._summary = Facts(_nothing, _nothing, {})
         self._closed = closed
         self._refused = Counter(0)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return NullRun, (self.project, dict(self.config), self.tags, self._closed)
+
+    @property
+    def config(self) -> Facts:
+        """Kept in this process alone."""
+        return self._config
+
+    @config.setter
+    def config(self, config: Any) -> None:
+        self._config.replace(config)
+
+    @property
+    def summary(self) -> Facts:
+        """Kept in this process alone."""
+        return self._summary
+
+    @summary.setter
+    def summary(self, summary: Any) -> None:
+        self._summary.replace(summary)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return self._tags
+
+    @tags.setter
+    def tags(self, tags: Any) -> None:
+        self._tags = tuple(about.tags_of(tags)[0])
 
     def __repr__(self) -> str:
         return f"<logclient.NullRun: {self._closed or 'disabled, nothing is logged'}>"
@@ -48,10 +75,18 @@ class NullRun:
             return card.of_failure(self, error)
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
-        if self._closed:
+        if not self._closed:
+            return
+        try:
             self._refused.add()
+        except RecursionError:  # as in `Run.log`
+            self._refused.uncalled += 1
+            return
+        try:
             if self._refused.value == 1:
                 tell(f"a record was refused and counted: {self._closed}")
+        except RecursionError:
+            return
 
     def as_rank(self, rank: int) -> NullRun:
         return self

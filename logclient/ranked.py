@@ -10,7 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
-from . import lanes
+from . import foreign
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ class RankedRun:
 
     __slots__ = ("_run", "rank")
 
-    def __init__(self, run: Run, rank: int) -> None:
+    def __init__(self, run: Run, rank: int | None) -> None:
+        """`rank`: None for the process's own."""
         self._run = run
         self.rank = rank
 
@@ -37,21 +38,34 @@ class RankedRun:
         run = self._run
         try:
             lane = run._first.pop()
-        except IndexError as error:
-            if not lanes.is_empty(error):
+        except (IndexError, RecursionError) as error:
+            try:
+                lane = run._take_instead(error)  # type: ignore[assignment]
+            except RecursionError:  # as in `Run.log`
+                run._counters.refused.uncalled += 1
+                return
+            if lane is False:  # type: ignore[comparison-overlap]
                 raise  # the user's
-            lane = run._take_other()  # type: ignore[assignment]
             if lane is None:
                 return
         try:
-            known = run._encoder.of_rank(self.rank).known  # type: ignore[union-attr]
+            rank = self.rank
+            encoder = run._encoder
+            known = (encoder if rank is None else encoder.of_rank(rank)).known  # type: ignore[union-attr]
             shape = known.get(tuple(metrics))
             if shape is None or step.__class__ is not int:
                 run._log_other(lane, step, metrics, self.rank)
             else:
                 lane.offer(shape, run._next_order(), step, metrics.values())
         except BaseException as error:
-            if not run._log_again(lane, error, step, metrics, self.rank):
+            seq = lane.seq
+            try:
+                is_done = run._log_again(lane, error, step, metrics, self.rank)
+            except RecursionError:  # as in `Run.log`
+                is_done = error.__class__ in foreign.OWN_KINDS
+                if is_done and lane.seq == seq:
+                    run._counters.refused.uncalled += 1
+            if not is_done:
                 raise  # the user's
         finally:
             lane.home.append(lane)
@@ -64,5 +78,5 @@ class RankedRun:
         return _as_rank, (self._run, self.rank)
 
 
-def _as_rank(run: Run | NullRun, rank: int) -> RankedRun | NullRun:
-    return run.as_rank(rank)
+def _as_rank(run: Run | NullRun, rank: int | None) -> RankedRun | NullRun:
+    return run.as_rank(rank) if rank is not None or not hasattr(run, "_place") else RankedRun(run, None)  # type: ignore[arg-type]

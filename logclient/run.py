@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 import time
 
-from . import closing, foreign, lanes, layout, spawn, waiting
+from . import about, closing, foreign, lanes, layout, spawn, waiting
 from .descriptors import Mapped
 from .errors import BadArgument
 from .facts import Facts
@@ -32,7 +32,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
-    from typing import Any
+    from typing import Any, Literal
 
     from .config import Config
     from .meeting import Meeting
@@ -41,9 +41,7 @@ if TYPE_CHECKING:
     from .typed import DeviceStatus, RunState, Status
     from .values import Points
 
-_ALERT_LEVELS = ("info", "warn", "error")
 _END_STATES = ("finished", "failed", "preempted")
-_MOST_ALERTS = 50
 
 
 class Run(Member):
@@ -65,10 +63,14 @@ class Run(Member):
         """
         try:
             lane = self._first.pop()
-        except IndexError as error:
-            if not lanes.is_empty(error):
+        except (IndexError, RecursionError) as error:
+            try:
+                lane = self._take_instead(error)  # type: ignore[assignment]
+            except RecursionError:  # at its limit not even a call that counts is possible
+                self._counters.refused.uncalled += 1
+                return
+            if lane is False:  # type: ignore[comparison-overlap]
                 raise  # the user's
-            lane = self._take_other()  # type: ignore[assignment]
             if lane is None:
                 return
         try:
@@ -78,7 +80,14 @@ class Run(Member):
             else:
                 lane.offer(shape, self._next_order(), step, metrics.values())
         except BaseException as error:
-            if not self._log_again(lane, error, step, metrics):
+            seq = lane.seq
+            try:
+                is_done = self._log_again(lane, error, step, metrics)
+            except RecursionError:  # too near its limit to find out whose exception it was
+                is_done = error.__class__ in foreign.OWN_KINDS
+                if is_done and lane.seq == seq:
+                    self._counters.refused.uncalled += 1
+            if not is_done:
                 raise  # the user's
         finally:
             lane.home.append(lane)
@@ -87,13 +96,24 @@ class Run(Member):
     def as_rank(self, rank: int) -> RankedRun:
         """This run for callers of another rank than the process has, such as threads with a device each.
 
-        What its `log` is given carries `rank`; all else is the run's own. Raises `BadArgument` for what is no rank.
+        What its `log` is given carries `rank`; all else is the run's own. For what is no rank it is the process's own
+        rank, and said so once; in strict mode that is a `BadArgument`.
         """
-        if type(rank) is not int or not 0 <= rank < MOST_RANKS:
-            raise BadArgument(f"rank {_short(rank)} is no int from 0 on")
-        return RankedRun(self, rank)
+        if type(rank) is int and 0 <= rank < MOST_RANKS:
+            return RankedRun(self, rank)
+        wrong = f"as_rank({_short(rank)}) takes an int from 0 on"
+        if self._settings.strict:
+            raise BadArgument(wrong)
+        self._say_once("as_rank", f"{wrong}; took the rank of this process")
+        return RankedRun(self, None)
 
     # ---- beside the hot path ------------------------------------------------------------------------
+
+    def _take_instead(self, error: BaseException) -> RingWriter | Literal[False] | None:
+        """As `_take_other`, where popping lane 0 raised this; False: that is the user's, to be raised again."""
+        if not isinstance(error, IndexError) or not lanes.is_empty(error):
+            return False
+        return self._take_other()
 
     def _take_other(self) -> RingWriter | None:
         """Another lane where lane 0 is in use; None, counted, where there is none."""
@@ -183,6 +203,9 @@ class Run(Member):
         if type(error) is TooLargeRecord:
             self._refuse("size", f"record too large: {error}")
             return True
+        if again and type(error) is RecursionError:
+            self._refuse("depth", "log() was called too near the interpreter's recursion limit")
+            return True
         if again:
             self._refuse("failure", f"a failure of logclient itself: {type(error).__name__}: {error}")
             return True
@@ -213,20 +236,29 @@ class Run(Member):
         self._counters.refused.add()
         if self._settings.strict and not self._closed:
             raise BadArgument(why)
-        if self._notices.once(f"refused {cause}", f"a record was refused and counted: {why}"):
-            self._write_notices()
+        try:
+            self._say_once(f"refused {cause}", f"a record was refused and counted: {why}")
+        except RecursionError:  # it is counted; the next one says so
+            return
 
     def _count_refused(self, amount: int) -> None:
         """So many records were refused before this process had the run."""
         self._counters.refused.add(amount)
 
     def _leave_out(self, points: Points) -> None:
-        self._counters.left_out.add(points.left_out)
-        new = False
-        for key, reason in points.reasons:
-            new |= self._notices.once(f"value {key}", f"{_short(key)} is left out and counted: {reason}")
-        if new:
-            self._write_notices()
+        left_out = self._counters.left_out
+        try:
+            left_out.add(points.left_out)
+        except RecursionError:
+            left_out.uncalled += points.left_out
+        try:
+            new = False
+            for key, reason in points.reasons:
+                new |= self._notices.once(f"value {key}", f"{_short(key)} is left out and counted: {reason}")
+            if new:
+                self._write_notices()
+        except RecursionError:  # they are counted; the next ones are named
+            return
         if self._settings.strict:
             key, reason = points.reasons[0]
             raise BadArgument(f"{_short(key)} is left out: {reason}")
@@ -296,10 +328,18 @@ class Run(Member):
         """Settings of the experiment; changes are stored."""
         return self._config
 
+    @config.setter
+    def config(self, config: Any) -> None:
+        self._config.replace(config)
+
     @property
     def summary(self) -> Facts:
         """Results of the run; changes are stored."""
         return self._summary
+
+    @summary.setter
+    def summary(self, summary: Any) -> None:
+        self._summary.replace(summary)
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -307,19 +347,18 @@ class Run(Member):
 
     @tags.setter
     def tags(self, tags: Any) -> None:
-        self._about["tags"] = [tags] if isinstance(tags, str) else [str(tag) for tag in tags]
+        self._about["tags"], wrong = about.tags_of(tags)
         self._write("about", self._about)
+        if wrong:
+            self._say_once("tags", wrong)
 
     def alert(self, title: str, text: str = "", level: str = "info") -> None:
         """Store a message for whoever looks at the run; `level` is info, warn or error. The last 50 are kept."""
-        if level not in _ALERT_LEVELS:
-            self._notices.once(
-                "alert", f"alert level {level!r} is none of {', '.join(_ALERT_LEVELS)}; took info"
-            )
-            level = "info"
-        alert = {"time": time.time_ns(), "title": str(title)[:200], "text": str(text)[:2000], "level": level}
+        alert, wrong = about.alert(title, text, level, time.time_ns())
         self._alerts.append(alert)
-        del self._alerts[:-_MOST_ALERTS]
+        del self._alerts[: -about.MOST_ALERTS]
+        if wrong:
+            self._notices.once("alert", wrong)
         self._write_notices()
 
     # ---- counting, waiting, ending --------------------------------------------------------------------

@@ -12,7 +12,7 @@ import sys
 import time
 from _collections_abc import Mapping
 
-from . import closing, confined, launchers, meeting, notebook, parents, reap, spawn
+from . import about, closing, confined, launchers, meeting, notebook, parents, reap, spawn
 from . import config as settings
 from .config import Config
 from .ending import at_exit, has_shell, patience_s  # now: at exit their disk may be frozen
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _ALPHABET = "0123456789abcdefghijkmnpqrstuvwxyz"
 _TRIES = 3
+_MOST_PATH = 4095
+_MOST_WORDS = 500
 _open: dict[str, Run] = {}  # meeting place -> run, of this process
 _inits: dict[tuple[str, str], int] = {}  # (project, name) -> how many runs this rank got from its launcher
 _hooked = False
@@ -43,8 +45,12 @@ def start(
 ) -> Run | NullRun:
     """What `logclient.init` does. `given` holds settings by name; None means: not given."""
     chosen = Config.from_env(project=project, **given)
-    tags = _checked_tags(tags)
+    _check_tags(tags)
     _check_facts(config, notes)
+    tags, wrong_tags = about.tags_of(tags)
+    notes, wrong_notes = about.cut("notes", notes, about.MOST_NOTES)
+    chosen, wrong = _within_limits(chosen)
+    wrong += [sentence for sentence in (wrong_tags, wrong_notes) if sentence]
     if chosen.mode == "disabled":
         return NullRun(chosen.project or "default", config or {}, tags)
     parent = parents.find(chosen)
@@ -60,12 +66,12 @@ def start(
         "project": chosen.project or "default",
         "name": chosen.name or run_id,
         "dir": _absolute(chosen.dir or "logclient-runs"),
-        "home": settings.home_folder(),
+        "home": _usable(settings.home_folder()),
         "node": os.urandom(8).hex(),
         "resume": chosen.resume if chosen.run_id else "allow",
         "server": chosen.server if chosen.mode == "online" else "",
         "created_ns": time.time_ns(),
-        "confined": confined.why(),
+        "confined": confined.why()[:_MOST_WORDS],
         "settings": dict(chosen),
     }
     for _ in range(_TRIES):
@@ -99,6 +105,8 @@ def start(
         notes=notes,
         group=chosen.group,
     )
+    for sentence in wrong:
+        run._notices.once(sentence, sentence)
     if config:
         run.config.update(config)
     if not is_new and chosen.dir and facts["dir"] != place.dir:
@@ -151,13 +159,21 @@ def _is_open_here(run: Run | None) -> bool:
     return run is not None and (run._pid == os.getpid() or not run._after_fork())
 
 
-def _checked_tags(tags: Any) -> list[str]:
-    if isinstance(tags, str):
-        return [tags]
+def _check_tags(tags: Any) -> None:
     try:
-        return [str(tag) for tag in tags]
+        iter(tags)
     except TypeError:
         raise BadArgument(f"tags={tags!r}: expected a list of texts") from None
+
+
+def _within_limits(chosen: Config) -> tuple[Config, list[str]]:
+    """The settings with names that are not too long, and a sentence for each that was cut."""
+    values, sentences = dict(chosen), []
+    for name in ("project", "name", "group"):
+        values[name], sentence = about.cut(name, values[name], about.MOST_NAME)
+        if sentence:
+            sentences.append(sentence)
+    return (Config(values), sentences) if sentences else (chosen, [])
 
 
 def _check_facts(config: Any, notes: Any) -> None:
@@ -267,6 +283,11 @@ def _abandon(run: Run, place: meeting.Meeting) -> None:
     closing.let_go(run)
     if stem and not spawn.agent_lives(place):
         place.withdraw(stem)
+
+
+def _usable(path: str | None) -> str | None:
+    """A path that the kernel takes; `run.json`, which it goes into, is of bounded size."""
+    return path if path is not None and len(os.fsencode(path)) <= _MOST_PATH else None
 
 
 def _absolute(path: str) -> str:

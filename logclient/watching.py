@@ -22,6 +22,7 @@ from . import foreign
 from .errors import BadArgument
 from .null import NullRun
 from .run import Run
+from .stats import tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ _EDGES = tuple(10.0**power for power in range(-8, 2))  # of a histogram, whose k
 _LOWEST = "0"  # the bucket below the first edge
 _DEVICES = ("cpu", "cuda")
 
+_told: set[str] = set()  # what was said while there was no run to keep it
 _watches: weakref.WeakKeyDictionary[Any, _Watch] = weakref.WeakKeyDictionary()
 
 
@@ -50,25 +52,39 @@ def watch(
     current: Callable[[], Run | NullRun],
 ) -> None:
     """As `logclient.watch` tells; `current` gives the run to log to."""
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(model, torch.nn.Module):
-        raise BadArgument(f"watch takes a torch.nn.Module, not a {type(model).__name__}")
-    if type(every) is not int or every < 1:
-        raise BadArgument("watch(every=...) is an int from 1 on: so many backward passes")
-    unwatch(model)
     run = current()
     if isinstance(run, NullRun) and not run._closed:
         return  # disabled: not even a counter
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(model, torch.nn.Module):
+        return _refuse(run, f"watch takes a torch.nn.Module, not a {type(model).__name__}")
+    if type(every) is not int or every < 1:
+        return _refuse(run, "watch(every=...) is an int from 1 on: so many backward passes")
+    unwatch(model)
     made = _Watch(_unwrapped(model), every, (gradients, parameters, histograms), step, current)
     _watches[_unwrapped(model)] = made
     if not made.hooks:
         made.say("no parameter of the model is trained, so that no backward pass is seen: watch it later")
 
 
+def _refuse(run: Run | NullRun, why: str) -> None:
+    """Nothing is watched: raised in strict mode, else said once."""
+    if isinstance(run, Run):
+        if run._settings.strict:
+            raise BadArgument(why)
+        run._say_once(f"watch {why}", f"nothing is watched: {why}")
+    elif why not in _told:
+        _told.add(why)
+        tell(f"nothing is watched: {why}")
+
+
 def unwatch(model: Any = None) -> None:
     """As `logclient.unwatch` tells."""
     for watched in [*_watches] if model is None else [_unwrapped(model)]:
-        found = _watches.pop(watched, None)
+        try:
+            found = _watches.pop(watched, None)
+        except TypeError:  # nothing that could have been watched
+            return
         if found is not None:
             found.remove()
 
@@ -211,7 +227,8 @@ class _Watch:
 def _unwrapped(model: Any) -> Any:
     """The model as the user wrote it, so that its parameters have their own names."""
     for _ in range(8):  # wrappers in wrappers
-        inner = [model._modules[name] for name in _WRAPPERS if model._modules.get(name) is not None]
+        parts = getattr(model, "_modules", {})
+        inner = [parts[name] for name in _WRAPPERS if parts.get(name) is not None]
         if not inner or not f"{type(model).__module__}.".startswith(_WRAPPING):
             break
         model = inner[0]

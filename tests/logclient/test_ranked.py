@@ -160,9 +160,15 @@ def test_finished_run_refuses_and_counts(run_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("rank", [-1, 1 << 30, 1.0, "1", None, True])
-def test_what_is_no_rank_is_refused(rank: Any, run_dir: Path) -> None:
-    """At once, as `init` refuses arguments."""
-    with opened() as (run, _), pytest.raises(BadArgument, match="rank"):
+def test_what_is_no_rank_is_said_and_the_own_rank_taken(rank: Any, run_dir: Path) -> None:
+    """Nothing ends a training, strict mode aside."""
+    with opened(rank=3) as (run, file):
+        for step in range(2):
+            run.as_rank(rank).log(step, {"a": 1.0})
+        assert [record.rank for record in file.read()] == [3, 3]
+        (line,) = run.status()["notices"]
+        assert "as_rank(" in line
+    with opened(strict=True) as (run, _), pytest.raises(BadArgument, match="as_rank"):
         run.as_rank(rank)
 
 

@@ -295,28 +295,36 @@ def test_users_failure() -> None:
 
 
 @pytest.mark.parametrize("arguments", [(object(),), (None,)], ids=["an object", "None"])
-def test_no_module(arguments: tuple[Any]) -> None:
-    with pytest.raises(logclient.BadArgument, match=r"torch\.nn\.Module"):
-        logclient.watch(*arguments)
+def test_no_module(arguments: tuple[Any], run_dir: Path) -> None:
+    """Said once, and no training ends; raised in strict mode."""
+    with opened() as (run, _):
+        for _ in range(2):
+            logclient.watch(*arguments, run=run)
+            logclient.unwatch(*arguments)
+        (line,) = run.status()["notices"]
+        assert "torch.nn.Module" in line
+    with opened(strict=True) as (run, _), pytest.raises(logclient.BadArgument, match=r"torch\.nn\.Module"):
+        logclient.watch(*arguments, run=run)
 
 
 @pytest.mark.parametrize("every", [0, -1, 1.5, True, "3"], ids=str)
-def test_bad_every(every: Any) -> None:
-    with pytest.raises(logclient.BadArgument, match="every"):
-        logclient.watch(small(), every=every)
+def test_bad_every(every: Any, run_dir: Path) -> None:
+    """The same."""
+    with opened() as (run, _):
+        logclient.watch(small(), every=every, run=run)
+        assert ["every" in line for line in run.status()["notices"]] == [True]
+    with opened(strict=True) as (run, _), pytest.raises(logclient.BadArgument, match="every"):
+        logclient.watch(small(), every=every, run=run)
 
 
 def test_without_torch() -> None:
     """Said as it is, and torch is not imported for it."""
     script = """
 import sys, logclient
-try:
-    logclient.watch(3)
-except logclient.BadArgument as error:
-    assert "torch.nn.Module" in str(error)
-    assert "torch" not in sys.modules
-    logclient.unwatch()
-    print("said")
+logclient.watch(3)
+assert "torch" not in sys.modules
+logclient.unwatch()
+print("said")
 """
     root = Path(__file__).parents[2]
     done = subprocess.run(

@@ -24,7 +24,7 @@ from logclient.owner import is_locked
 
 from ..wal.files import read_regular
 from .leaving import remove, remove_if_empty
-from .place import Place, is_lane_file
+from .place import LANES, SEGMENT, Place, is_lane_file
 
 _STALE_S = 10.0
 _PATIENCE_S = 10.0  # for one place; afterwards its agent goes on beside the others
@@ -96,7 +96,7 @@ def _had_agent(path: str) -> bool:
 def _sweep(path: str, supervise: Callable[[Meeting], int]) -> None:
     found = meetings.read(path)
     if found is None:
-        if is_ours(path) and _age_s(path) > _STALE_S:
+        if is_ours(path) and _age_s(path) > _STALE_S and not any(map(_may_hold_records, _names(path))):
             remove(path)
             os.rmdir(path)
         return
@@ -111,6 +111,11 @@ def _sweep(path: str, supervise: Callable[[Meeting], int]) -> None:
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline and not os.waitpid(child, os.WNOHANG)[0]:
         time.sleep(0.02)
+
+
+def _may_hold_records(name: str) -> bool:
+    """Lanes and staged segments are never removed unread, not where nothing tells whose they are."""
+    return name.removesuffix(".new").endswith((LANES, SEGMENT))
 
 
 def _age_s(path: str) -> float:
