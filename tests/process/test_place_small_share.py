@@ -18,9 +18,11 @@ MIB = 1 << 20
 
 # children that are all there at the same time; argv: how many, rows of each
 CHILDREN = """
-import json, os, sys
+import json, os, resource, sys
 import logclient
 count, rows = int(sys.argv[1]), int(sys.argv[2])
+if len(sys.argv) > 3:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[3]),) * 2)
 run = logclient.init(project="case", quiet=True)
 run.log(0, {"parent": 1.0})
 told, tell = os.pipe()
@@ -64,11 +66,12 @@ def small(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tmpfs.Smal
 
 @pytest.mark.root
 @pytest.mark.timeout(120)
+@pytest.mark.parametrize("files", ["1024", "24"])
 def test_forty_children_on_64_mib_are_all_stored(
-    small: tmpfs.SmallTmpfs, run_dir: Path, tmp_path: Path
+    files: str, small: tmpfs.SmallTmpfs, run_dir: Path, tmp_path: Path
 ) -> None:
-    """Every child gets lanes, everything is stored, and most of the mount stays free for data loaders."""
-    ended = scripts.run_well(tmp_path, CHILDREN, "40", "300", timeout_s=110)
+    """Every child gets lanes, everything is stored, and most of the mount stays free; with few open files, too."""
+    ended = scripts.run_well(tmp_path, CHILDREN, "40", "300", files, timeout_s=110)
     told = json.loads(ended.out)
     assert told["done"] and told["accepted"] == [300] * 40 and told["refused"] == [0] * 40
     assert told["taken"] <= 16 * MIB
@@ -136,3 +139,45 @@ def test_without_room_for_any_lane_a_limit_of_file_sizes_is_named(run_dir: Path,
     _, accepted, refused, notices = json.loads(ended.out)
     assert (accepted, refused) == (0, 1_000)
     assert any("ulimit -f" in line for line in notices)
+
+
+FEW_FILES = """
+import json, os, resource, signal, sys
+limit = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+import logclient
+run = logclient.init(project="case", quiet=True)
+for step in range(1_000):
+    run.log(step, {"loss": step / 2})
+if sys.argv[2] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+print(json.dumps([run.finish(60), run.status()["accepted"], run.status()["notices"]]))
+"""
+
+
+@pytest.mark.parametrize("files", [14, 20, 24, 48])
+def test_few_open_files_cost_nothing(files: int, run_dir: Path, tmp_path: Path) -> None:
+    """`ulimit -n`, soft and hard, which the agent inherits: all is stored, and the agent leaves."""
+    ended = scripts.run_well(tmp_path, FEW_FILES, str(files), "finished")
+    assert json.loads(ended.out) == [True, 1_000, []]
+    assert scripts.steps(scripts.the_run(run_dir)) == list(range(1_000))
+    scripts.wait_gone()
+
+
+def test_a_trainer_with_few_open_files_is_killed(run_dir: Path, tmp_path: Path) -> None:
+    """Its agent stores what was accepted, sees the signal, and leaves."""
+    ended = scripts.run(tmp_path, FEW_FILES, "24", "killed")
+    assert ended.code == -9
+    scripts.wait_gone()
+    found = scripts.the_run(run_dir)
+    assert found.state.name == "killed" and scripts.steps(found) == list(range(1_000))
+
+
+def test_lane_files_beyond_the_limit_are_served_by_name(run_dir: Path, tmp_path: Path) -> None:
+    """More children at once than there are descriptors: all of them are drained while they live."""
+    ended = scripts.run_well(tmp_path, CHILDREN, "60", "50", "32", timeout_s=110)
+    told = json.loads(ended.out)
+    assert told["done"] and told["accepted"] == [50] * 60
+    counts = scripts.the_run(run_dir).counts()
+    assert counts["stored"] == counts["accepted"] == 60 * 50 + 1
+    scripts.wait_gone()

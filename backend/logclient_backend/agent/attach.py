@@ -27,6 +27,7 @@ from logclient.ring import RingReader, read_counts
 
 from ..wal.files import read_regular
 from .device import Cells
+from .mapping import map_file
 from .place import LANES, Kept, Place
 
 _MOST_BYTES = 1 << 30
@@ -238,10 +239,15 @@ def remove_files(place: Place, kept: Kept) -> None:
 
 
 def _map(kept: Kept) -> memoryview:
-    found = os.fstat(kept.fd)
+    with kept.opened() as fd:
+        return memoryview(_checked(fd))
+
+
+def _checked(fd: int) -> mmap.mmap:
+    found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode) or not layout.KEYS_OFFSET < found.st_size <= _MOST_BYTES:
         raise BadLaneFile(f"{found.st_size} bytes is no size of a lane file")
-    return memoryview(mmap.mmap(kept.fd, found.st_size))
+    return map_file(fd, found.st_size)
 
 
 def _check_header(words: memoryview, size: int, process: bytes) -> None:

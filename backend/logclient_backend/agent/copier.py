@@ -312,11 +312,14 @@ class Copier:
             path = os.path.join(self.folder, f"aside-{kept.name}")
             fd = REAL.open(path, CREATE)
             try:
-                at = 0
-                while data := REAL.pread(kept.fd, 1 << 20, at):
-                    REAL.pwrite(fd, data, at)
-                    at += len(data)
+                with kept.opened() as source:
+                    at = 0
+                    while data := REAL.pread(source, 1 << 20, at):
+                        REAL.pwrite(fd, data, at)
+                        at += len(data)
                 REAL.fsync(fd)
+            except FileNotFoundError:
+                self.say(f"{kept.name} is gone: its bytes are not kept")
             finally:
                 REAL.close(fd)
             self.aside.remove(kept)

@@ -22,6 +22,7 @@ from logclient.record import PREFIX, VARIABLE, Columns, Shape, variable_cells
 from logclient.ring import Taken
 
 from ..wal.files import WRITE, open_regular
+from .mapping import map_file
 from .place import Place
 
 _MOST_BYTES = 64 << 20
@@ -46,7 +47,7 @@ class Cells:
                 size = os.fstat(fd).st_size
                 if not mmap.PAGESIZE <= size <= _MOST_BYTES:
                     return None
-                found = memoryview(mmap.mmap(fd, size))
+                found = memoryview(map_file(fd, size))
                 cells.check(found)
                 self._mem = found
             except (OSError, ValueError, cells.BadCells):

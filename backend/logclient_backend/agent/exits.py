@@ -59,7 +59,8 @@ class Watch:
         self.pid = pid
         self.fd = -1
         self._cause: Cause | None = None
-        if (pid, ticks) in _known:
+        self.is_known = (pid, ticks) in _known  # its pidfd was opened while it lived for sure
+        if self.is_known:
             self.fd = os.dup(_known[pid, ticks])
             self.entry = entry_of(pid, self.fd)
             self._is_unseen = False

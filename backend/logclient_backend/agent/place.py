@@ -7,7 +7,8 @@ Invariants:
 
 - the folder is reached through its descriptor only: another one at the same path is never taken for it;
 - a lane file or staged segment, once seen, is kept open until the worker marked it as done (a lane file by a word, a
-  segment by its size 0), whether it is still listed or not;
+  segment by its size 0), whether it is still listed or not; under a low limit of open files the lane files that come
+  last are opened by name;
 - what was once found out about the run folder is known also after a removal;
 - with a lane file goes what tells whether its process lives: a watch on it, which can be asked why it ended even
   after it was reaped, or where PIDs mean nothing (another PID namespace, a process that /proc hides) the file that
@@ -16,13 +17,14 @@ Invariants:
 
 from __future__ import annotations
 
+import errno
 import fcntl
-import mmap
 import os
 import stat
 import struct
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from logclient import layout, refusals
@@ -35,7 +37,7 @@ from .exits import Watch
 
 LANES, SEGMENT, SPARE, NOTE = ".lanes", ".wal", ".spare", ".spooled"
 _STEM = 32  # hex digits of a process id
-_FDS_EACH = 3  # file, process, mapping
+_FDS_EACH = 2  # file, process
 _FDS_ELSE = 64  # for all else that the agent opens
 _SWEPT = (1).to_bytes(8, "little")
 _OPEN = layout.STATE_OPEN.to_bytes(8, "little")
@@ -45,11 +47,12 @@ _FLOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 
 
 class Kept:
-    """One file of the place, open; of a lane file also `watch` or `_live`, which tell whether its process lives."""
+    """One file of the place; of a lane file also `watch` or `_live`, which show whether its process lives."""
 
     __slots__ = ("_asked_at", "_is_lanes", "_live", "_place", "fd", "is_replaced", "name", "watch")
 
-    def __init__(self, place: Place, name: str, fd: int) -> None:
+    def __init__(self, place: Place, name: str, fd: int, *, stays_open: bool = True) -> None:
+        """`fd` is closed where the file shall not stay open: then it is opened by its name when it is needed."""
         self.name = name
         self.fd = fd
         self.watch: Watch | None = None
@@ -60,16 +63,21 @@ class Kept:
         self._is_lanes = is_lane_file(name)
         if self._is_lanes:
             self.watch = watch_of(fd)
-            if self.watch is None:
+            if self.watch is None and stays_open:
                 self._live = open_regular(place.file(f"{name[:_STEM]}.live"))
+        if not stays_open:
+            os.close(fd)
+            self.fd = -1
+            if self.watch is not None and not self.watch.is_known:
+                self.watch.close()  # its PID and start are known
 
     def is_alive(self) -> bool:
         """May anything still come from its process?"""
         if self.watch is None:
-            return self._live >= 0 and _is_locked(self._live)
-        return (
-            not self.is_replaced and not self.watch.has_ended() and not self._has_become_another(self.watch)
-        )
+            return _is_locked(self._live) if self._live >= 0 else self._is_locked_by_name()
+        if self.is_replaced or self.watch.has_ended():
+            return False
+        return not self._has_become_another(self.watch)
 
     def _has_become_another(self, watch: Watch) -> bool:
         """`exec` keeps PID, start and pidfd; it closes the file with the lock, and then the lane file is not mapped.
@@ -77,35 +85,63 @@ class Kept:
         Looked at where the lock is free: a program that closes all descriptors has none and goes on. One that gave up
         its lanes has none either.
         """
-        stem = self.name[:_STEM]
-        live = open_regular(self._place.file(f"{stem}.live"))
-        if live >= 0:
-            is_locked = _is_locked(live)
-            os.close(live)
-            if is_locked:
-                return False
+        if self._is_locked_by_name():
+            return False
         now = time.monotonic()
         if now - self._asked_at < _MAPS_EVERY_S and self._asked_at:
             return False
-        if os.pread(self.fd, 8, 8 * layout.STATE) == _OPEN:
-            self.is_replaced = has_mapped(watch.entry, stem) is False and not watch.has_ended()
+        if self._word(layout.STATE) == _OPEN:
+            self.is_replaced = has_mapped(watch.entry, self.name[:_STEM]) is False and not watch.has_ended()
             self._asked_at = now
         return self.is_replaced
+
+    def _is_locked_by_name(self) -> bool:
+        live = open_regular(self._place.file(f"{self.name[:_STEM]}.live"))
+        if live < 0:
+            return False
+        try:
+            return _is_locked(live)
+        finally:
+            os.close(live)
+
+    @contextmanager
+    def opened(self) -> Iterator[int]:
+        """A descriptor of the file, inside the `with`. Raises OSError where none is to be had."""
+        if self.fd >= 0:
+            yield self.fd
+            return
+        fd = open_regular(self._place.file(self.name))
+        if fd < 0:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.name)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _word(self, index: int) -> bytes:
+        """One word of a lane file; empty where it cannot be read."""
+        try:
+            with self.opened() as fd:
+                return os.pread(fd, 8, 8 * index)
+        except OSError:
+            return b""
 
     @property
     def is_open(self) -> bool:
         """Of a lane file: its process lives, and has not given up its lanes."""
-        return self.is_alive() and os.pread(self.fd, 8, 8 * layout.STATE) == _OPEN
+        return self.is_alive() and self._word(layout.STATE) == _OPEN
 
     @property
     def is_done(self) -> bool:
         """Marked by the worker: nothing of it is needed any more."""
         if self._is_lanes:
-            return os.pread(self.fd, 8, 8 * layout.SWEPT) == _SWEPT
+            is_gone = self.fd < 0 and not os.path.lexists(self._place.file(self.name))
+            return is_gone or self._word(layout.SWEPT) == _SWEPT
         return os.fstat(self.fd).st_size == 0
 
     def close(self) -> None:
-        os.close(self.fd)
+        if self.fd >= 0:
+            os.close(self.fd)
         if self._live >= 0:
             os.close(self._live)
         if self.watch is not None:
@@ -123,7 +159,6 @@ class Place:
         self.meeting = Meeting(self.path, meeting.facts)
         self._kept: dict[int, Kept] = {}  # by inode
         self.answer: dict[str, Any] = {}  # about the run folder, once it is there
-        self._refusals = _map_refusals(self.file(refusals.NAME))
         self.listings = 0  # how often it was listed
         self._seen_ns = 0  # when the folder had changed last when it was listed
 
@@ -134,9 +169,7 @@ class Place:
     @property
     def refused(self) -> int:
         """Records that processes without lanes have refused."""
-        if self._refusals is None:
-            return 0
-        return refusals.total(self._refusals)
+        return refusals.read(self.meeting)
 
     @property
     def is_removed(self) -> bool:
@@ -189,16 +222,19 @@ class Place:
                 self._kept.pop(inode).close()
 
     def _keep(self, inode: int, name: str) -> None:
-        if is_lane_file(name) and len(self._kept) * _FDS_EACH + _FDS_ELSE > rlimits.most_files():
-            self._seen_ns = 0  # look again: it comes in when another one has gone
-            return
         fd = open_regular(self.file(name))
-        if fd < 0:
-            return  # swept since it was listed, or nothing that we would read
+        if fd < 0:  # swept since it was listed, nothing that we would read, or no descriptor is left
+            self._seen_ns = 0 if is_lane_file(name) and os.path.lexists(self.file(name)) else self._seen_ns
+            return
         if os.fstat(fd).st_ino == inode:
-            self._kept[inode] = Kept(self, name, fd)
+            stays_open = not is_lane_file(name) or self._may_keep_open()
+            self._kept[inode] = Kept(self, name, fd, stays_open=stays_open)
         else:
             os.close(fd)  # replaced since: the next look finds what is there
+
+    def _may_keep_open(self) -> bool:
+        """Under a low limit lane files are opened by name: a removed folder then costs what is not mapped yet."""
+        return len(self._kept) * _FDS_EACH + _FDS_ELSE <= rlimits.most_files()
 
     def kept(self) -> Iterator[Kept]:
         """What is kept now."""
@@ -210,20 +246,6 @@ class Place:
             if other is kept:
                 del self._kept[inode]
                 kept.close()
-
-
-def _map_refusals(path: str) -> memoryview | None:
-    fd = open_regular(path)
-    if fd < 0:
-        return None
-    try:
-        if os.fstat(fd).st_size < refusals.BYTES:
-            return None
-        return memoryview(mmap.mmap(fd, refusals.BYTES, prot=mmap.PROT_READ)).cast("Q")
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
 
 
 def is_lane_file(name: str) -> bool:

@@ -5,12 +5,13 @@ Supervisor and worker each write their own words; nobody waits for anybody. Layo
 
 from __future__ import annotations
 
-import mmap
 import os
 import time
 import zlib
 
 from logclient import layout
+
+from .mapping import map_file
 
 
 class StatusPage:
@@ -21,7 +22,7 @@ class StatusPage:
         try:
             if os.fstat(fd).st_size < layout.STATUS_BYTES:
                 os.posix_fallocate(fd, 0, layout.STATUS_BYTES)
-            self._map = mmap.mmap(fd, layout.STATUS_BYTES)
+            self._map = map_file(fd, layout.STATUS_BYTES)
         finally:
             os.close(fd)
         self.words = memoryview(self._map).cast("Q")
