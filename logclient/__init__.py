@@ -59,6 +59,7 @@ __all__ = [
     "Unsupported",
     "finish",
     "flush",
+    "freeze_support",
     "init",
     "launch",
     "log",
@@ -94,7 +95,7 @@ def init(
     `folder_errors="raise"` a `FolderError` is raised. Raises `BadArgument` for arguments that make no sense.
     """
     global _run
-    from .start import start
+    from .start import Attempt
 
     given = {
         "name": name,
@@ -105,8 +106,15 @@ def init(
         "dir": dir,
         "server": server,
     }
-    _run = start(project, config=config, tags=tags, notes=notes, given={**given, **settings})
-    return _run
+    attempt = Attempt()
+    try:
+        _run = run = attempt.start(
+            project, config=config, tags=tags, notes=notes, given={**given, **settings}
+        )
+        return run  # no call from the end of the last one to here: no handler comes between
+    except BaseException:
+        attempt.undo()
+        raise
 
 
 def log(step: int, metrics: Mapping[str, Any]) -> None:
@@ -152,6 +160,18 @@ def launch(
     from .ranks import launch as start_ranks
 
     return start_ranks(fn, args, nprocs, start_method, timeout_s, grace_s)
+
+
+def freeze_support() -> None:
+    """Be the agent, where a frozen program was started to be that; else return.
+
+    Call it first in the main module of a program that is made with PyInstaller, cx_Freeze or Nuitka: before
+    `multiprocessing.freeze_support()`, and before arguments are looked at. The agent of such a program runs in the
+    program itself. Does nothing where a Python runs the program.
+    """
+    from .frozen import enter
+
+    enter()
 
 
 def read(path_or_url: str | os.PathLike[str], *, token: str | None = None) -> Runs:

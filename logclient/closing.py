@@ -117,6 +117,7 @@ def let_go(run: Run) -> None:
         run._lanes.detach()
         outcome.counts = lane_counts(run._lanes.words)
         run._lanes.words[layout.STATE] = layout.STATE_FINISHED
+        run._lanes.forget()
         wake(run._place)
     known = None if run._status is None else memoryview(bytes(run._status)).cast("Q")
     run._release_maps()

@@ -61,6 +61,12 @@ SETTINGS = (
     Setting("finish_timeout_s", 10.0, "seconds that finish() and the exit hook wait at most"),
     Setting("start_timeout_s", 2.0, "seconds that init() waits at most for the run folder to answer"),
     Setting(
+        "python",
+        "",
+        "absolute path of a Python with this version of logclient, which runs the agent; default: the one that runs "
+        "the program",
+    ),
+    Setting(
         "folder_errors", "fallback", "fallback or raise: what init() does when the run folder is unusable"
     ),
     # the agent
@@ -310,39 +316,74 @@ def _users_base(variable: str, *below_home: str) -> str | None:
     return os.path.join(home, *below_home) if os.path.isabs(home) else None
 
 
-# where the agent looks for modules after its own interpreter's folders; not a setting
-_AGENT_PATH = "LOGCLIENT_AGENT_PATH"
-
-
 def temporary_folders() -> list[str]:
     """Where large files may lie for a while."""
     return [os.environ.get("TMPDIR", ""), "/var/tmp", "/tmp"]
 
 
-# what changes an interpreter, or is the trainer's alone
+# in the environment of an agent and of all that it starts: no run begins there; not a setting
+_AGENT = "LOGCLIENT_AGENT"
+# what the trainer's interpreter, its tracers and debuggers, or its frozen form go by
 _NOT_FOR_AGENT = (
-    *("LD_AUDIT", "LD_PRELOAD", "PYTHONASYNCIODEBUG", "PYTHONBREAKPOINT", "PYTHONDEBUG", "PYTHONDEVMODE"),
-    *("PYTHONDUMPREFS", "PYTHONEXECUTABLE", "PYTHONINSPECT", "PYTHONMALLOC", "PYTHONOPTIMIZE", "PYTHONPATH"),
-    *("PYTHONPROFILEIMPORTTIME", "PYTHONSAFEPATH", "PYTHONSTARTUP", "PYTHONTRACEMALLOC", "PYTHONVERBOSE"),
-    *("PYTHONWARNINGS", _PARENT, _RANK_TAKEN),
+    *(
+        "PYTHON",
+        "COVERAGE_",
+        "COV_CORE_",
+        "PYDEVD_",
+        "DEBUGPY_",
+        "PYCHARM_",
+        "SCALENE_",
+        "VIZTRACER_",
+        "AUSTIN_",
+    ),
+    *("MEMRAY_", "LD_AUDIT", "LD_PRELOAD", "_PYI_", "_MEIPASS2", _PARENT, _RANK_TAKEN, _AGENT),
 )
+# where this interpreter and the user's own packages are found, and what is written to disk beside modules
+_FOR_AGENT = (
+    *("PYTHONDONTWRITEBYTECODE", "PYTHONNOUSERSITE", "PYTHONPYCACHEPREFIX", "PYTHONUSERBASE", "PYTHONUTF8"),
+    *("PYTHONCOERCECLOCALE", "PYTHONHASHSEED"),
+)
+_OF_THIS_PYTHON = ("PYTHONHOME", "PYTHONPLATLIBDIR")
 
 
-def agent_changes(ours: list[str], others: list[str]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """What the agent's environment lacks of ours, and what it has besides: where modules lie.
+def agent_environment(folders: list[str], *, is_same: bool, is_frozen: bool = False) -> dict[str, str]:
+    """The agent's environment. `folders` come before the standard library on its path.
 
-    `ours` come before the standard library and installed packages, `others` behind: a module of the user's that has
-    the name of one that we need is not picked up.
+    `is_same`: it runs the interpreter that runs here. `is_frozen`: this program is frozen, and its libraries are not
+    for others.
     """
-    path = {"PYTHONPATH": os.pathsep.join(ours)} if ours else {}
-    return _NOT_FOR_AGENT, {**path, _AGENT_PATH: os.pathsep.join(others)}
+    kept = (*_FOR_AGENT, *_OF_THIS_PYTHON) if is_same else _FOR_AGENT
+    made = {
+        name: value
+        for name, value in os.environ.items()
+        if name in kept or not name.startswith(_NOT_FOR_AGENT)
+    }
+    if is_frozen:
+        made["PYINSTALLER_RESET_ENVIRONMENT"] = "1"
+        before = made.pop("LD_LIBRARY_PATH_ORIG", None)
+        made.pop("LD_LIBRARY_PATH", None)  # it leads into the program
+        if before is not None:
+            made["LD_LIBRARY_PATH"] = before
+    if folders:
+        made["PYTHONPATH"] = os.pathsep.join(folders)
+    return {**made, _AGENT: "1"}
 
 
-def agent_environment(dropped: tuple[str, ...], added: dict[str, str]) -> dict[str, str]:
-    """The whole of it."""
-    return {name: value for name, value in os.environ.items() if name not in dropped} | added
+def is_agent() -> bool:
+    """Was this process started as an agent, or by one?"""
+    return bool(os.environ.get(_AGENT))
 
 
-def agent_path() -> list[str]:
-    """In the agent: the folders behind its own."""
-    return [path for path in os.environ.get(_AGENT_PATH, "").split(os.pathsep) if path]
+def python_variable() -> str:
+    """The Python that may run the agent, where the environment names one."""
+    return os.environ.get("LOGCLIENT_PYTHON", "")
+
+
+def path_folders() -> list[str]:
+    """The absolute folders in which this user's commands are found."""
+    return [path for path in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(path)]
+
+
+def frozen_program() -> str:
+    """The file that a one-file program of Nuitka's was started from; empty elsewhere."""
+    return os.environ.get("NUITKA_ONEFILE_BINARY", "")

@@ -191,6 +191,10 @@ class Lanes:
             lane.detach()
         self.blocks.detach()
 
+    def forget(self) -> None:
+        """Break the cycles between lanes and lists: the memory goes with the last reference, not with a collection."""
+        self._closed.clear()
+
 
 def _lay_out(words: memoryview, total: int, count: int, process: bytes, rank: int | None) -> None:
     scale = min(1.0, total / _FULL)

@@ -12,6 +12,7 @@ Runs in the training process at `init`, and in the agent and the command line, w
         <process>.<kind>.<n>.block          a document larger than its slot
         <writer>-<number>.wal               segments that are not yet on disk
         server.json                         the server that the config file names, where `init` was given none
+        agent.path                          folders of the trainer's modules, for the agent
         say                                 a line for standard error, where that is a file
         <process of the agent>.wake         named pipes that end its pauses (`wake.py`); made by the agent
 
@@ -30,7 +31,7 @@ import time
 
 from . import layout, modes, refusals, stdlib
 from .modes import is_ours
-from .proc import pid_namespace, umask
+from .proc import pid_namespace, start_ticks, umask
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ _LEAST_FREE = SHARE * (LANES_FLOOR + (32 << 10))  # one process with the floor, 
 _ATTEMPTS = 8
 GONE = ".gone-"  # prefix of the name of a meeting place that is being removed
 SERVER = "server.json"
+AGENT_PATH = "agent.path"  # file with the folders in which the agent finds modules, a zero byte between two
 SAY = "say"  # file with a line that the agent shall write to standard error
 
 
@@ -110,19 +112,31 @@ class Meeting:
         kept = f"{cannot}: {run} is in shared memory only{server}"
         return f"{kept}; `logclient recover --dir FOLDER` stores it, before a reboot"
 
-    def withdraw(self, stem: str) -> None:
-        """The run did not start: remove this process's files, and the place unless another process is in it."""
-        aside = os.path.join(os.path.dirname(self.path), f"{GONE}{os.urandom(6).hex()}")
+    def withdraw(self, pid: int, keep: frozenset[str], *, is_served: bool) -> None:
+        """The run did not start: remove what this process left, and the place unless another process is in it.
+
+        `keep` are lane files of this process that belong to a run. An agent that serves the place (`is_served`)
+        removes it itself, once the lanes in it are given up.
+        """
         try:
-            _remove(self.path, lambda name: name.startswith(stem))
+            own = [
+                name for name in os.listdir(self.path) if name not in keep and _is_of(self.file(name), pid)
+            ]
+            if is_served:
+                for name in own:
+                    _give_up(self.file(name))
+                return
+            for name in own:
+                stem = name.partition(".")[0]
+                _remove(self.path, lambda name, stem=stem: name.startswith(stem))  # type: ignore[misc]
             if _has_lanes(self.path):
                 return
+            aside = os.path.join(os.path.dirname(self.path), f"{GONE}{os.urandom(6).hex()}")
             os.rename(self.path, aside)  # from here on nobody can come in by this path
             if _has_lanes(aside):
                 os.rename(aside, self.path)
                 return
-            _remove(aside, lambda name: True)
-            os.rmdir(aside)
+            _remove_whole(aside)
             os.rmdir(os.path.dirname(self.path))
         except OSError:
             pass  # an agent was faster, or other runs are there
@@ -285,6 +299,46 @@ def _remove(folder: str, wanted: Callable[[str], bool]) -> None:
             os.unlink(os.path.join(folder, name))
 
 
+def _remove_whole(folder: str) -> None:
+    """With all that is in it, and what a launcher that was on its way leaves there meanwhile."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            _remove(folder, lambda name: True)
+            os.rmdir(folder)
+            return
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY or attempt == _ATTEMPTS - 1:
+                raise
+
+
+def _is_of(path: str, pid: int) -> bool:
+    """A lane file of that process, seen or in the making?"""
+    if not path.removesuffix(_MAKING).endswith(".lanes"):
+        return False
+    try:
+        with open(path, "rb", buffering=0) as file:
+            head = file.read(8 * (layout.FILE_START_TICKS + 1))
+    except OSError:
+        return False
+    if len(head) < 8 * (layout.FILE_START_TICKS + 1):
+        return False
+    words = memoryview(head).cast("Q")
+    is_it = (words[layout.FILE_PID], words[layout.FILE_START_TICKS]) == (pid, start_ticks(pid))
+    return words[layout.FILE_MAGIC] == layout.MAGIC and is_it
+
+
+def _give_up(path: str) -> None:
+    """Nothing more comes from the process of this lane file."""
+    if path.endswith(_MAKING):
+        os.unlink(path)
+        return
+    fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.pwrite(fd, layout.STATE_FINISHED.to_bytes(8, "little"), 8 * layout.STATE)
+    finally:
+        os.close(fd)
+
+
 def _remove_if_empty(path: str) -> None:
     try:
         os.rmdir(path)
@@ -307,6 +361,7 @@ def _write_whole(path: str, data: bytes) -> None:
         os.unlink(making)
 
 
+_MAKING = ".new"  # behind the names of files that are not yet whole
 _DEVICE_NAMES = ("con", "prn", "aux", "nul", "com1", "lpt1")
 
 

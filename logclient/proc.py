@@ -40,6 +40,11 @@ def is_ours() -> bool:
     return True
 
 
+def is_mounted() -> bool:
+    """Is there a /proc at all?"""
+    return os.path.exists("/proc/self/stat")
+
+
 def own_entry() -> str:
     """Of this process; empty where /proc does not show it."""
     try:

@@ -11,12 +11,14 @@ import os
 import sys
 import time
 from _collections_abc import Mapping
+from _thread import RLock
 
 from . import about, closing, confined, launchers, meeting, notebook, parents, reap, spawn
 from . import config as settings
 from .config import Config
 from .ending import at_exit, has_shell, patience_s  # now: at exit their disk may be frozen
 from .errors import BadArgument, FolderError, LogclientError
+from .held import Held
 from .null import NullRun
 from .run import Run
 from .stats import tell
@@ -30,37 +32,187 @@ _ALPHABET = "0123456789abcdefghijkmnpqrstuvwxyz"
 _TRIES = 3
 _MOST_PATH = 4095
 _MOST_WORDS = 500
+_LOCK_WAIT_S = 30.0
+_locks: dict[int, Any] = {}
 _open: dict[str, Run] = {}  # meeting place -> run, of this process
 _inits: dict[tuple[str, str], int] = {}  # (project, name) -> how many runs this rank got from its launcher
 _hooked = False
 
 
-def start(
-    project: str | None,
-    *,
-    config: Mapping[str, Any] | None,
-    tags: Iterable[str],
-    notes: str,
-    given: dict[str, Any],
-) -> Run | NullRun:
-    """What `logclient.init` does. `given` holds settings by name; None means: not given."""
-    chosen = Config.from_env(project=project, **given)
-    _check_tags(tags)
-    _check_facts(config, notes)
-    tags, wrong_tags = about.tags_of(tags)
-    notes, wrong_notes = about.cut("notes", notes, about.MOST_NOTES)
-    chosen, wrong = _within_limits(chosen)
-    wrong += [sentence for sentence in (wrong_tags, wrong_notes) if sentence]
-    if chosen.mode == "disabled":
-        return NullRun(chosen.project or "default", config or {}, tags)
-    parent = parents.find(chosen)
-    if parent is not None:
-        return _join(parent, chosen, config or {})
-    if not chosen.run_id and has_shell():
-        notebook.finish_earlier(_open.values(), chosen.project or "default", chosen.name)
-    launch = launchers.find(settings.environment())
-    run_id = chosen.run_id or _id_of_launch(launch, chosen) or _new_id()
-    facts = {
+class Attempt:
+    """One call of `init`: it gives a run, or leaves nothing behind.
+
+    Whoever calls `start` calls `undo` for whatever exception came before the run was handed over: a bad argument that
+    shows late, an alarm, Ctrl-C. What a handler of the user's raises strikes at few points only (`held.py`), and
+    `undo` goes by what lies in the meeting place, so it needs no word from the code that was interrupted.
+    """
+
+    def __init__(self) -> None:
+        self._run: Run | None = None  # made by this call
+        self._place: meeting.Meeting | None = None
+        self._open_before = frozenset(_open)
+        self._handed_on = settings.parent_meeting()
+        self._ordinal: tuple[str, str] | None = None
+
+    def start(
+        self,
+        project: str | None,
+        *,
+        config: Mapping[str, Any] | None,
+        tags: Iterable[str],
+        notes: str,
+        given: dict[str, Any],
+    ) -> Run | NullRun:
+        """What `logclient.init` does. `given` holds settings by name; None means: not given."""
+        chosen = Config.from_env(project=project, **given)
+        _check_tags(tags)
+        _check_facts(config, notes)
+        tags, wrong_tags = about.tags_of(tags)
+        notes, wrong_notes = about.cut("notes", notes, about.MOST_NOTES)
+        chosen, wrong = _within_limits(chosen)
+        wrong += [sentence for sentence in (wrong_tags, wrong_notes) if sentence]
+        if chosen.mode == "disabled":
+            return NullRun(chosen.project or "default", config or {}, tags)
+        if settings.is_agent():
+            return _inert(chosen)
+        with _OneAtATime(), Held():
+            return self._start(chosen, config or {}, {"tags": tags, "notes": notes}, wrong)
+
+    def _start(
+        self, chosen: Config, config: Mapping[str, Any], described: dict[str, Any], wrong: list[str]
+    ) -> Run | NullRun:
+        parent = parents.find(chosen)
+        if parent is not None:
+            return self._join(parent, chosen, config)
+        if not chosen.run_id and has_shell():
+            notebook.finish_earlier(_open.values(), chosen.project or "default", chosen.name)
+        launch = launchers.find(settings.environment())
+        run_id = chosen.run_id or self._id_of_launch(launch, chosen) or _new_id()
+        facts = _facts(chosen, run_id)
+        for _ in range(_TRIES):
+            try:
+                place = self._place = meeting.make(chosen, meeting.folder_name(run_id), facts)
+            except OSError as error:
+                return _without_memory(chosen, run_id, error)
+            is_new = place.node == facts["node"]
+            if not is_new and chosen.run_id and chosen.resume == "never":
+                self._place = None  # it is another's
+                raise BadArgument(
+                    f"resume='never', but run {run_id!r} is open on this host and goes to {place.dir}"
+                )
+            if _is_open_here(_open.get(place.path)):
+                return self._join(place, chosen, config)
+            run = self._make(place, chosen, launch, is_owner=True)
+            if os.path.isdir(place.path):
+                break  # else the agent of an earlier attempt took the meeting place away in this moment
+        if place.trouble:
+            lies = f"shared memory lies in {os.path.dirname(place.path)} ({place.trouble})"
+            run._notices.once("place", lies)
+        start_facts = {
+            "created_ns": facts["created_ns"],
+            "host": os.uname().nodename,
+            "python": sys.version.split()[0],
+            "launch": None if launch is None else launch.facts(),
+            "job": launchers.job(settings.environment()),
+        }
+        run._introduce(
+            start_facts | {"program": _program(), "parent_run": parents.inherited_id()},
+            name=place.name,
+            group=chosen.group,
+            **described,
+        )
+        for sentence in wrong:
+            run._notices.once(sentence, sentence)
+        if config:
+            run.config.update(config)
+        if not is_new and chosen.dir and facts["dir"] != place.dir:
+            run._notices.once(
+                "dir", f"run {run_id} is open on this host and goes to {place.dir}, not to {facts['dir']}"
+            )
+        if not is_new and (chosen.server or chosen.mode == "offline"):
+            _compare_server(run, place, str(facts["server"]))
+        _start_agent(run, place, chosen)
+        _keep(run)
+        settings.hand_on(parents.handle(place.path))
+        return run
+
+    def _join(self, place: meeting.Meeting, chosen: Config, config: Mapping[str, Any]) -> Run:
+        known = _open.get(place.path)
+        if known is not None and _is_open_here(known):
+            if config:
+                known.config.update(config)
+            return known
+        self._place = place
+        launch = launchers.find(settings.environment())
+        run = self._make(place, chosen, launch, is_owner=False)
+        run._introduce({"created_ns": time.time_ns()})
+        if not spawn.agent_lives(place):
+            _call_agent(run, place, chosen, check_folder=False)
+        _keep(run)
+        if config:
+            run.config.update(config)
+        return run
+
+    def _make(
+        self, place: meeting.Meeting, chosen: Config, launch: launchers.Launch | None, *, is_owner: bool
+    ) -> Run:
+        """The run, known to `undo` before it holds anything."""
+        run = self._run = Run.__new__(Run)
+        Run.__init__(run, place, chosen, is_owner=is_owner, rank=_rank(chosen, launch))
+        return run
+
+    def _id_of_launch(self, launch: launchers.Launch | None, chosen: Config) -> str | None:
+        """The id that all ranks of a launch find; None for a process that is no rank of one."""
+        if launch is None or not settings.take_rank(launch.digest):
+            return None
+        named = (chosen.project or "default", chosen.name)
+        _inits[named] = ordinal = _inits.get(named, 0) + 1
+        self._ordinal = named
+        return launch.run_id(*named, ordinal)
+
+    def undo(self) -> None:
+        """Leave nothing behind. What a handler raises meanwhile goes for nothing: the first exception counts."""
+        for _ in range(_TRIES):
+            try:
+                with Held():
+                    self._undo()
+                return
+            except BaseException:  # noqa: BLE001 - see above
+                continue
+
+    def _undo(self) -> None:
+        run, place = self._run, self._place
+        if run is not None:
+            self._run = None
+            _abandon(run)
+        if place is not None and place.path not in self._open_before:
+            place.withdraw(os.getpid(), frozenset(), is_served=spawn.agent_lives(place))
+            self._place = None
+        if self._ordinal is not None:
+            _inits[self._ordinal] -= 1
+            self._ordinal = None
+        if settings.parent_meeting() != self._handed_on:
+            settings.hand_on(self._handed_on)
+
+
+class _OneAtATime:
+    """In the `with`, no other thread of this process is. A handler that interrupts this one may be."""
+
+    __slots__ = ("_lock",)
+
+    def __enter__(self) -> None:
+        # by process: a forked child must not wait for a thread of its parent's
+        lock = _locks.setdefault(os.getpid(), RLock())
+        self._lock = lock if lock.acquire(timeout=_LOCK_WAIT_S) else None
+
+    def __exit__(self, *exc: object) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
+
+def _facts(chosen: Config, run_id: str) -> dict[str, Any]:
+    """What the meeting place of a new run holds about it."""
+    return {
         "version": 1,
         "run_id": run_id,
         "project": chosen.project or "default",
@@ -74,51 +226,15 @@ def start(
         "confined": confined.why()[:_MOST_WORDS],
         "settings": dict(chosen),
     }
-    for _ in range(_TRIES):
-        try:
-            place = meeting.make(chosen, meeting.folder_name(run_id), facts)
-        except OSError as error:
-            return _without_memory(chosen, run_id, error)
-        is_new = place.node == facts["node"]
-        if not is_new and chosen.run_id and chosen.resume == "never":
-            raise BadArgument(
-                f"resume='never', but run {run_id!r} is open on this host and goes to {place.dir}"
-            )
-        if _is_open_here(_open.get(place.path)):
-            return _join(place, chosen, config or {})
-        run = Run(place, chosen, is_owner=True, rank=_rank(chosen, launch))
-        if os.path.isdir(place.path):
-            break  # else the agent of an earlier attempt took the meeting place away in this moment
-    if place.trouble:
-        run._notices.once("place", f"shared memory lies in {os.path.dirname(place.path)} ({place.trouble})")
-    start_facts = {
-        "created_ns": facts["created_ns"],
-        "host": os.uname().nodename,
-        "python": sys.version.split()[0],
-        "launch": None if launch is None else launch.facts(),
-        "job": launchers.job(settings.environment()),
-    }
-    run._introduce(
-        start_facts | {"program": _program(), "parent_run": parents.inherited_id()},
-        name=place.name,
-        tags=tags,
-        notes=notes,
-        group=chosen.group,
+
+
+def _inert(chosen: Config) -> NullRun:
+    line = (
+        "this process was started by an agent of logclient (LOGCLIENT_AGENT is set): nothing is logged in it"
     )
-    for sentence in wrong:
-        run._notices.once(sentence, sentence)
-    if config:
-        run.config.update(config)
-    if not is_new and chosen.dir and facts["dir"] != place.dir:
-        run._notices.once(
-            "dir", f"run {run_id} is open on this host and goes to {place.dir}, not to {facts['dir']}"
-        )
-    if not is_new and (chosen.server or chosen.mode == "offline"):
-        _compare_server(run, place, str(facts["server"]))
-    _start_agent(run, place, chosen)
-    _keep(run)
-    settings.hand_on(parents.handle(place.path))
-    return run
+    if not chosen.quiet:
+        tell(line)
+    return NullRun(chosen.project or "default", {}, (), closed=line)
 
 
 def attach(path: str) -> Run | NullRun:
@@ -129,29 +245,17 @@ def attach(path: str) -> Run | NullRun:
     place = meeting.read(path)
     if place is None:
         return NullRun("", {}, (), closed="the run that this handle belongs to is over")
-    return _join(place, Config.from_env(**_inherited_settings(place)), {})
+    if settings.is_agent():
+        return _inert(Config.from_env())
+    attempt = Attempt()
+    with _OneAtATime():
+        return attempt._join(place, Config.from_env(**_inherited_settings(place)), {})
 
 
 def attach_to_parent() -> Run | NullRun | None:
     """The live run of a parent process, if there is one."""
-    place = parents.find(None)
+    place = None if settings.is_agent() else parents.find(None)
     return None if place is None else attach(place.path)
-
-
-def _join(place: meeting.Meeting, chosen: Config, config: Mapping[str, Any]) -> Run:
-    known = _open.get(place.path)
-    if known is not None and _is_open_here(known):
-        run = known
-    else:
-        launch = launchers.find(settings.environment())
-        run = Run(place, chosen, is_owner=False, rank=_rank(chosen, launch))
-        run._introduce({"created_ns": time.time_ns()})
-        if not spawn.agent_lives(place):
-            _call_agent(run, place, chosen, check_folder=False)
-        _keep(run)
-    if config:
-        run.config.update(config)
-    return run
 
 
 def _is_open_here(run: Run | None) -> bool:
@@ -243,10 +347,8 @@ def _start_agent(run: Run, place: meeting.Meeting, chosen: Config) -> None:
         run._has_teller = in_file
     state, reason = answer.get("state", ""), answer.get("reason", "")
     if state in ("exists", "missing"):
-        _abandon(run, place)
         raise BadArgument(f"resume={chosen.resume!r}, but run {place.run_id!r} {reason}")
     if strict and state != "ok":
-        _abandon(run, place)
         if not state:
             reason = trouble or f"it does not answer within {chosen.start_timeout_s:g} s"
         raise FolderError(f"run folder {place.dir} cannot be used: {reason}")
@@ -254,6 +356,8 @@ def _start_agent(run: Run, place: meeting.Meeting, chosen: Config) -> None:
     line = place.where_it_goes(answer)
     if trouble or state != "ok":
         run._notices.once("agent" if trouble else "folder", trouble or line)
+        if trouble and in_file and not spawn.agent_lives(place):
+            spawn.tell_in_file(trouble)
         run._write_notices()
     elif not chosen.quiet and run._rank in (None, 0):  # once is enough, also with hundreds of ranks
         tell(line)  # where that is a file, whose disk may be frozen, the launcher does
@@ -275,14 +379,17 @@ def _call_agent(run: Run, place: meeting.Meeting, chosen: Config, *, check_folde
         run._write_notices()
 
 
-def _abandon(run: Run, place: meeting.Meeting) -> None:
-    """The run must not start: nothing of it stays, unless an agent has seen it."""
-    stem = os.path.basename(run._lanes.path).removesuffix("lanes") if run._lanes is not None else ""
+def _abandon(run: Run) -> None:
+    """The run must not start: an agent that has seen it forgets it. It may be half made."""
+    if getattr(run, "_lanes", None) is None:
+        live = getattr(run, "_live", None)
+        if live is not None:
+            live.release()
+        return
     run._closed = "the run was not started"
+    closing.close_lanes(run, 0.0)
     run._write("state", {"state": "abandoned", "by": "init"})
     closing.let_go(run)
-    if stem and not spawn.agent_lives(place):
-        place.withdraw(stem)
 
 
 def _usable(path: str | None) -> str | None:
@@ -306,15 +413,6 @@ def _without_memory(chosen: Config, run_id: str, error: OSError) -> NullRun:
     if not chosen.quiet and not tell(line):
         spawn.tell_in_file(line)
     return NullRun(chosen.project or "default", {}, (), closed=line)
-
-
-def _id_of_launch(launch: launchers.Launch | None, chosen: Config) -> str | None:
-    """The id that all ranks of a launch find; None for who is no rank of one."""
-    if launch is None or not settings.take_rank(launch.digest):
-        return None
-    about = (chosen.project or "default", chosen.name)
-    _inits[about] = ordinal = _inits.get(about, 0) + 1
-    return launch.run_id(*about, ordinal)
 
 
 def _rank(chosen: Config, launch: launchers.Launch | None) -> int | None:

@@ -3,6 +3,9 @@
 Runs in the training process, at `init`. The folder of a script comes first on its `sys.path`: a plain `import json`
 finds a `json.py` of the user's there. Where that is so, ours is loaded from where it belongs, and the user's stays
 what others get.
+
+Invariant: a module is given out when it is whole. Python's own import is asked for it, which waits for a thread that
+is only just importing it; where a user's module is passed by, one thread at a time does so.
 """
 
 from __future__ import annotations
@@ -11,14 +14,17 @@ import os
 import sys
 from _frozen_importlib import module_from_spec  # `importlib` itself may be the user's
 from _frozen_importlib_external import PathFinder
+from _thread import RLock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-_FOLDER = os.path.dirname(os.__file__)
+_FOLDER = os.path.dirname(getattr(os, "__file__", ""))  # a frozen program may have none
 _loaded: dict[str, Any] = {}
+_locks: dict[int, Any] = {}  # by process: a forked child must not wait for a thread of its parent's
+_WAIT_S = 10.0
 
 
 def load(name: str) -> Any:
@@ -26,14 +32,21 @@ def load(name: str) -> Any:
     try:
         return _loaded[name]
     except KeyError:
-        found = _loaded[name] = _find(name)
-        return found
+        pass
+    lock = _locks.setdefault(os.getpid(), RLock())
+    is_held = lock.acquire(timeout=_WAIT_S)
+    try:
+        found = _loaded[name] = _loaded.get(name) or _find(name)
+    finally:
+        if is_held:
+            lock.release()
+    return found
 
 
 def _find(name: str) -> ModuleType:
     present = sys.modules.get(name)
     if present is not None and _is_standard(name, getattr(present, "__spec__", None)):
-        return present
+        return __import__(name)  # perhaps another thread has only begun with it
     if present is None and _is_standard(name, _spec_of(name)):
         return __import__(name)
     spec = PathFinder.find_spec(name, [_FOLDER])

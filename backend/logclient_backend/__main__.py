@@ -3,14 +3,14 @@
 The agent is told apart before anything is imported: its launcher has to be gone within some 50 ms.
 """
 
+import os
 import sys
 
 
 def main() -> int:
+    """Be the agent, or the command line."""
     if sys.argv[1:2] == ["agent"]:
-        from logclient.config import agent_path
-
-        sys.path += [path for path in agent_path() if path not in sys.path]
+        _take_paths(*sys.argv[2:3])
         from logclient_backend.agent.launcher import main as launch
 
         return launch(sys.argv[2:])
@@ -18,6 +18,16 @@ def main() -> int:
 
     command()
     return 0
+
+
+def _take_paths(place: str = "") -> None:
+    """What the agent needs may be where the trainer's modules are, and nowhere else: they come behind our own."""
+    try:
+        with open(f"{place}/agent.path", "rb") as file:
+            paths = [os.fsdecode(path) for path in file.read().split(b"\0") if path]
+    except OSError:
+        return
+    sys.path += [path for path in paths if path not in sys.path]
 
 
 if __name__ == "__main__":

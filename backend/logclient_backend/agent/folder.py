@@ -25,9 +25,11 @@ import os
 from typing import Any, NamedTuple
 
 from logclient.config import temporary_folders
+from logclient.errors import LogclientError
 from logclient.meeting import Meeting, bases_in, folder_name
 from logclient.modes import FILE
 
+from ..wal.documents import DocumentFile
 from ..wal.files import read_regular
 from . import mounts
 
@@ -161,6 +163,33 @@ def _leave_nothing(*folders: str) -> None:
             os.rmdir(folder)
         except OSError:
             break
+
+
+def forget(meeting: Meeting) -> None:
+    """Remove the node's folder of a run that never was: nothing is in it, or documents of an abandoned `init` alone."""
+    run_name = folder_name(meeting.run_id)
+    for base in filter(None, (str(meeting.dir), str(meeting.home or ""))):
+        run = os.path.join(base, run_name)
+        place = os.path.join(run, meeting.node)
+        try:
+            names = os.listdir(place)
+        except OSError:
+            continue
+        if all(name.startswith("documents.") for name in names) and _is_no_run(place):
+            for name in names:
+                os.unlink(os.path.join(place, name))
+            _leave_nothing(place, run)
+
+
+def _is_no_run(place: str) -> bool:
+    """Do its documents tell of processes whose `init` raised, and of no others?"""
+    try:
+        found = json.loads(DocumentFile(place).load() or b"{}")
+        processes = [process.get("documents") or {} for process in (found.get("processes") or {}).values()]
+        states = [(of.get("state") or {}).get("data") or {} for of in processes]
+    except (OSError, ValueError, AttributeError, LogclientError):
+        return False
+    return all(state.get("state") == "abandoned" for state in states)
 
 
 def _remember(home: str, meeting: Meeting) -> bool:

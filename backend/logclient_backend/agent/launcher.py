@@ -55,6 +55,24 @@ def main(arguments: list[str]) -> int:
     if meeting is None:
         return 3
     os.umask(modes.umask_of(meeting.facts))
+    found = _prepare(meeting, options)
+    if found is None:
+        _answer(meeting, options, 0)
+        return 0
+    terminal = DESCRIPTOR if options.tell else -1
+    if options.stays:
+        if _fork_away():
+            _become_supervisor(meeting, terminal)
+        _say_where(meeting, options, found)
+        os._exit(0)
+    if os.fork() == 0:
+        _become_supervisor(meeting, terminal)
+    _say_where(meeting, options, found)
+    return 0
+
+
+def _prepare(meeting: meetings.Meeting, options: Options) -> dict[str, Any] | None:
+    """What is known of the run folder; None where the run must not start, and `init` raises."""
     found: dict[str, Any] = {}
     if options.answer:
         until = time.monotonic() + _time_left(options) / _SERVER_SHARE
@@ -63,13 +81,42 @@ def main(arguments: list[str]) -> int:
         if server:
             _is_done(server, until)
         if found.get("state") in ("exists", "missing", "refused") or (options.strict and not found):
-            return 0  # `init` raises
+            return None
     _announce(meeting)
-    if os.fork() == 0:
-        _become_supervisor(meeting, DESCRIPTOR if options.tell else -1)
+    return found
+
+
+def _say_where(meeting: meetings.Meeting, options: Options, found: dict[str, Any]) -> None:
     if options.tell:
         Terminal(meeting, DESCRIPTOR).say(meeting.where_it_goes(found))
-    return 0
+    _answer(meeting, options, 0)
+
+
+def _answer(meeting: meetings.Meeting, options: Options, code: int) -> None:
+    """Leave our exit code in the meeting place: the trainer, whose child we are not, cannot ask for it."""
+    if not options.end:
+        return
+    path = meeting.file(options.end)
+    try:
+        with open(f"{path}.new", "xb", buffering=0, opener=modes.private) as file:
+            file.write(b"%d\n" % code)
+        os.rename(f"{path}.new", path)
+    except OSError:
+        return
+
+
+def _fork_away() -> bool:
+    """Fork a process that is nobody's child; True in this one, False in that.
+
+    The first process of a frozen program stays: when it ends, the files that it was unpacked into go.
+    """
+    child = os.fork()
+    if child == 0:
+        if os.fork():
+            os._exit(0)
+        return False
+    os.waitpid(child, 0)
+    return True
 
 
 def _announce(meeting: meetings.Meeting) -> None:
@@ -100,6 +147,8 @@ class Options(NamedTuple):
     until: str = ""  # monotonic time at which `init` waits no longer
     resume: str = "allow"
     strict: bool = False
+    end: str = ""  # file in the meeting place for our exit code
+    stays: bool = False  # the first process becomes the supervisor
     tell: bool = False  # say it on standard error, which is at DESCRIPTOR
 
 
@@ -116,17 +165,35 @@ def _parse(arguments: list[str]) -> Options | None:
 def _become_supervisor(meeting: meetings.Meeting, terminal: int) -> None:
     code = 1
     try:
-        os.setsid()
+        _lead_session()
         for number in _NOT_FOR_US:
             signal.signal(number, signal.SIG_IGN)
-        signal.pthread_sigmask(
-            signal.SIG_SETMASK, ()
-        )  # `logclient.orphan` starts us with all of them blocked
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         from .supervisor import Supervisor
 
         code = Supervisor(meeting, terminal).run()
     finally:
+        _leave_no_empty_folder(meeting)
         os._exit(code)
+
+
+def _lead_session() -> None:
+    """A new session, away from the trainer's terminal and process group."""
+    try:
+        os.setsid()
+    except PermissionError:
+        pass  # started as the leader of one
+
+
+def _leave_no_empty_folder(meeting: meetings.Meeting) -> None:
+    """An `init` that raised is no run: the folder that was made for it goes, if that is all there is of it."""
+    from .folder import forget
+
+    try:
+        if not os.path.exists(meeting.file("run.json")):
+            forget(meeting)
+    except OSError:
+        return
 
 
 def _ask_about_folder(meeting: meetings.Meeting, options: Options) -> dict[str, Any]:

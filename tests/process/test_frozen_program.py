@@ -1,0 +1,241 @@
+"""Real programs in which `sys.executable` is no Python: frozen by PyInstaller, and a C program that embeds Python."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from . import scripts
+from .recipes import recipe
+
+ROOT = Path(__file__).resolve().parents[2]
+LEFT_OUT = ("torch", "pandas", "numpy", "IPython", "tkinter", "matplotlib", "logclient_backend.read")
+COUNTED = """
+import os
+with open(os.environ["STARTS"], "a") as file:
+    file.write("x")
+"""
+TIMED = """
+import time
+import logclient
+if {entry}:
+    logclient.freeze_support()
+if __name__ == "__main__":
+    with open(__import__("os").environ["STARTS"], "a") as file:
+        file.write("x")
+    run = logclient.init(project="frozen")
+    for step in range(100):
+        run.log(step, {{"loss": 1 / (step + 1)}})
+    begun = time.monotonic()
+    done = run.finish()
+    print(done, time.monotonic() - begun, run.status()["accepted"])
+"""
+
+
+class Built(NamedTuple):
+    """Programs by (has the second entry, is one file)."""
+
+    programs: dict[tuple[bool, bool], Path]
+
+
+def freeze(where: Path, script: Path, kind: str) -> Path:
+    """Freeze a script; the program."""
+    words = [sys.executable, "-m", "PyInstaller", "--noconfirm", f"--{kind}", "--log-level=ERROR"]
+    words += [f"--exclude-module={name}" for name in LEFT_OUT]
+    words += [f"--{name}path={where / kind / name}" for name in ("dist", "work", "spec")]
+    # an editable install is not seen by tools that read modules' files
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "backend")])}
+    done = subprocess.run(
+        [*words, str(script)], env=env, cwd=where, capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = where / kind / "dist" / script.stem
+    return found if kind == "onefile" else found / script.stem
+
+
+@pytest.fixture(scope="session")
+def frozen(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The four programs, made once a session: it takes a minute or more."""
+    pytest.importorskip("PyInstaller")
+    where = tmp_path_factory.mktemp("frozen")
+    made = {}
+    for entry in (True, False):
+        script = scripts.write(where / str(entry), TIMED.format(entry=entry))
+        for kind in ("onedir", "onefile"):
+            made[entry, kind == "onefile"] = freeze(script.parent, script, kind)
+    return Built(made)
+
+
+def run_it(program: Path, where: Path, **env: str) -> tuple[scripts.Ended, int]:
+    """Run a program by itself; how it ended, and how often it was started."""
+    starts = where / "starts"
+    starts.write_text("")
+    given = scripts.environment(STARTS=str(starts), **env)
+    given.pop("PYTHONPATH", None)
+    ended = scripts.run_words(where, [str(program)], env=given, timeout_s=120)
+    return ended, len(starts.read_text())
+
+
+def assert_stored(ended: scripts.Ended, starts: int, run_dir: Path) -> None:
+    assert ended.code == 0, ended
+    assert ended.out.startswith("True "), ended
+    assert "sh:" not in ended.err
+    scripts.wait_gone()
+    found = scripts.the_run(run_dir)
+    assert scripts.steps(found) == list(range(100))
+    assert found.state.name == "finished"
+    assert starts == 1
+
+
+def assert_waits(ended: scripts.Ended, starts: int, run_dir: Path) -> None:
+    """Nothing was started; what was logged is still there, and a command of a real Python stores it."""
+    assert ended.code == 0, ended
+    done, took_s, accepted = ended.out.split()
+    print(f"finish without an agent: {1000 * float(took_s):.0f} ms")
+    assert (done, accepted) == ("False", "100"), ended
+    assert float(took_s) < 5.0, "nobody is waited for"
+    first, last = ended.said
+    assert "no agent can be started" in first and "LOGCLIENT_PYTHON" in first
+    assert "100 records are not on disk" in last and "logclient recover" in last
+    assert "goes on" not in last
+    assert starts == 1
+    assert not scripts.agents()
+    assert not scripts.runs(run_dir)
+    words = [sys.executable, "-m", "logclient_backend", "recover"]
+    subprocess.run(words, check=False, capture_output=True, timeout=120, cwd="/")
+    scripts.wait_gone(60)
+    assert scripts.steps(scripts.the_run(run_dir)) == list(range(100))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("one_file", [False, True], ids=["one folder", "one file"])
+@pytest.mark.parametrize("how", ["second entry", "LOGCLIENT_PYTHON", "neither"])
+def test_program_of_pyinstaller(
+    frozen: Built, tmp_path: Path, run_dir: Path, how: str, one_file: bool
+) -> None:
+    """It is started once; its run is stored, or `finish` says at once that nobody stores it."""
+    program = frozen.programs[how == "second entry", one_file]
+    python = {"LOGCLIENT_PYTHON": sys.executable} if how == "LOGCLIENT_PYTHON" else {}
+    ended, starts = run_it(program, tmp_path, PATH="/nonexistent", TMPDIR=str(tmp_path), **python)
+    if how == "neither":
+        assert_waits(ended, starts, run_dir)
+    else:
+        assert_stored(ended, starts, run_dir)
+    assert not list(tmp_path.glob("_MEI*")), "what was unpacked is gone with its process"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_recipe_of_pyinstaller(tmp_path: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As docs/where-it-runs.md has it."""
+    pytest.importorskip("PyInstaller")
+    given = recipe("PyInstaller")
+    given.write(tmp_path)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = scripts.environment(PATH=path, PYTHONPATH=f"{ROOT}:{ROOT / 'backend'}")
+    build, *rest = given.commands
+    # no more than the test's environment makes necessary: it has every framework
+    build += "".join(f" --exclude-module {name}" for name in LEFT_OUT if name not in build)
+    for command in (build, *rest):
+        ended = scripts.run_words(tmp_path, shlex.split(command), env=env, timeout_s=800)
+        assert ended.code == 0, ended
+    scripts.wait_gone()
+    assert scripts.steps(scripts.the_run(run_dir)) == list(range(100))
+
+
+# ---- embedded ----------------------------------------------------------------------------------------------------
+
+EMBEDDING = """
+#include <Python.h>
+#include <stdio.h>
+
+/* A program of its own that runs a Python script: no command line of Python's, so no sys.orig_argv. */
+int main(int argc, char **argv) {
+    PyConfig config;
+    PyConfig_InitPythonConfig(&config);
+    config.parse_argv = 0;
+    config.install_signal_handlers = 0;
+    if (argc > 2) PyConfig_SetBytesString(&config, &config.executable, argv[2]);
+    PyStatus status = Py_InitializeFromConfig(&config);
+    if (PyStatus_Exception(status)) Py_ExitStatusException(status);
+    FILE *file = fopen(argv[1], "r");
+    int failed = PyRun_SimpleFile(file, argv[1]);
+    return Py_FinalizeEx() < 0 || failed;
+}
+"""
+
+EMBEDDED = """
+import os, sys
+with open(os.environ["STARTS"], "a") as file:
+    file.write("x")
+sys.path[:0] = os.environ["FOLDERS"].split(os.pathsep)
+import time
+import logclient
+run = logclient.init(project="embedded")
+for step in range(100):
+    run.log(step, {"loss": 1 / (step + 1)})
+begun = time.monotonic()
+done = run.finish()
+print(done, time.monotonic() - begun, run.status()["accepted"])
+"""
+
+
+@pytest.fixture(scope="session")
+def embedding(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A C program that embeds this Python, called as a trainer may be."""
+    library = sysconfig.get_config_var("LDLIBRARY") or ""
+    if not shutil.which("gcc") or ".so" not in library:
+        pytest.skip("needs gcc and a shared libpython")
+    where = tmp_path_factory.mktemp("embedding")
+    (where / "trainer.c").write_text(EMBEDDING)
+    folder = sysconfig.get_config_var("LIBDIR")
+    name = re.sub(r"^lib|\.so.*$", "", library)
+    words = ["gcc", "trainer.c", "-o", "trainer", f"-I{sysconfig.get_path('include')}", f"-L{folder}"]
+    done = subprocess.run(
+        [*words, f"-l{name}", f"-Wl,-rpath,{folder}"], cwd=where, capture_output=True, text=True
+    )
+    if done.returncode:
+        pytest.skip(f"cannot be built: {done.stderr[-200:]}")
+    return where / "trainer"
+
+
+@pytest.mark.parametrize("executable", ["its own", "that of PATH"])
+@pytest.mark.parametrize("how", ["LOGCLIENT_PYTHON", "found", "neither"])
+def test_embedded_interpreter(
+    embedding: Path, tmp_path: Path, run_dir: Path, how: str, executable: str
+) -> None:
+    """`sys.executable` is the program, or the Python that PATH has: the same as of frozen programs."""
+    script = scripts.write(tmp_path, EMBEDDED)
+    folders = [str(ROOT), str(ROOT / "backend")]
+    env = {"PATH": "/nonexistent", "STARTS": str(tmp_path / "starts"), "PYTHONHOME": sys.base_prefix}
+    if how == "LOGCLIENT_PYTHON":
+        env["LOGCLIENT_PYTHON"] = sys.executable
+    if how == "found":  # the base Python lacks our packages, which this program knows where to find
+        folders += [path for path in sys.path if "site-packages" in path]
+        env["PATH"] = str(Path(sys.executable).parent)
+    if how == "neither":
+        env["PYTHONHOME"] = str(home_without_python(tmp_path / "home"))
+    (tmp_path / "starts").write_text("")
+    words = [str(embedding), str(script)] + ([str(embedding)] if executable == "its own" else [])
+    given = scripts.environment(**env, FOLDERS=os.pathsep.join(folders))
+    ended = scripts.run_words(tmp_path, words, env=given)
+    starts = len((tmp_path / "starts").read_text())
+    (assert_waits if how == "neither" else assert_stored)(ended, starts, run_dir)
+
+
+def home_without_python(where: Path) -> Path:
+    """A standard library with no interpreter beside it, as an embedding program brings one."""
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    (where / "lib").mkdir(parents=True)
+    (where / "lib" / version).symlink_to(Path(sys.base_prefix) / "lib" / version)
+    return where
