@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 MOST_RECORDS = 1 << 16  # of a batch
 MOST_KEYS = 1 << 17
-MOST_NAME_BYTES = 1 << 16  # the client's own limit, `logclient.keys`, is far below
+MOST_NAME_BYTES = 512  # the client's own limit, `logclient.keys`, and what a reader can ask for
+MOST_SEQ = (1 << 63) - 1  # a client counts from 1 and never gets there; stores have signed words
 MOST_BYTES = 1 << 26  # of one column group, unpacked
 
 _CODES = frozenset("drqbis")
@@ -129,8 +130,8 @@ class BatchReader:
             raise _wrong("lane and rank", "small numbers", f"{message.lane} and {message.rank}")
         shape = self._shape(message)
         seq = read_numbers(message.seq, count, "Q")
-        if seq[0] < 1 or any(b <= a for a, b in pairwise(seq)):
-            raise _wrong("seq", "from 1, rising", "others")
+        if seq[0] < 1 or seq[-1] > MOST_SEQ or any(b <= a for a, b in pairwise(seq)):
+            raise _wrong("seq", "numbers from 1 to 2**63 - 1, rising", "others")
         columns = Columns(
             shape,
             message.rank - 1 if message.rank else None,
@@ -149,8 +150,7 @@ class BatchReader:
                 raise _wrong(
                     "key table", "a known code for each key", f"{len(names)} keys, {len(codes)} codes"
                 )
-            if any(len(name) > MOST_NAME_BYTES for name in names):
-                raise _wrong("key table", f"names of at most {MOST_NAME_BYTES} characters", "a longer one")
+            _check_names(names)
             if len(self._shapes) >= MOST_KEYS and message.keys not in self._shapes:
                 raise _wrong("key tables", f"at most {MOST_KEYS}", "one more")
             self._shapes[message.keys] = Shape(names, codes)
@@ -177,6 +177,19 @@ class BatchReader:
                 cells.append(array("Q", bytes(words[at : at + 8 * count])))
                 at += 8 * count
         return cells
+
+
+def _check_names(names: tuple[str, ...]) -> None:
+    """Whether each can be stored, and asked for, as the name of a series."""
+    if len(set(names)) < len(names):
+        raise _wrong("key table", "each key once", "one that comes again")
+    for name in names:
+        if not 1 <= len(name) <= MOST_NAME_BYTES or len(name.encode("utf-8", "replace")) > MOST_NAME_BYTES:
+            raise _wrong(
+                "key table", f"names of 1 to {MOST_NAME_BYTES} bytes", f"one of {len(name)} characters"
+            )
+        if "\0" in name:
+            raise _wrong("key table", "names without NUL", "one that holds it")
 
 
 def numbers(column: array[int]) -> pb.Numbers:
@@ -282,10 +295,10 @@ def read_hole(message: pb.StreamHole) -> Gap:
     if (
         len(message.stream) != 16
         or len(message.process) != 16
-        or not 1 <= first <= last
+        or not 1 <= first <= last <= MOST_SEQ
         or message.lane > 0xFFFF
     ):
-        raise _wrong("hole", "a stream and a range from 1 on", f"{first} to {last}")
+        raise _wrong("hole", "a stream and a range from 1 to 2**63 - 1", f"{first} to {last}")
     return Gap(message.stream, message.process, message.lane, first, last, cause_name(message.hole.cause))
 
 
