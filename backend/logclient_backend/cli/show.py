@@ -12,6 +12,7 @@ import click
 from ..runs import contents
 from ..runs.contents import Contents, Hole, Key
 from ..runs.curve import GAP_MARK, ODD_MARK, Drawing
+from ..runs.extremes import of_summary
 from ..runs.view import RunView, Shipment
 from . import screen
 from .options import Source, with_json, with_source
@@ -138,7 +139,7 @@ def as_dict(run: RunView, found: Contents) -> dict[str, Any]:
         "gaps": [contents.as_dict(gap) for gap in found.gaps],
         "damage": [str(damage) for damage in found.damage],
         "problems": [*run.troubles(), *(f"{name}: {why}" for name, why in found.unsupported.items())],
-        "keys": {name: _key_dict(key) for name, key in found.keys.items()},
+        "keys": {name: _key_dict(key, run.summary) for name, key in found.keys.items()},
         "ranks": sorted(found.ranks.union(run.ranks)),
         "processes": [
             {
@@ -160,17 +161,25 @@ def as_dict(run: RunView, found: Contents) -> dict[str, Any]:
     }
 
 
-def _key_dict(key: Key) -> dict[str, Any]:
+def _key_dict(key: Key, summary: dict[str, Any]) -> dict[str, Any]:
     last = key.last
     assert last is not None
     return {
         "points": key.points,
         "last": last.value,
+        "min": _extreme(key, summary, "min"),
+        "max": _extreme(key, summary, "max"),
         "step": last.step,
         "time": iso(last.time),
         "rank": last.rank,
         "rounded": last.code == "r",
     }
+
+
+def _extreme(key: Key, summary: dict[str, Any], what: str) -> Any:
+    """The lowest or highest value of a key; what the program stored itself in the summary wins."""
+    own = of_summary(summary, key.name, what)
+    return (key.low if what == "min" else key.high) if own is None else own
 
 
 # ---- for people -----------------------------------------------------------------------------------------
@@ -180,7 +189,7 @@ def _pages(run: RunView, found: Contents, curves: int, most: int) -> Iterator[An
     yield from _head(run, found)
     yield from _tree("config", run.config, most or _SETTINGS)
     yield from _tree("summary", run.summary, most or _SETTINGS)
-    yield from _keys(found, most or _ROWS)
+    yield from _keys(found, run.summary, most or _ROWS)
     yield from _gaps(found, most or _GAPS)
     yield from _notes(run, found, most or _NOTES)
     yield from _curves(run, found, curves)
@@ -305,22 +314,24 @@ def _setting(value: Any) -> str:
     return safe(str(value), 200)
 
 
-def _keys(found: Contents, most: int) -> Iterator[Any]:
+def _keys(found: Contents, summary: dict[str, Any], most: int) -> Iterator[Any]:
     if not found.keys:
         yield _title("no points")
         return
     yield _title("metrics")
-    table = screen.table("", "KEY", "LAST", "STEP", "POINTS", right=(2, 3, 4))
-    room = max(16, screen.width() - 50) if screen.is_terminal() else None
+    table = screen.table("", "KEY", "LAST", "MIN", "MAX", "STEP", "POINTS", right=(2, 3, 4, 5, 6))
+    room = max(16, screen.width() - 70) if screen.is_terminal() else None
     for key in list(found.keys.values())[:most]:
         last = key.last
         assert last is not None
-        value = number(last.value) + ("~" if last.code == "r" else "")
-        value = value if len(value) <= 28 else value[:27] + "…"
+        value = _cell(last.value) + ("~" if last.code == "r" else "")
+        low, high = (_extreme(key, summary, what) for what in ("min", "max"))
         table.add_row(
             "",
             screen.line(safe(key.name, room)),
             screen.line((value, "cyan")),
+            screen.line("" if low is None else _cell(low)),
+            screen.line("" if high is None else _cell(high)),
             f"{last.step:,}",
             f"{key.points:,}",
         )
@@ -331,6 +342,11 @@ def _keys(found: Contents, most: int) -> Iterator[Any]:
         yield screen.line(
             ("  ~ rounded: the value that was logged had more digits than a float64 holds", "dim")
         )
+
+
+def _cell(value: Any) -> str:
+    text = number(value)
+    return text if len(text) <= 28 else text[:27] + "…"
 
 
 def _gaps(found: Contents, most: int) -> Iterator[Any]:

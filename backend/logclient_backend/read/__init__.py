@@ -11,7 +11,8 @@ reduce.py      points -> buckets, by the rule of the collector's store
 
 from __future__ import annotations
 
+from .origins import Extreme
 from .runs import Run, Runs, read
 from .series import Reduced, Series, Table
 
-__all__ = ["Reduced", "Run", "Runs", "Series", "Table", "read"]
+__all__ = ["Extreme", "Reduced", "Run", "Runs", "Series", "Table", "read"]

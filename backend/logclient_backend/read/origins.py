@@ -13,11 +13,14 @@ from ..remote import listing
 from ..remote import runs as remote_runs
 from ..remote.runs import RemoteRun
 from ..remote.server import Server
+from ..runs import contents
 from ..runs.folder import Found
 from ..runs.strict import ODD_FLOATS
 from ..runs.view import RunView, view
 from ..wal.scan import StreamColumns
 from .reduce import Buckets
+
+_FLOATS = ("float", "rounded")
 
 
 class Facts(NamedTuple):
@@ -31,6 +34,14 @@ class Facts(NamedTuple):
     state: str
     cause: str
     created_ns: int
+
+
+class Extreme(NamedTuple):
+    """What a run has of a key: its newest, lowest and highest value. NaN and infinities are no extremes."""
+
+    last: Any
+    min: Any
+    max: Any
 
 
 class Origin(Protocol):
@@ -49,6 +60,9 @@ class Origin(Protocol):
 
     def buckets(self, key: str, most: int, *, every: bool) -> Buckets | None:
         """A key reduced by who keeps it; None: nobody does, reduce the points."""
+
+    def extremes(self) -> dict[str, Extreme]:
+        """Newest, lowest and highest value of each key."""
 
 
 class FolderRun:
@@ -77,6 +91,10 @@ class FolderRun:
 
     def buckets(self, key: str, most: int, *, every: bool) -> Buckets | None:
         return None
+
+    def extremes(self) -> dict[str, Extreme]:
+        keys = contents.read(self.view()).keys.values()
+        return {key.name: Extreme(key.last.value, key.low, key.high) for key in keys if key.last is not None}
 
 
 class ServerRun:
@@ -114,6 +132,14 @@ class ServerRun:
 
     def columns(self, keys: list[str]) -> Iterator[StreamColumns]:
         return self._run.columns(keys)
+
+    def extremes(self) -> dict[str, Extreme]:
+        found = {}
+        for row in self._run.extremes():
+            last = row["last"]
+            value = ODD_FLOATS.get(last["value"], last["value"]) if last["type"] in _FLOATS else last["value"]
+            found[row["key"]] = Extreme(value, row["min"], row["max"])
+        return found
 
     def buckets(self, key: str, most: int, *, every: bool) -> Buckets | None:
         try:

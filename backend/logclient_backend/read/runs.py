@@ -15,9 +15,10 @@ from logclient.errors import BadArgument, NoRun
 from ..remote import access
 from ..remote.server import Server
 from ..runs import folder, live
+from ..runs.extremes import of_summary
 from ..runs.view import RunView
 from .gather import gather
-from .origins import Facts, FolderRun, Origin, of_server
+from .origins import Extreme, Facts, FolderRun, Origin, of_server
 from .reduce import reals, reduce
 from .series import Reduced, Series, Table
 
@@ -165,6 +166,19 @@ class Run:
             "alerts": whole.alerts,
             "notices": whole.notices,
         }
+
+    @property
+    def extremes(self) -> Mapping[str, Extreme]:
+        """Newest, lowest and highest value of each key: `run.extremes["loss"].min`. Reads the whole run.
+
+        What the program has stored itself in its summary wins: `loss.min`, `loss.max` and `loss`.
+        """
+        summary = self.summary
+        made = {}
+        for key, found in self._origin.extremes().items():
+            own = {what: of_summary(summary, key, what) for what in Extreme._fields}
+            made[key] = found._replace(**{what: value for what, value in own.items() if value is not None})
+        return made
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name != self.id else ""

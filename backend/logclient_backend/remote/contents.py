@@ -14,6 +14,7 @@ from typing import Any
 from ..runs import contents
 from ..runs.contents import Contents, Key, Last, Progress
 from ..runs.curve import Cell, Curve
+from ..runs.extremes import Extremes
 from ..runs.strict import ODD_FLOATS
 from ..runs.view import RunView
 from .runs import RemoteRun
@@ -44,6 +45,9 @@ def read(
             made.last_time = max(made.last_time, span.last_time)
     for row in found.key_rows():
         made.keys[row["key"]] = _key(row)
+    for row in found.extremes():
+        if row["key"] in made.keys:
+            made.keys[row["key"]].extremes[1] = Extremes(row["min"], row["max"])
     numeric = [key.name for key in made.keys.values() if not key.is_text]
     for name in filter(only, numeric) if only is not None else numeric[:curves]:
         made.keys[name].curves[1] = _curve(found.buckets(name, _MOST_BUCKETS))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from logclient.errors import Unsupported
+from logclient.errors import NoRun, Unsupported
 
 from ..runs import node as nodes
 from ..runs import strict
@@ -72,6 +72,19 @@ class RemoteRun(Found):
         after = ""
         while True:
             page = self._asked.json("/run/keys", run=self.name, after=after)
+            yield from page["keys"]
+            after = page["next"]
+            if not after:
+                return
+
+    def extremes(self) -> Iterator[dict[str, Any]]:
+        """Newest, lowest and highest value of its keys, as the API has them; nothing from a collector without them."""
+        after = ""
+        while True:
+            try:
+                page = self._asked.json("/run/extremes", run=self.name, after=after)
+            except NoRun:
+                return
             yield from page["keys"]
             after = page["next"]
             if not after:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from ..wal.scan import Damage, StreamColumns
 from ..wal.seal import unseen_part
 from ..wal.spans import Spans, StreamSpan
 from .curve import Curve
+from .extremes import Extremes, merged, of_newest
 from .order import Records
 from .view import COUNTS, RunView
 
@@ -59,6 +60,17 @@ class Key:
     steps: dict[int, tuple[int, int]] = field(default_factory=dict)  # lowest and highest, by attempt
     curves: dict[int, Curve] = field(default_factory=dict)  # by attempt
     is_text: bool = False
+    extremes: dict[int, Extremes] = field(default_factory=dict)  # by attempt
+
+    @property
+    def low(self) -> int | float | None:
+        """The lowest finite value; None where there is none."""
+        return merged(self.extremes.values()).low
+
+    @property
+    def high(self) -> int | float | None:
+        """The highest finite value; None where there is none."""
+        return merged(self.extremes.values()).high
 
     def superseded(self, attempt: int) -> list[tuple[int, int]]:
         """Ranges of steps in which a later attempt logged this key."""
@@ -161,8 +173,24 @@ def read(
         if progress is not None:
             progress(len(item.columns))
     found.keys = {key.name: key for key in sorted(found.keys.values(), key=lambda key: key.first)}
+    _settle_extremes(found, numbers, reader)
     settle(found, run, reader)
     return found
+
+
+def _settle_extremes(found: Contents, numbers: Mapping[str, int], reader: Records) -> None:
+    """Where attempts overlap in steps, take the newest's values alone."""
+    again = {name: key.superseded for name, key in found.keys.items() if _do_overlap(key)}
+    if again:
+        for name, by_attempt in of_newest(reader.blocks(), numbers, again).items():
+            found.keys[name].extremes = by_attempt
+
+
+def _do_overlap(key: Key) -> bool:
+    ranges = list(key.steps.values())
+    return any(
+        one[0] <= other[1] and other[0] <= one[1] for at, one in enumerate(ranges) for other in ranges[:at]
+    )
 
 
 def begun(reader: Records) -> Contents:
@@ -230,8 +258,11 @@ def _count(found: Contents, attempt: int, item: StreamColumns, is_drawn: Callabl
             key.last = Last(value, code, columns.step[-1], last, columns.order[-1], columns.rank)
         if code not in _NUMBERS:
             key.is_text = True
-        elif is_drawn(name):
-            key.curves.setdefault(attempt, Curve()).add(columns.step, read_column(code, cells))  # type: ignore[arg-type]
+            continue
+        values: Any = read_column(code, cells)
+        key.extremes.setdefault(attempt, Extremes()).take(values)
+        if is_drawn(name):
+            key.curves.setdefault(attempt, Curve()).add(columns.step, values)
 
 
 def holes_of(span: StreamSpan, accepted: int) -> Iterator[tuple[str, list[tuple[int, int]]]]:

@@ -19,7 +19,7 @@ from logclient.errors import BadArgument, Corrupt
 
 from ..store.interface import StoreError
 from ..tokens import Grant
-from . import health, listing, manual, records, values
+from . import extremes, health, listing, manual, records, values
 from .access import Stands, anybody
 from .answers import Refused, as_json, refusal
 from .backing import Backing
@@ -104,7 +104,7 @@ def make_app(stands_on: Backing) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.backing = stands_on
-    for router in (about, listing.router, values.router, records.router):
+    for router in (about, listing.router, values.router, extremes.router, records.router):
         app.include_router(router, prefix=f"/api/v{API_VERSION}")
     app.include_router(health.router)
     app.add_exception_handler(Refused, _refused)

@@ -128,6 +128,24 @@ class LastList(Shape):
     values: list[LastRow]
 
 
+class ExtremesRow(Shape):
+    """Newest, lowest and highest value of one key."""
+
+    key: str
+    last: LastValue
+    min: Number | None = Field(description="The lowest finite value; null: there is none.")
+    max: Number | None = Field(description="The highest finite value; null: there is none.")
+
+
+class ExtremesList(Shape):
+    """Some of a run's keys, in the order in which they came first."""
+
+    run: str
+    keys: list[ExtremesRow]
+    next: str
+    total: int
+
+
 class StreamRow(Shape):
     """A stream."""
 

@@ -46,7 +46,7 @@ def keys(
             "points": key.points,
             "first_step": key.first_step,
             "last_step": key.last_step,
-            "last": _last(key.last),
+            "last": last_value(key.last),
         }
         for key in found.keys
     ]
@@ -54,7 +54,8 @@ def keys(
     return as_json(request, {"run": run, "keys": rows, "next": following, "total": found.total})
 
 
-def _last(last: Last) -> dict[str, Any]:
+def last_value(last: Last) -> dict[str, Any]:
+    """A newest value for JSON."""
     return {
         "value": number(last.value),
         "type": _TYPES[last.code],
@@ -75,7 +76,7 @@ def last(
     known_run(stands_on, run)
     if not key:
         found = stands_on.store.reader.keys(run, most=MOST_KEYS)
-        values = [{"run": run, "key": each.name, "last": _last(each.last)} for each in found.keys]
+        values = [{"run": run, "key": each.name, "last": last_value(each.last)} for each in found.keys]
         return as_json(request, {"values": values})
     return as_json(request, {"values": _last_of(stands_on, [run], key)})
 
@@ -95,7 +96,9 @@ def _last_of(stands_on: Stands, runs: list[str], keys: list[str]) -> list[dict[s
     found = stands_on.store.reader.last_values(runs, keys)
     pairs = [(run, key) for run in dict.fromkeys(runs) for key in dict.fromkeys(keys)]
     return [
-        {"run": run, "key": key, "last": _last(found[run, key])} for run, key in pairs if (run, key) in found
+        {"run": run, "key": key, "last": last_value(found[run, key])}
+        for run, key in pairs
+        if (run, key) in found
     ]
 
 
