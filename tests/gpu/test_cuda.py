@@ -24,6 +24,7 @@ if not torch.cuda.is_available():
     pytest.skip("needs a CUDA device", allow_module_level=True)
 
 STEPS = 10_000
+BURST = 250  # so many records have room in the lanes of device values, whatever the agent does meanwhile
 DEVICE = "cuda"
 
 
@@ -76,16 +77,22 @@ def from_side_stream(run: Any, step: int, keep: dict[str, Any]) -> None:
     keep["same"] = torch.full((), -1.0, device=DEVICE)
 
 
+def log_in_bursts(run: Any, form: Callable[..., None], keep: dict[str, Any]) -> None:
+    """Log all steps as fast as it goes, but never more than the lanes hold: what is forgotten is not tested here."""
+    for step in range(1, STEPS):
+        form(run, step, keep)
+        if step % BURST == 0:
+            assert run.flush(60), run.status()
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("form", [overwritten, dropped, stalled, from_side_stream])
 def test_each_step_has_its_own_value(form: Callable[..., None], run_dir: Path) -> None:
     run = logclient.init("cuda", quiet=True)
     keep: dict[str, Any] = {"side": torch.cuda.Stream()}
     run.log(0, {"value": torch.zeros((), device=DEVICE)})  # memory is locked with the first
-    assert run.flush(60), run.status()  # some 20,000 records a second have room until an agent has started
     with no_waits():
-        for step in range(1, STEPS):
-            form(run, step, keep)
+        log_in_bursts(run, form, keep)
     assert run.status()["device"]["way"] == "registered", run.status()
     checked(run_dir, run)
 
@@ -124,6 +131,8 @@ def test_last_values_are_collected_when_the_program_ends_right_after(
 def test_fork_with_copies_pending(run_dir: Path) -> None:
     run = logclient.init("cuda", quiet=True)
     for step in range(STEPS):
+        if step % BURST == 0:
+            assert run.flush(60), run.status()
         if step % 2000 == 1000:
             torch.cuda._sleep(100_000_000)
         value = torch.full((), float(step), device=DEVICE)
@@ -251,8 +260,7 @@ def test_where_memory_cannot_be_locked_a_later_call_completes_the_record(
     run = logclient.init("cuda", quiet=True)
     run.log(0, {"value": torch.zeros((), device=DEVICE)})
     with no_waits():
-        for step in range(1, STEPS):
-            overwritten(run, step, {})
+        log_in_bursts(run, overwritten, {})
     found = run.status()["device"]
     assert found["way"] == "pinned" and "lock" in found["trouble"]
     checked(run_dir, run)

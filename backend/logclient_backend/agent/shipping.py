@@ -108,9 +108,11 @@ def _run(place: Place, settings: Settings, teller: Teller, pipe: Pipe) -> int:
     from ..ship.progress import Progress
     from ..ship.shipper import Shipper, ShipSettings
     from ..ship.source import FolderSource
+    from ..wire import channel
     from ..wire.client import Session
     from .tokens import Tokens, trainers_of
 
+    channel.sleep_long()
     progress = Progress()
     is_far = bool(place.meeting.folder_answer().get("network"))  # a file system that is better asked rarely
     poll_s = max(_POLL_S, settings.network_sync_s if is_far else 0.0)

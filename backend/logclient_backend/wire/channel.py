@@ -18,6 +18,7 @@ from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
+from grpc import _common  # no public name: see `sleep_long`
 
 from logclient import config as settings
 from logclient_proto.v1 import ingest_pb2 as pb
@@ -32,6 +33,7 @@ MOST_MESSAGE_BYTES = 64 << 20  # of what a collector may send: a welcome that li
 
 REFUSAL = "logclient-refusal-bin"  # trailing metadata of a call that was refused at the gate: a `Refusal`
 
+_WAIT_S = 3600.0
 _UNAUTHORIZED_S = 60.0
 _USER = re.compile(r"//[^/@\s]*@")
 _NOISE = re.compile(r"^(failed to connect to all addresses; )?(last error: )?([A-Z]+: )?")
@@ -170,3 +172,13 @@ def _is_within(host: str, network: str) -> bool:
 def through(address: Address) -> str:
     proxy = proxy_of(address)
     return f" (through the proxy {proxy})" if proxy else ""
+
+
+def sleep_long() -> None:
+    """Let a thread that waits for an answer sleep until it comes.
+
+    grpc wakes it ten times a second, so that a signal's handler may run, which matters in a main thread only. For a
+    process that waits in other threads; a grpc that does it otherwise goes on as it does.
+    """
+    if hasattr(_common, "MAXIMUM_WAIT_TIMEOUT"):
+        _common.MAXIMUM_WAIT_TIMEOUT = _WAIT_S
