@@ -30,6 +30,9 @@ _MOST_S = 86_400.0  # every wait has a deadline: an infinite one is a day
 _NAP_S = 0.005
 _LOOK_S = 0.25  # between two looks whether an agent lives
 _FRESH_NS = 500_000_000  # a beat younger than this needs no look
+_CALLED_NS = (
+    2_000_000_000  # an agent that was called for less than this ago is on its way: it beats only once it runs
+)
 _GRACE_S = 1.0  # after a start, before the next look; doubled with each start
 
 
@@ -116,8 +119,9 @@ class Service:
         page = self._run._status
         if page is None or page[layout.AGENT_GAVE_UP]:
             return False
+        now_ns = time.monotonic_ns()
         last = max(page[layout.AGENT_WORKER_BEAT], page[layout.AGENT_SUPERVISOR_BEAT])
-        return bool(time.monotonic_ns() - last < _FRESH_NS)
+        return bool(now_ns - last < _FRESH_NS or now_ns - page[layout.AGENT_CALLED_NS] < _CALLED_NS)
 
     def _is_served(self) -> bool:
         run = self._run

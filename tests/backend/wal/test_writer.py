@@ -249,7 +249,7 @@ def test_links_are_not_followed(stage, disk):
     """A link in the place of a segment is refused: somebody else may have put it there."""
     segment = create(stage)
     os.symlink(stage / "elsewhere", disk / segment.name)
-    with pytest.raises(OSError, match="symbolic links"):
+    with pytest.raises(OSError, match="symbolic link"):
         replicate(REAL, segment.fd, segment.name, str(disk), 0, 44)
     assert not (stage / "elsewhere").exists()
 
