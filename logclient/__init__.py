@@ -77,7 +77,7 @@ def init(
     *,
     name: str | None = None,
     id: str | None = None,
-    config: Mapping[str, Any] | None = None,
+    config: Any = None,
     group: str | None = None,
     tags: Iterable[str] = (),
     notes: str = "",
@@ -89,7 +89,8 @@ def init(
 ) -> Run | NullRun:
     """Start a run, or join the live one of a parent process, and make it the current one.
 
-    Every argument and any further setting can come from a `LOGCLIENT_*` variable; arguments win. `resume` tells
+    Every argument and any further setting can come from a `LOGCLIENT_*` variable; arguments win. `config` is a dict of
+    settings, or an object that has some: a dataclass, a Namespace, one of attrs, pydantic or OmegaConf. `resume` tells
     whether a run with this `id` may exist: allow, never, must. `mode` is online, offline or disabled. `dir` is the
     run folder (default ./logclient-runs); where it cannot be written, another one is used and said so, or with
     `folder_errors="raise"` a `FolderError` is raised. Raises `BadArgument` for arguments that make no sense.

@@ -1,4 +1,4 @@
-"""What the user attaches to a run: config and summary, and how any value becomes JSON.
+"""What the user attaches to a run: config and summary. How any value becomes JSON is in `nested.py`.
 
 Runs in the training process; each change writes a document (memory only, no system call, unless it is large).
 
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from _collections_abc import Mapping, MutableMapping
 
-from . import foreign, keys, tensor, values
+from . import foreign
+from .nested import plain, settings_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
     Notice = Callable[[str, str], object]
-
-MOST_ITEMS = 20_000
-MOST_BYTES = 4 << 20  # of all texts together: what does not fit a slot takes shared memory
-_MOST_TEXT = 64 << 10
 
 
 class Facts(MutableMapping):  # type: ignore[type-arg]
@@ -32,9 +29,10 @@ class Facts(MutableMapping):  # type: ignore[type-arg]
     def __init__(
         self, write: Callable[[dict[str, Any]], object], notice: Notice, data: Mapping[Any, Any]
     ) -> None:
+        """`data` may be any object that has settings."""
         self._write = write
         self._notice = notice
-        self._data: dict[str, Any] = plain(data, notice)
+        self._data: dict[str, Any] = plain(settings_of(data) or {}, notice)
 
     def __getitem__(self, key: str) -> Any:
         return _frozen(self._data[key])
@@ -56,7 +54,10 @@ class Facts(MutableMapping):  # type: ignore[type-arg]
         return repr(self._data)
 
     def update(self, *others: Any, **more: Any) -> None:
-        """Like `dict.update`, in one document; what is no mapping is left out and said, and nothing raises."""
+        """Like `dict.update`, in one document, with any object that has settings (`nested.entries_of`).
+
+        What has none is left out and said, and nothing raises.
+        """
         self._change(self._merged(others, more))
 
     def replace(self, data: Any) -> None:
@@ -73,10 +74,11 @@ class Facts(MutableMapping):  # type: ignore[type-arg]
     def _merged(self, others: tuple[Any, ...], more: dict[str, Any]) -> dict[Any, Any]:
         merged: dict[Any, Any] = {}
         for other in others:
+            found = settings_of(other)
             try:
-                foreign.call(merged.update, other)
+                foreign.call(merged.update, other if found is None else found)
             except foreign.Failed:
-                what = f"a config or summary takes a dict, not a {type(other).__name__}: it is left out"
+                what = f"a config or summary takes settings with names, not a {type(other).__name__}: it is left out"
                 self._notice("config update", what)
         merged.update(more)
         return merged
@@ -116,102 +118,3 @@ def _frozen(value: Any) -> Any:
     if type(value) is dict:
         return Frozen((key, _frozen(item)) for key, item in tuple(value.items()))
     return tuple(map(_frozen, value)) if type(value) is list else value
-
-
-def plain(data: Mapping[Any, Any], notice: Notice) -> dict[str, Any]:
-    """A deep copy that JSON can hold; what it cannot is written as text, cut at stated limits, and said once."""
-    copy = _Copier(notice).copy(data, 1)
-    return copy if type(copy) is dict else {}
-
-
-class _Copier:
-    """One deep copy and what is left of its limits."""
-
-    def __init__(self, notice: Notice) -> None:
-        self._notice = notice
-        self._items = MOST_ITEMS
-        self._bytes = MOST_BYTES
-        self._path: set[int] = set()
-
-    def copy(self, value: Any, depth: int) -> Any:
-        kind = type(value)  # isinstance() would ask the object itself, which may be foreign code
-        self._items -= 1
-        if value is None or kind in (bool, float):
-            return value
-        if issubclass(kind, str):
-            return self._text(str.__str__(value))
-        is_mapping = _is_mapping(kind)
-        if is_mapping or issubclass(kind, (list, tuple, set, frozenset)):
-            if id(value) in self._path or depth > values.MOST_DEPTH:
-                what = f"config or summary nested deeper than {values.MOST_DEPTH} levels, or in itself, is cut there"
-                self._notice("config depth", what)
-                return "..."
-            self._path.add(id(value))
-            try:
-                return self._mapping(value, depth) if is_mapping else self._sequence(value, depth)
-            except foreign.Failed as error:
-                return f"<{kind.__name__} that raised {error}>"
-            finally:
-                self._path.discard(id(value))
-        return self._scalar(value)
-
-    def _is_full(self) -> bool:
-        if self._items > 0 and self._bytes > 0:
-            return False
-        limits = f"{MOST_ITEMS:,} items or {MOST_BYTES >> 20} MiB of text"
-        self._notice("config size", f"config or summary of more than {limits}: the rest is left out")
-        return True
-
-    def _mapping(self, value: Any, depth: int) -> dict[str, Any]:
-        copy: dict[str, Any] = {}
-        for key, item in foreign.call(_entries, value):
-            if self._is_full():
-                break
-            try:
-                name = key if type(key) is str and keys.is_text(key) else keys.name_of(key, value)
-            except keys.NoName as why:
-                self._notice(f"config key {why}", f"an entry of a config or summary is left out: {why}")
-                continue
-            self._bytes -= len(name)
-            copy[name] = self.copy(item, depth + 1)
-        return copy
-
-    def _sequence(self, value: Any, depth: int) -> list[Any]:
-        copy = []
-        for item in foreign.call(tuple, value):
-            if self._is_full():
-                break
-            copy.append(self.copy(item, depth + 1))
-        return copy
-
-    def _scalar(self, value: Any) -> Any:
-        try:
-            code, number = values.convert(value)
-            return bool(number) if code == "b" else number
-        except values.LeftOut as why:
-            if issubclass(type(value), int):
-                return self._text(hex(int.conjugate(value)))
-            if tensor.is_tensor(value):  # its text could be a wait for the device
-                return f"<{why}>"
-        try:
-            return self._text(foreign.call(str, value))
-        except foreign.Failed:
-            return f"<{type(value).__name__}>"
-
-    def _text(self, text: str) -> str:
-        text = text.encode("utf-8", "backslashreplace").decode()
-        if len(text) > _MOST_TEXT:
-            text = text[:_MOST_TEXT] + "..."
-        self._bytes -= len(text)
-        return text
-
-
-def _is_mapping(kind: type) -> bool:
-    try:
-        return bool(issubclass(kind, dict) or foreign.call(issubclass, kind, Mapping))
-    except foreign.Failed:
-        return False
-
-
-def _entries(value: Any) -> tuple[tuple[Any, Any], ...]:
-    return tuple(value.items())

@@ -10,7 +10,6 @@ import atexit
 import os
 import sys
 import time
-from _collections_abc import Mapping
 from _thread import RLock
 
 from . import about, closing, confined, launchers, meeting, notebook, parents, reap, spawn
@@ -19,13 +18,14 @@ from .config import Config
 from .ending import at_exit, has_shell, patience_s  # now: at exit their disk may be frozen
 from .errors import BadArgument, FolderError, LogclientError
 from .held import Held
+from .nested import settings_of
 from .null import NullRun
 from .run import Run
 from .stats import tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
 _ALPHABET = "0123456789abcdefghijkmnpqrstuvwxyz"
@@ -58,7 +58,7 @@ class Attempt:
         self,
         project: str | None,
         *,
-        config: Mapping[str, Any] | None,
+        config: Any,
         tags: Iterable[str],
         notes: str,
         given: dict[str, Any],
@@ -66,17 +66,17 @@ class Attempt:
         """What `logclient.init` does. `given` holds settings by name; None means: not given."""
         chosen = Config.from_env(project=project, **given)
         _check_tags(tags)
-        _check_facts(config, notes)
+        config = _checked_facts(config, notes)
         tags, wrong_tags = about.tags_of(tags)
         notes, wrong_notes = about.cut("notes", notes, about.MOST_NOTES)
         chosen, wrong = _within_limits(chosen)
         wrong += [sentence for sentence in (wrong_tags, wrong_notes) if sentence]
         if chosen.mode == "disabled":
-            return NullRun(chosen.project or "default", config or {}, tags)
+            return NullRun(chosen.project or "default", config, tags)
         if settings.is_agent():
             return _inert(chosen)
         with _OneAtATime(), Held():
-            return self._start(chosen, config or {}, {"tags": tags, "notes": notes}, wrong)
+            return self._start(chosen, config, {"tags": tags, "notes": notes}, wrong)
 
     def _start(
         self, chosen: Config, config: Mapping[str, Any], described: dict[str, Any], wrong: list[str]
@@ -280,14 +280,17 @@ def _within_limits(chosen: Config) -> tuple[Config, list[str]]:
     return (Config(values), sentences) if sentences else (chosen, [])
 
 
-def _check_facts(config: Any, notes: Any) -> None:
-    if config is not None and not isinstance(config, Mapping):
-        kind = type(config).__name__
-        raise BadArgument(
-            f"config is a {kind}: expected a dict of setting to value; try vars(config) or dict(config)"
-        )
+def _checked_facts(config: Any, notes: Any) -> dict[Any, Any]:
+    """Return the settings of `config` by name."""
     if not isinstance(notes, str):
         raise BadArgument(f"notes={notes!r}: expected a text")
+    found = {} if config is None else settings_of(config)
+    if found is None:
+        raise BadArgument(
+            f"config is a {type(config).__name__}: expected a dict of settings, or an object with named ones: "
+            "a dataclass, a Namespace, one of attrs, pydantic or OmegaConf"
+        )
+    return found
 
 
 def _keep(run: Run) -> None:

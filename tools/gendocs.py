@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from logclient import nested, values
 from logclient.config import SETTINGS
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
@@ -16,6 +17,23 @@ Every setting is a variable, and an argument of `logclient.init` under the name 
 | variable | argument | default | meaning |
 | --- | --- | --- | --- |
 """
+TAIL = f"""
+## Settings of the experiment: `config` and `summary`
+
+`init(config=...)`, `run.config` and `run.summary` take a dict, or an object that has settings: a dataclass, an object of attrs or pydantic,
+an OmegaConf container, an `argparse.Namespace`, a `types.SimpleNamespace`, any mapping. Such objects, and lists, tuples and
+sets, may be nested; of any other object its text is stored. An entry that raises when it is read, such as a missing value of
+OmegaConf, is stored as a text that says so; the others are stored.
+
+| limit of one change | |
+| --- | --- |
+| entries, those of nested maps and lists included | {nested.MOST_ITEMS:,} |
+| characters of all texts and names | {nested.MOST_BYTES:,} ({nested.MOST_BYTES >> 20} MiB) |
+| characters of one text | {nested.MOST_TEXT:,} ({nested.MOST_TEXT >> 10} KiB) |
+| depth | {values.MOST_DEPTH} levels |
+
+Beyond a limit the largest maps, lists and texts are cut, and small ones stay whole. `run.status()["notices"]` names what was cut.
+"""
 
 
 def page() -> str:
@@ -24,7 +42,7 @@ def page() -> str:
         f"| `{setting.variable}` | `{setting.name}` | {_default(setting.default)} | {setting.help} |\n"
         for setting in SETTINGS
     ]
-    return HEAD + "".join(rows)
+    return HEAD + "".join(rows) + TAIL
 
 
 def _default(value: object) -> str:
