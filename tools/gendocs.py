@@ -20,10 +20,10 @@ Every setting is a variable, and an argument of `logclient.init` under the name 
 TAIL = f"""
 ## Settings of the experiment: `config` and `summary`
 
-`init(config=...)`, `run.config` and `run.summary` take a dict, or an object that has settings: a dataclass, an object of attrs or pydantic,
-an OmegaConf container, an `argparse.Namespace`, a `types.SimpleNamespace`, any mapping. Such objects, and lists, tuples and
-sets, may be nested; of any other object its text is stored. An entry that raises when it is read, such as a missing value of
-OmegaConf, is stored as a text that says so; the others are stored.
+`init(config=...)`, `run.config` and `run.summary` take a dict, or an object that has settings: a dataclass, an object
+of attrs or pydantic, an OmegaConf container, an `argparse.Namespace`, a `types.SimpleNamespace`, any mapping. Such
+objects, and lists, tuples and sets, may be nested; of any other object its text is stored. An entry that raises when
+it is read, such as a missing value of OmegaConf, is stored as a text that says so; the others are stored.
 
 | limit of one change | |
 | --- | --- |
@@ -32,7 +32,8 @@ OmegaConf, is stored as a text that says so; the others are stored.
 | characters of one text | {nested.MOST_TEXT:,} ({nested.MOST_TEXT >> 10} KiB) |
 | depth | {values.MOST_DEPTH} levels |
 
-Beyond a limit the largest maps, lists and texts are cut, and small ones stay whole. `run.status()["notices"]` names what was cut.
+Beyond a limit the largest maps, lists and texts are cut, and small ones stay whole. `run.status()["notices"]` names
+what was cut.
 """
 
 

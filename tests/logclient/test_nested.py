@@ -126,7 +126,7 @@ def test_an_object_with_settings_is_a_config(run_dir: Path, make: Any, expected:
 def test_what_has_no_names_is_no_config(run_dir: Path) -> None:
     """Said at once, before a run begins."""
     for config in (3, "lr", [1, 2], Optim, object()):
-        with pytest.raises(logclient.BadArgument, match="expected settings with names"):
+        with pytest.raises(logclient.BadArgument, match="expected a dict of settings, or an object"):
             logclient.init(config=config)
     assert not run_dir.exists()
 
