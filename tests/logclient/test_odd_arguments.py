@@ -163,7 +163,7 @@ def test_what_is_too_long_is_cut_and_said(run_dir: Path) -> None:
 def test_what_cannot_be_cut_is_refused_in_init(name: str, run_dir: Path) -> None:
     """Another id would be another run."""
     with pytest.raises(BadArgument, match="at most"):
-        logclient.init("p", **{name: "h" * 100_000})  # type: ignore[arg-type]
+        logclient.init("p", **{name: "h" * 100_000})
 
 
 def test_document_that_grows_without_end_keeps_its_last_whole_state(
