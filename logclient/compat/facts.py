@@ -27,7 +27,7 @@ class _Entries(MutableMapping):  # type: ignore[type-arg]
 
     def __init__(self, store: Any) -> None:
         self.__dict__["_store"] = store
-        self.__dict__["_data"] = {}
+        self.__dict__["_data"] = self.__dict__["_items"] = {}  # the second name is W&B's own
 
     def __getitem__(self, key: str) -> Any:
         return self._data[key]
@@ -43,7 +43,7 @@ class _Entries(MutableMapping):  # type: ignore[type-arg]
         return len(self._data)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("_store", "_data"):
+        if name in ("_store", "_data", "_items", "_locked"):
             raise AttributeError(name)  # one that is only just being unpickled
         try:
             return self[name]

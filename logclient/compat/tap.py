@@ -40,6 +40,8 @@ MODULES = ("torch.utils.tensorboard.writer", "tensorboardX.writer")
 MARK = "_logclient_tap"  # on a writer: where its events go
 _TEXT_TAG = "/text_summary"  # the end of a text's tag
 _CLOCK_S = 5.0  # a time of an event that is further from now was given by the program
+_HPARAMS = "_hparams_"
+_PLUGINS = ("tensorboard.plugins.hparams.plugin_data_pb2", "tensorboardX.proto.plugin_hparams_pb2")
 _FLOATS = {1: "f", 2: "d"}  # data types of tensors that hold a scalar
 _inside = local()  # the call of a writer's that opens other writers
 
@@ -93,6 +95,10 @@ class Tap:
         summary = getattr(event, "summary", None)
         for value in () if summary is None else summary.value:
             tag, found = _read(value)
+            if tag == _HPARAMS:
+                if call is None:  # else the method that was called is seen, with its own types
+                    self.describe(_settings(found), {})
+                continue
             if found is None:
                 if tag:
                     self.leave_out(tag)
@@ -153,7 +159,7 @@ def _read(value: Any) -> tuple[str, Any]:
     if kind == "simple_value":
         return value.tag, value.simple_value
     if plugin == "hparams":
-        return "", None  # `add_hparams` itself is seen
+        return _HPARAMS, value.metadata.plugin_data.content
     if kind == "tensor":
         tensor = value.tensor
         if plugin == "text" and tensor.string_val:
@@ -163,6 +169,20 @@ def _read(value: Any) -> tuple[str, Any]:
         if number is not None and plugin in ("", "scalars"):
             return value.tag, number
     return _NAMES.get(plugin or str(kind), plugin or str(kind)), None
+
+
+def _settings(content: bytes) -> dict[str, Any]:
+    """The hyperparameters of an event that a library writes without `add_hparams`, such as Lightning's logger."""
+    for name in _PLUGINS:
+        plugin = getattr(sys.modules.get(name), "HParamsPluginData", None)
+        if plugin is not None:
+            found = plugin.FromString(content).session_start_info.hparams
+            return {
+                key: getattr(each, each.WhichOneof("kind"))
+                for key, each in found.items()
+                if each.ListFields()
+            }
+    return {}
 
 
 _NAMES = {

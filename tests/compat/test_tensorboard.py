@@ -144,6 +144,34 @@ def test_two_folders_of_one_run_have_keys_of_their_own(alone: None) -> None:
     assert lanes_of(run.logclient_run) == {"loss": [(1, 1.0)], "val/loss": [(1, 2.0)]}
 
 
+@pytest.mark.parametrize("library", ["torch.utils.tensorboard", "tensorboardX"])
+def test_hyperparameters_that_a_library_writes_by_itself(alone: None, library: str) -> None:
+    """Loggers of other libraries pass by `add_hparams`: the event has them."""
+    module = pytest.importorskip(library)
+    summary = pytest.importorskip(f"{library}.summary")
+    run = wandb.init(sync_tensorboard=True)
+    with module.SummaryWriter("logs") as writer:
+        for each in summary.hparams({"lr": 0.1, "name": "x", "flag": True}, {"loss": 1.0}):
+            writer._get_file_writer().add_summary(each)
+    assert dict(run.config) == {"lr": 0.1, "name": "x", "flag": True}
+    assert run.status()["left_out"] == 0
+
+
+@pytest.mark.slow
+def test_lightnings_own_logger_is_seen(alone: None) -> None:
+    """Its scalars at their steps, its hyperparameters in the config."""
+    loggers = pytest.importorskip("lightning.pytorch.loggers")
+    run = wandb.init(sync_tensorboard=True)
+    logger = loggers.TensorBoardLogger("logs", name="it", version="v")
+    logger.log_hyperparams({"lr": 0.1, "layers": 3}, {"hp_metric": 2.0})
+    logger.log_metrics({"loss": 0.5}, step=7)
+    logger.save()
+    logger.finalize("success")
+    found = lanes_of(run.logclient_run)
+    assert found["loss"] == [(7, 0.5)] and found["hp_metric"][0] == (0, 2.0)
+    assert run.config["lr"] == 0.1 and run.config["layers"] == 3
+
+
 def test_events_end_with_their_run(alone: None) -> None:
     """A run that did not ask for them, and one that is over, get none; precision and new style are the file's."""
     from torch.utils.tensorboard import SummaryWriter

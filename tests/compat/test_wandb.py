@@ -383,6 +383,43 @@ def test_forked(made: Any) -> None:
 
 
 @pytest.mark.slow
+def test_callbacks_of_keras(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Epochs under W&B's keys, in a real training; the callbacks for saving and evaluating let it go on."""
+    pytest.importorskip("torch")
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    keras = pytest.importorskip("keras")
+    from logclient.compat.wandb.keras import WandbCallback  # type: ignore[import-not-found]  # where it was once
+
+    from logclient.compat.wandb.integration.keras import (
+        WandbEvalCallback,
+        WandbMetricsLogger,
+        WandbModelCheckpoint,
+    )
+
+    class Evaluate(WandbEvalCallback):
+        def add_ground_truth(self, logs: Any = None) -> None:
+            self.data_table.add_data(1)
+
+    run, file = made
+    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    callbacks = [
+        WandbMetricsLogger(log_freq=2),
+        WandbCallback(save_model=True, monitor="loss"),
+        WandbModelCheckpoint(f"{run.dir}/model.keras"),
+        Evaluate(["a"], ["b"]),
+    ]
+    model.fit(np.ones((8, 2)), np.ones((8, 1)), batch_size=2, epochs=2, verbose=0, callbacks=callbacks)
+    found = rows(file)
+    epochs = [values["epoch/epoch"] for _, values in found if "epoch/epoch" in values]
+    batches = [values["batch/batch_step"] for _, values in found if "batch/batch_step" in values]
+    assert epochs == [0, 1] and batches[:4] == [0, 2, 4, 6]
+    assert sum("epoch/loss" in values and "epoch/learning_rate" in values for _, values in found) == 2
+    assert [values["epoch"] for _, values in found if "epoch" in values] == [0, 1]
+    assert os.path.exists(f"{run.dir}/model.keras")
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_sweep_of_the_page(run_dir: Path, tmp_path: Path) -> None:
     """Its script makes five runs, each with a rate of its own."""

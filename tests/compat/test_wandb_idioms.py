@@ -95,6 +95,15 @@ IDIOMS = {
         assert json.loads(json.dumps(dict(wandb.config)))["a"] == 1
         assert copy.deepcopy(run) is run and pickle.loads(pickle.dumps(run)) is run
     """,
+    "what is assigned as a whole": """
+        run = wandb.init(config={"a": 1})
+        run.summary = {"x": 1}
+        wandb.summary = {"y": 2}
+        wandb.run.summary["z"] = 3
+        assert dict(run.summary) == {"x": 1, "y": 2, "z": 3} == dict(run.logclient_run.summary)
+        assert wandb.config.__dict__["_items"] == {"a": 1} and wandb.AlertLevel.WARN.value == "WARN"
+        wandb.finish()
+    """,
     "setdefaults and values that change": """
         run = wandb.init(config={"lr": 1})
         run.config.setdefaults({"lr": 9, "w": 2})
@@ -385,7 +394,7 @@ IDIOMS = {
             calls.append(wandb.run.logclient_run)
             raise SystemExit(1) if len(calls) % 2 else ValueError("a trial's own")
         wandb.agent(wandb.sweep({"method": "random", "parameters": {"a": {"value": 1}}}), train)
-        assert len(calls) == 5 and all(run._state == "failed" for run in calls)
+        assert len(calls) == 5 and all(run.status()["state"] == "failed" for run in calls)
     """,
     "a sweep of another process": """
         calls = []

@@ -22,6 +22,7 @@ standins.py    modules that are not here; integration/ has those that are
 from __future__ import annotations
 
 import sys
+from enum import Enum
 from types import ModuleType
 
 import logclient
@@ -73,7 +74,7 @@ __all__ = [
 _SUBMODULES = ("integration", "catboost", "keras", "lightgbm", "sb3", "xgboost")  # found without an import
 
 
-class AlertLevel:
+class AlertLevel(Enum):
     """Levels of `alert`."""
 
     INFO = "INFO"

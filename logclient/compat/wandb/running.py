@@ -57,6 +57,7 @@ class _Described(Filing):
     logclient_run: logclient.Run | NullRun
     entity: str
     _config: Config
+    _summary: Summary
     _history: History
     _resumed = False
     _sweep = ""
@@ -112,6 +113,14 @@ class _Described(Filing):
     @config.setter
     def config(self, given: Any) -> None:
         self._config.update(as_dict(given), allow_val_change=True)
+
+    @property
+    def summary(self) -> Summary:
+        return self._summary
+
+    @summary.setter
+    def summary(self, given: Any) -> None:
+        self._summary.update(as_dict(given))
 
     @property
     def config_static(self) -> Config:
@@ -210,11 +219,11 @@ class Run(_Described):
     ) -> None:
         self.logclient_run = made
         self._config = config
-        self.summary = Summary(made.summary)
+        self._summary = Summary(made.summary)
         self.entity = entity
         self.job_type = job_type
         self.start_time = time.time()
-        self._history = History(made, self.summary, first_step)
+        self._history = History(made, self._summary, first_step)
         self._alerted: dict[str, float] = {}
         self._over = False
         self._events: Tap | None = None  # of TensorBoard's writers
@@ -322,7 +331,7 @@ class Run(_Described):
     def _store(self) -> None:
         if not self._over:
             self._history.flush()
-            self.summary.store()
+            self._summary.store()
 
     def __enter__(self) -> Run:
         return self
