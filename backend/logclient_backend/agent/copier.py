@@ -60,6 +60,9 @@ class Copier:
         self.found: bytes | None = None  # the documents as they were on disk, once that was looked at
         self.document: tuple[int, bytes] = (0, b"")  # version and content wanted on disk
         self.document_done = 0
+        self.highest_writer = (
+            b""  # the greatest id of a writer that the folder showed when it was looked into
+        )
         self.error = 0  # errno of the last try; 0: it worked
         self.busy_since = 0  # monotonic ns since when it does not answer or takes nothing; 0: idle
         self.told = 0  # lines written to the agent's log
@@ -219,6 +222,8 @@ class Copier:
         sweep(self.folder, is_live=staged.__contains__)
         for name in REAL.list(self.folder):
             parsed = parse_name(name)
+            if parsed is not None and parsed.number and parsed.writer != self._writer:
+                self.highest_writer = max(self.highest_writer, parsed.writer)
             if parsed is None or parsed.is_sealed or name in staged or parsed.writer == self._writer:
                 continue
             try:

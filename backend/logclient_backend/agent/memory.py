@@ -26,6 +26,7 @@ from .place import NOTE, SEGMENT, SPARE, Kept, Place
 _CHUNK = bytes(1 << 18)
 _PREPARED = 2  # one to write to, and one to go on with while that is copied and sealed
 _RESERVE = 1
+_OF_SEGMENTS = (SEGMENT, SPARE, NOTE)
 
 
 class Memory(RealFiles):
@@ -42,6 +43,16 @@ class Memory(RealFiles):
     @property
     def spare_bytes(self) -> int:
         return sum(os.fstat(kept.fd).st_size for kept in self._spares)
+
+    def writers(self) -> list[bytes]:
+        """Return the ids of the workers whose segments, or notes of such, are there."""
+        self._place.look()
+        named = (
+            parse_name(segment_name_of(kept))
+            for kept in self._place.kept()
+            if kept.name.endswith(_OF_SEGMENTS)
+        )
+        return [name.writer for name in named if name is not None]
 
     def adopt(self) -> list[str]:
         """Take over what dead workers left; names of the segments that hold something."""
@@ -184,6 +195,11 @@ class Memory(RealFiles):
 
 def _note_of(segment: str) -> str:
     return segment[: -len(SEGMENT)] + NOTE
+
+
+def segment_name_of(kept: Kept) -> str:
+    """Return the name of the segment that a file holds or is a note of; empty: of none."""
+    return kept.name[: -len(NOTE)] + SEGMENT if kept.name.endswith(NOTE) else _name_of(kept)
 
 
 def _name_of(kept: Kept) -> str:

@@ -10,6 +10,7 @@ Invariants:
   successor cuts off what lies beyond;
 - only the worker named in `AGENT_STAGE_WRITER` stages: one that finds another name there has been replaced;
 - all staged segments together stay within a budget; beyond it the lanes are left to forget their oldest, counted;
+- a worker's id is greater than that of every worker before it: its segments are the newest, whatever the clock says;
 - a staged segment is given back when its sealed copy is in the run folder, or when it lies in the spool.
 """
 
@@ -18,13 +19,13 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from logclient import layout
 from logclient.ring import release_block, write_counts
 
 from .. import failpoint
-from ..wal.segment import parse_name
+from ..wal.segment import ORDER_BYTES, order_of, parse_name
 from ..wal.seqs import SeqSet
 from ..wal.writer import OpenSegment
 from .attach import Lane, Producer
@@ -35,6 +36,7 @@ from .spooler import SpooledSegment, Spooler
 
 _END_BITS = 40
 _MOST_TAKEN = 1 << 20
+_HIGHEST = b"\xff" * ORDER_BYTES
 
 
 class Replaced(Exception):
@@ -85,11 +87,12 @@ class Stage:
         spooler: Spooler,
     ) -> None:
         self.segments: list[Staged] = []
-        self.writer = new_writer()
         self._place = place
         self._spooler = spooler
         self._status = status
         self._memory = Memory(place, segment_bytes)
+        last_writer = status[layout.AGENT_STAGE_WRITER].to_bytes(8, "little")
+        self.writer = next_writer([last_writer, *self._memory.writers()])
         self._segment_bytes = segment_bytes
         self._spill_bytes = spill_bytes
         self._seal_s = seal_s
@@ -117,12 +120,23 @@ class Stage:
         troubles += self._adopt_spooled()
         for staged in self.segments:
             troubles += [f"in shared memory: {damage}" for damage in staged.segment.damage]
-        self.segments.sort(key=lambda staged: staged.segment.created_ns)
-        self._status[layout.AGENT_STAGE_WRITER] = int.from_bytes(
-            self.writer, "little"
-        )  # this order: see layout
-        self._status[layout.AGENT_STAGE_COMMIT] = 0
+        self.segments.sort(key=lambda staged: order_of(staged.segment.name))
+        self._take_over()
         return troubles
+
+    def stay_above(self, writer: bytes) -> None:
+        """Go on under a greater writer's id where `writer`, found in the run folder, is not below this worker's."""
+        if writer[:ORDER_BYTES] < self.writer[:ORDER_BYTES] or self.writer.startswith(_HIGHEST):
+            return
+        self.check()
+        self.close_current()
+        self.writer = next_writer([writer])
+        self._take_over()
+
+    def _take_over(self) -> None:
+        # in this order: see layout
+        self._status[layout.AGENT_STAGE_WRITER] = int.from_bytes(self.writer, "little")
+        self._status[layout.AGENT_STAGE_COMMIT] = 0
 
     def _adopt_spooled(self) -> list[str]:
         troubles = []
@@ -141,24 +155,33 @@ class Stage:
         return troubles
 
     def resume(self, lane: Lane) -> None:
-        """Continue a lane where the staged segments end, and count what they hold once it is durable."""
+        """Continue a lane where the staged segments end, and count what they hold once it is durable.
+
+        Damaged is what all of them together lack: what one does not hold may lie in any other.
+        """
         stored, damaged, highest = lane.stored, lane.damaged, lane.durable
-        already = SeqSet([(1, lane.durable)]) if lane.durable else SeqSet()
-        for staged in self.segments:
-            span = staged.segment.summary.get(lane.stream)
+        spans = [(staged, staged.segment.summary.get(lane.stream)) for staged in self.segments]
+        whole, there = SeqSet([(1, highest)]) if highest else SeqSet(), SeqSet()
+        counted = whole.copy()
+        for _, span in spans:
+            if span is not None:
+                there.update(span.stored)
+                for seqs in (span.stored, *span.gaps.values()):
+                    whole.update(seqs)
+        for staged, span in spans:
             if span is None:
                 continue
             known = span.stored.copy()
-            for gap in span.gaps.values():
-                known.update(gap)
+            for seqs in span.gaps.values():
+                known.update(seqs)
             if not known:
                 continue
-            # a hole in it, or before it, did not check
-            whole = SeqSet([(min(known.first, highest + 1), known.last)])
-            stored += len(span.stored.minus(already))
-            damaged += len(span.damaged.minus(already)) + len(whole.minus(known).minus(already))
-            already.update(whole)
-            highest = max(highest, known.last)
+            last = max(highest, known.last)
+            holes = SeqSet([(highest + 1, last)]).minus(whole) if last > highest else SeqSet()
+            stored += len(span.stored.minus(counted))
+            damaged += len(span.damaged.minus(counted).minus(there)) + len(holes)
+            counted.update(known)
+            highest = last
             staged.marks.append(Mark(staged.end, lane, highest, stored, damaged))
         lane.take_over(highest, stored, damaged)
 
@@ -376,9 +399,15 @@ def _publish(staged: Staged, synced: int) -> None:
             write_counts(lane.reader.words, mark.durable, mark.stored, mark.damaged)
 
 
-def new_writer() -> bytes:
-    """Id of a worker incarnation: names of later segments sort behind those of earlier ones."""
-    return (time.time_ns() >> 16).to_bytes(6, "big") + os.urandom(2)
+def next_writer(earlier: Iterable[bytes]) -> bytes:
+    """Return the id of a new worker incarnation: names of its segments sort behind those of all `earlier` writers.
+
+    The first bytes count the incarnations, and no clock is asked. An older version put a time there: the count goes
+    on from that.
+    """
+    highest = max((int.from_bytes(writer[:ORDER_BYTES], "big") for writer in earlier), default=0)
+    count = min(highest + 1, int.from_bytes(_HIGHEST, "big"))
+    return count.to_bytes(ORDER_BYTES, "big") + os.urandom(8 - ORDER_BYTES)
 
 
 def _cut_uncommitted(memory: Memory, path: str, last_writer: bytes, commit: int) -> bool:

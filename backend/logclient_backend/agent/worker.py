@@ -223,6 +223,7 @@ class Worker:
         self.copier.keep_running()
         self.destination.look(is_wanted=self.ledger.has_run)
         self._settle()
+        self.stage.stay_above(self.copier.highest_writer)
         self._spool()
         self._look_at_shipping()
         gone = self.roster.gone(at_once=self._has_ended)

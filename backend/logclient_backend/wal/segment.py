@@ -6,6 +6,7 @@ Pure bytes: touches no file. One thread uses an encoder at a time.
 
     file name   <writer, 16 hex>-<number, 6 digits>.wal     open: preallocated, zeros behind the last block
                                                    .seg     sealed: ends with the trailer
+                the writer's first 4 bytes, big-endian, count the writers of the folder; number 0: a note of what was trimmed
     all numbers little-endian; check = CRC-32 seeded with the CRC-32 of (writer, number), so that a block of
     another segment, left over on the disk or copied in, never checks here
 
@@ -74,6 +75,8 @@ TRAILER = Struct("<8sII")
 ENTRIES_EVERY = 1 << 20
 BLOB_BYTES = 1 << 23  # of texts in one block, if it has more than one record
 
+ORDER_BYTES = 4  # of a writer's id: they count the writers of a folder, the newest has the highest number
+
 _NAME = re.compile(r"([0-9a-f]{16})-([0-9]{6,12})(\.wal|\.seg)")
 _U32 = Struct("<I")
 
@@ -121,6 +124,12 @@ def parse_name(name: str) -> Name | None:
     """None where the name is none of a segment."""
     match = _NAME.fullmatch(name)
     return Name(bytes.fromhex(match[1]), int(match[2]), match[3] == ".seg") if match else None
+
+
+def order_of(name: str) -> tuple[bool, bytes, int]:
+    """Return what orders the segments of one folder, oldest first; notes about trimmed ones (number 0) come first."""
+    parsed = parse_name(name)
+    return (parsed.number > 0, parsed.writer, parsed.number) if parsed else (False, b"", 0)
 
 
 def salt_of(writer: bytes, number: int) -> int:

@@ -7,6 +7,7 @@ Invariants:
 - the note (a sealed segment of GAP blocks) is durable before the first file goes; in between both are there, and
   what is stored wins over a note;
 - the gaps told in a trimmed segment, an older note's too, are told again in the new one, so accounting stays exact;
+- the order is that of the writers' ids and of the numbers in the names, which only grow: no clock decides what is old;
 - open segments are counted and never deleted;
 - where only some segments may go, the others are neither counted nor deleted.
 """
@@ -24,7 +25,7 @@ from .files import READ, REAL, Files, OddFile, read_file
 from .reader import OPEN, SEALED, list_stems, read_footer, spans_of
 from .scan import Gap, Scan
 from .seal import Sealer, write_sealed
-from .segment import HEADER_BYTES, parse_header
+from .segment import HEADER_BYTES, order_of, parse_header
 from .seqs import SeqSet
 from .spans import Spans
 
@@ -135,7 +136,7 @@ def _measure(files: Files, folder: str) -> tuple[list[_Segment], int]:
                     sealed.append(_Segment(name, size, _created_ns(files.pread(fd, HEADER_BYTES, 0), name)))
             finally:
                 files.close(fd)
-    sealed.sort(key=lambda segment: (segment.created_ns, segment.name))
+    sealed.sort(key=lambda segment: order_of(segment.name))
     return sealed, total
 
 

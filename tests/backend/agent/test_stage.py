@@ -17,7 +17,7 @@ from logclient_backend.agent.memory import Memory
 from logclient_backend.agent.place import Place
 from logclient_backend.agent.settings import Settings
 from logclient_backend.agent.spooler import Spooler
-from logclient_backend.agent.stage import Replaced, Stage
+from logclient_backend.agent.stage import Replaced, Stage, next_writer
 from logclient_backend.wal.writer import OpenSegment
 
 SEGMENT, SPILL = 64 << 10, 1 << 20
@@ -133,6 +133,44 @@ def test_what_was_released_and_is_staged_nowhere_is_told_as_damaged(place, statu
     third = stage_of(place, status)
     once_more = lane_of(header, third)
     assert (once_more.lost, once_more.staged_seq, once_more.staged_damaged) == ([], 10, 10)
+
+
+def test_every_worker_s_segments_sort_behind_all_earlier_ones(place, status, header) -> None:
+    """Also where an earlier build put a time there, and where the run folder shows a greater one than shared memory."""
+    assert next_writer([]) < next_writer([next_writer([])])
+    of_a_time = bytes.fromhex("18b3a01c2d4e5b69")
+    assert next_writer([b"\0\0\0\x07abcd", of_a_time])[:4] > of_a_time[:4]
+    stages = [stage_of(place, status) for _ in range(3)]
+    assert stages[0].writer[:4] < stages[1].writer[:4] < stages[2].writer[:4]
+    last = stages[-1]
+    lane = lane_of(header, last)
+    assert last.add(PRODUCER, lane, look(lane, 10))
+    last.stay_above(of_a_time)
+    assert last.add(PRODUCER, lane, look(lane, 10))
+    names = [staged.segment.name for staged in last.segments]
+    assert names == sorted(names)
+    assert names[-1] > of_a_time.hex()
+    last.stay_above(of_a_time)
+    assert len(last.segments) == 2
+    taken_over = stage_of(place, status)
+    assert stored(taken_over) == 20
+    assert taken_over.writer > last.writer
+
+
+def test_damage_is_what_all_staged_segments_lack(place, status, header) -> None:
+    """A segment that is taken for an older one than it is makes no record of the others damaged."""
+    first = stage_of(place, status)
+    lane = lane_of(header, first)
+    for _ in range(3):
+        assert first.add(PRODUCER, lane, look(lane, 10))
+        first.close_current()
+    assert len(first.segments) == 3
+    first.segments.reverse()
+    for staged in first.segments:
+        staged.marks.clear()
+    header[layout.RELEASED] = header[layout.STAGED_SEQ] = 0
+    again = lane_of(header, first)
+    assert (again.staged_seq, again.staged_stored, again.staged_damaged, again.lost) == (30, 30, 0, [])
 
 
 def test_replaced_worker_stages_nothing_more(place, status, header) -> None:

@@ -43,6 +43,23 @@ def size(folder) -> int:
     return sum(entry.stat().st_size for entry in os.scandir(folder))
 
 
+def test_a_clock_that_was_set_back_makes_no_segment_old(tmp_path):
+    """Every segment says that it was made before the one before it; the newest by the node's own count are kept."""
+    for count in range(1, 9):
+        writer = count.to_bytes(4, "big") + WRITER[4:]
+        segment = OpenSegment.create(REAL, str(tmp_path), writer, 1, NOW_NS - 3600 * 10**9 * count, CAPACITY)
+        segment.append(stream(1), PROCESS, 0, records(range(50 * count, 50 * count + 40)))
+        data = segment.bytes()
+        segment.close()
+        seal(REAL, data, segment.name, str(tmp_path))
+    for share in (4, 2):  # the second call meets the note of the first
+        trim(str(tmp_path), size(tmp_path) * share // 5)
+        kept = WalReader(str(tmp_path)).spans()[stream(1)].stored
+        assert kept.last == 50 * 8 + 39
+        assert kept.first > 50
+        assert len(kept.ranges()) == len([name for name in os.listdir(tmp_path) if "-000001" in name])
+
+
 def test_within_the_budget_nothing_happens(tmp_path):
     """A folder that fits is left as it is."""
     fill(tmp_path, range(3))
