@@ -140,6 +140,9 @@ AGENT_SHIP_STOP = 25  # 1: it shall leave
 AGENT_PID_NAMESPACE = 26  # as FILE_PID_NAMESPACE: of the PIDs above; 0: none are there, or nobody can tell
 AGENT_SHIP_REFUSED = 27  # records that the collector will never take, as this process that ships knows
 AGENT_CALLED_NS = 28  # time.monotonic_ns at which an agent was called for: it starts until its worker beats
+AGENT_REVISION = (
+    29  # of the documents of this node that were made last: only grows, also over dead workers and agents
+)
 CLOSING_STORED = 1  # all producers gone, about to remove the place: who is in by then is served all the same
 CLOSING_KEPT = 2  # the same, but what is there stays: who comes now calls for another agent
 SHIP_OFF, SHIP_LOOKING, SHIP_STARTING = 0, 1, 2  # looking: is there a server?

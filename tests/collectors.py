@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from logclient_backend.runs.revision import revision_of
 from logclient_backend.wal.scan import Gap, StreamColumns
 from logclient_backend.wal.seqs import SeqSet
 from logclient_backend.wire.address import Address
@@ -87,6 +88,7 @@ class Talk:
             limits.most_parcel_bytes,
             self._node.held(),
             digest(self._node.documents),
+            revision_of(self._node.documents),
         )
 
     def take(self, parcel: Parcel) -> None:

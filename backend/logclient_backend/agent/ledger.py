@@ -4,7 +4,7 @@ Runs in the worker's main thread; the copier saves what `content` returns. Reade
 
 ::
 
-    {"version": 1, "run": {...}, "node": id, "host": name, "heard_ns": n, "closed": bool,
+    {"version": 1, "revision": n, "run": {...}, "node": id, "host": name, "heard_ns": n, "closed": bool,
      "set_aside": [{"file", "reason"}], "refused": n (by processes without lanes),
      "ship": null | {"server", "state", "error"},
      "processes": {hex: {"pid", "rank", "created_ns", "documents": {kind: {"time", "data"}},
@@ -19,6 +19,7 @@ Invariants:
 - an entry becomes text when it changes, not when the whole is written: a run with thousands of ended processes costs
   little more than copying their bytes, and that is done the less often the longer it takes;
 - of an ended process that is no owner only what says something is kept;
+- each content has a higher revision than any before it, whoever wrote that: of two versions the higher one is newer;
 - nothing that an earlier worker knew is lost: it is taken over from tmpfs, and from the run folder once that answers.
 """
 
@@ -70,11 +71,13 @@ class Entry:
 class Ledger:
     """Collects; `content` is due when `is_due`."""
 
-    def __init__(self, meeting: Meeting) -> None:
+    def __init__(self, meeting: Meeting, status: memoryview | None = None) -> None:
+        """`status`: the words of the agent's status page, which keep the revision."""
         facts = meeting.facts
         names = ("run_id", "project", "name", "created_ns", "server")
+        self._status = status
+        self._revision = 0  # of the last content that is known
         self._fixed = {
-            "version": 1,
             "run": {name: facts.get(name) for name in names},
             "node": facts.get("node"),
             "host": os.uname().nodename,
@@ -114,6 +117,7 @@ class Ledger:
     def _merge(self, saved: bytes) -> None:
         try:
             whole = json.loads(saved or b"{}")
+            self._revision = max(self._revision, int(whole.get("revision", 0)))
             streams: dict[str, dict[str, Any]] = {}
             for key, counts in dict(whole.get("streams", {})).items():
                 streams.setdefault(str(counts["process"]), {})[key] = counts
@@ -299,7 +303,9 @@ class Ledger:
         self._want_s = math.inf
         self.version += 1
         aside = [{"file": file, "reason": reason} for file, reason in self._set_aside.items()]
-        head = {**self._fixed, "heard_ns": time.time_ns(), "closed": self.closed, "set_aside": aside}
+        # both at the very beginning: `runs/revision.py` looks for them there
+        head: dict[str, Any] = {"version": 1, "revision": self._next_revision()}
+        head |= {**self._fixed, "heard_ns": time.time_ns(), "closed": self.closed, "set_aside": aside}
         head["ship"], head["refused"] = self._ship, self.refused
         self._refused_told = self.refused
         entries = self._entries.values()
@@ -310,6 +316,15 @@ class Ledger:
         self._made_at = time.monotonic()
         self._cost_s = self._made_at - started
         return self.version, data
+
+    def _next_revision(self) -> int:
+        words = self._status
+        self._revision = 1 + max(self._revision, words[layout.AGENT_REVISION] if words is not None else 0)
+        if words is not None:
+            words[layout.AGENT_REVISION] = (
+                self._revision
+            )  # before anybody sees it: nobody gives it a second time
+        return self._revision
 
     def _keep(self, data: bytes) -> None:
         making = f"{self._path}.new"

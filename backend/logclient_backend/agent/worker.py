@@ -70,7 +70,7 @@ class Worker:
         )
         budget = Budget(settings.disk_bytes, settings.keep_bytes)
         self.copier = Copier(self.stage.segments, self.stage.writer, budget, status.words)
-        self.ledger = Ledger(place.meeting)
+        self.ledger = Ledger(place.meeting, status.words)
         self.roster = Roster(place, handover, self.ledger, self.copier.say)
         self.destination = Destination(place, self.copier, settings.network_sync_s)
         self.shipped = Shipped(

@@ -28,6 +28,7 @@ _MOST_ROWS = 50
 _COLOURS = {
     uploading.SENT: "green",
     uploading.THERE: "green",
+    uploading.OUTDATED: "yellow",
     uploading.PARTIAL: "yellow",
     uploading.FAILED: "red",
     uploading.STOPPED: "yellow",
@@ -216,7 +217,7 @@ def _watch(folders: list[str], plan: Plan, count: int, every_s: float, as_json: 
         for job in jobs:
             if not job.is_good:
                 done.pop((job.upload.run, job.upload.node), None)
-            if not job.is_good or job.progress.records:
+            if not job.is_good or job.progress.records or job.outcome == uploading.OUTDATED:
                 _tell_round(job, told, as_json)
         if is_interrupted:
             raise click.exceptions.Exit(INTERRUPTED)
@@ -226,7 +227,12 @@ def _watch(folders: list[str], plan: Plan, count: int, every_s: float, as_json: 
 def _tell_round(job: Job, told: dict[str, str], as_json: bool) -> None:
     key = f"{job.upload.run}/{job.upload.node}"
     if job.is_good:
-        told.pop(key, None)
+        if job.outcome == uploading.OUTDATED:
+            _tell_once(told, key, job.progress.outdated, as_json)
+        else:
+            told.pop(key, None)
+        if not job.progress.records:
+            return
         if as_json:
             screen.print_json_line(_as_dict(job))
         else:

@@ -36,6 +36,7 @@ _POLL_S = 0.25  # between looks at a folder that somebody writes into meanwhile
 _FEED_BYTES = 4 << 20
 
 SENT, THERE, PARTIAL, FAILED, STOPPED = "sent", "already there", "partial", "failed", "interrupted"
+OUTDATED = "outdated"  # all records are there, and documents that are newer than these
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Job:
 
     @property
     def is_good(self) -> bool:
-        return self.outcome in (SENT, THERE)
+        return self.outcome in (SENT, THERE, OUTDATED)
 
     @property
     def left(self) -> int:
@@ -149,6 +150,9 @@ class Pool:
             job.outcome = PARTIAL
             if progress.trouble:
                 job.reasons.append(progress.trouble)
+        elif progress.outdated:
+            job.outcome = OUTDATED
+            job.reasons.append(progress.outdated)
         else:
             has_sent = progress.records or (progress.bytes and not job.total)
             job.outcome = SENT if has_sent else THERE

@@ -7,6 +7,7 @@ folder. What a collector knows better is handed to it: how long each node has be
 
 Invariants:
 
+- of two versions of a node's documents the one with the higher revision is the newer one, whatever clocks said;
 - clocks of other hosts are never compared with ours: a node whose clock is wrong is not lost for that;
 - how long a node is silent is a difference of the steady clock (`store/clock.py`): a clock that is set changes nothing;
 - what an upload after the fact says (`is_sync`) is as old as it says: it makes no dead run look alive;
@@ -49,7 +50,7 @@ class Unreadable(Exception):
 
 
 class Outdated(Exception):
-    """A copy of the node's folder was uploaded that is older than what is known of it: its documents change nothing."""
+    """The documents are older than those that are known of the node: an old copy's, which change nothing."""
 
 
 @dataclass(slots=True)
@@ -107,8 +108,13 @@ class Catalog:
         parsed = self._parse(run, node, documents)
         known = self._open(run)
         before = known.nodes.get(node)
-        if is_sync and before is not None and parsed.heard_ns < before.heard_ns:
-            raise Outdated
+        # of an earlier build's documents only a copy may be the older one: its agent itself must know
+        has_revision = before is not None and bool(parsed.revision or before.revision)
+        if before is not None and (is_sync or has_revision) and nodes.is_older(parsed, before):
+            raise Outdated(
+                f"outdated: these are documents of revision {parsed.revision} of the node, and revision "
+                f"{before.revision} is stored: its records are taken, its config, summary and state are not"
+            )
         self._keep(known, parsed, len(documents))
         if is_sync:
             known.heard.pop(node, None)
@@ -134,7 +140,9 @@ class Catalog:
         if told is None:
             return min(now_ns, heard_ns)
         passed = heard_ns - told[1]
-        return min(now_ns, told[0] + passed) if passed > 0 else 0
+        if passed > 0:
+            return min(now_ns, told[0] + passed)
+        return now_ns if passed < 0 else 0  # newer documents with an older time: its clock was set back
 
     def overdue(self) -> list[tuple[str, str]]:
         """Runs, each with a node of it, whose description is to be derived now: call `again`."""

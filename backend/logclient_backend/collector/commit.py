@@ -26,7 +26,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..wire.messages import DELETED, DISK, INVALID, STOPPING, UNKNOWN, NotTaken
+from ..wire.messages import DELETED, DISK, INVALID, OUTDATED, STOPPING, UNKNOWN, NotTaken
 from ..wire.messages import Parcel as Sent
 from .catalog import Catalog, Outdated, Unreadable
 from .eventlog import EventLog
@@ -219,16 +219,18 @@ class Committer:
         started = time.monotonic()
         try:
             if sent.documents is not None:
-                try:
-                    made.description = self._catalog.take(
-                        source.run, source.node, sent.documents, item.steady_ns, is_sync=source.is_sync
-                    )
-                except Outdated:
-                    made.documents = None
+                made.description = self._catalog.take(
+                    source.run, source.node, sent.documents, item.steady_ns, is_sync=source.is_sync
+                )
             elif not source.is_sync:
                 self._catalog.heard(source.run, source.node, item.steady_ns)
             if source.is_sync:
                 made.received_ns = self._alive_ns(item)
+        except Outdated as error:
+            if not source.is_sync:
+                self._catalog.heard(source.run, source.node, item.steady_ns)
+            self._refuse(item, NotTaken(str(error), OUTDATED, is_final=True))
+            return None
         except Unreadable as error:
             self._refuse(item, NotTaken(f"documents cannot be used: {error}", INVALID, is_final=True))
             return None
@@ -314,7 +316,8 @@ class Committer:
         if item.source.is_over:
             return
         self._metrics.count("refused_total", reason=why.reason)
-        is_one = why.is_final and why.reason == INVALID  # this parcel will never be taken; others may
+        # this parcel will never be taken as it is; others may
+        is_one = why.is_final and why.reason in (INVALID, OUTDATED)
         item.source.is_over = not is_one
         item.source.answers.refuse(why, item.sent.number if is_one else 0)
 

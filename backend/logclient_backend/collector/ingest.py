@@ -22,6 +22,7 @@ import time
 from logclient.errors import Unsupported
 from logclient.record import Shape
 
+from ..runs.revision import revision_of
 from ..wire.messages import (
     DELETED,
     DISK,
@@ -150,6 +151,7 @@ class Ingest:
                 if stream not in held.stored
             },
             digest(held.documents or b""),
+            revision_of(held.documents or b""),
             min(PROTOCOL, hello.protocol),
         )
         self.metrics.count("connections_total")

@@ -102,6 +102,7 @@ class Node:
     raw: dict[str, Any] | None = None  # the documents as they are stored
     run: dict[str, Any] = field(default_factory=dict)
     host: str = ""
+    revision: int = 0  # of the documents; 0: an earlier build wrote them
     heard_ns: int = 0
     closed: bool = False
     refused: int = 0  # records, by processes that got no lanes
@@ -136,6 +137,13 @@ def load_node(path: str) -> Node:
     return node
 
 
+def is_older(node: Node, than: Node) -> bool:
+    """Were these documents of a node written before those? An earlier build's have no revision, only a time."""
+    if node.revision or than.revision:
+        return node.revision < than.revision
+    return node.heard_ns < than.heard_ns
+
+
 def shorten(node: Node) -> None:
     """Let go of what its processes and streams told, configs above all; for those who look at very many runs at once.
 
@@ -155,6 +163,7 @@ def take(node: Node, raw: Any) -> None:
     node.raw = raw
     node.run = table(raw.get("run"))
     node.host = text(raw.get("host"))
+    node.revision = whole(raw.get("revision"))
     node.heard_ns = whole(raw.get("heard_ns"))
     node.closed = raw.get("closed") is True
     node.refused = whole(raw.get("refused"))

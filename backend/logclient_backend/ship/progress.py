@@ -41,6 +41,7 @@ class Progress:
         self.documents_refusal = (
             ""  # why the newest documents are not taken; empty: nothing is said against them
         )
+        self.outdated = ""  # why the documents here were not taken: the collector has newer ones of this node
         self.documents_acked = b""  # digest of the node's documents there
         self.acked_at = 0.0  # monotonic; 0: nothing yet
         self.changes = 0  # grows with `acked`

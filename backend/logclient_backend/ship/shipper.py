@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ..runs.revision import revision_of
 from ..wal.seal import unseen_part
 from ..wire import messages
 from ..wire.client import Session
@@ -90,6 +91,7 @@ class Shipper:
         self._sent_at = self._moved_at = 0.0
         self._collector = ""
         self._documents_known = b""  # digest of what the collector has, or will never take
+        self._revision_there = 0  # of the documents that the collector has; 0: not known
         self._documents_at = 0.0
         self._is_apart = False  # documents go in parcels of their own
         self._digest: tuple[bytes | None, bytes] = (None, b"")  # documents, and theirs
@@ -175,6 +177,7 @@ class Shipper:
         progress.connections += 1
         progress.held(welcome.held, is_other=is_other)
         progress.documents_acked = self._documents_known = welcome.documents_digest
+        self._revision_there = welcome.documents_revision
         self._again.extendleft(sent.parcel for sent in reversed(self._sent))
         self._sent.clear()
         self._sent_bytes = 0
@@ -292,7 +295,24 @@ class Shipper:
         if now - self._documents_at < self._settings.documents_s and not self._settings.until_done:
             return None
         documents = self._source.documents()
-        return documents if self._digest_of(documents) not in (b"", self._documents_known) else None
+        digest_of = self._digest_of(documents)
+        if documents is None or digest_of in (b"", self._documents_known):
+            return None
+        revision = revision_of(documents)
+        if revision < self._revision_there:
+            self._documents_known = digest_of
+            self._note_outdated(
+                f"outdated: the documents here are of revision {revision}, and the collector has revision "
+                f"{self._revision_there} of this node: config, summary and state stay as they are there"
+            )
+            return None
+        return documents
+
+    def _note_outdated(self, text: str) -> None:
+        """Say once that these documents are an old copy's; the records go on being sent."""
+        if not self._progress.outdated:
+            self._progress.outdated = text
+            self._tell(text)
 
     def _add_missing(self) -> None:
         """Once nobody adds to this node, what was durable and lies nowhere is told as damaged."""
@@ -358,6 +378,12 @@ class Shipper:
             if sent.parcel.number == trouble.parcel:
                 self._sent.remove(sent)
                 self._sent_bytes -= sent.size
+                if trouble.reason == messages.OUTDATED:
+                    self._documents_known = sent.documents or self._documents_known
+                    self._note_outdated(trouble.text)
+                    if sent.parcel.batches or sent.parcel.holes:
+                        self._again.append(sent.parcel)
+                    continue
                 if sent.documents and (sent.parcel.batches or sent.parcel.holes):
                     self._is_apart = True  # which of the two is not taken shows when each comes alone
                     self._again.append(sent.parcel)

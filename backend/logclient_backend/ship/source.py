@@ -15,10 +15,10 @@ Does not: keep what it gave: whoever takes it sends it again until it is acknowl
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from ..runs.revision import age_of
 from ..wal.files import REAL, Files
 from ..wal.scan import Gap, StreamColumns
 from ..wal.seen import Seen
@@ -29,7 +29,6 @@ from .feed import DiskFeed
 from .parcels import bytes_of
 from .staged import StagedFeed
 
-_HEARD, _HEAD_BYTES = re.compile(rb'"heard_ns":\s*(\d{1,20})'), 1 << 13
 _FEED_BYTES = 4 << 20
 
 
@@ -166,11 +165,9 @@ class FolderSource:
 
     def documents(self) -> bytes | None:
         """The node's, as they are now; None where there are none."""
-        found = self._staged.documents() if self._staged is not None else None
-        if found is not None:
-            return found
-        on_disks = [disk.documents for disk in self._disks if disk.documents is not None]
-        return max(on_disks, key=_heard_ns, default=None)  # of copies, the one that was made last
+        staged = self._staged.documents() if self._staged is not None else None
+        found = [staged, *(disk.documents for disk in self._disks)]
+        return max((each for each in found if each is not None), key=age_of, default=None)
 
     def missing(self, documents: bytes, *, is_over: bool = False) -> list[Gap]:
         """Records that these documents say were durable, and that no folder has: damaged.
@@ -198,12 +195,6 @@ class FolderSource:
                 known.update(seqs)
             count += len(SeqSet([(1, accepted)]).minus(known))
         return count
-
-
-def _heard_ns(documents: bytes) -> int:
-    """When the node was heard last, as its documents say near their beginning."""
-    found = _HEARD.search(documents, 0, _HEAD_BYTES)
-    return int(found[1]) if found else 0
 
 
 def _ended_streams(documents: bytes, *, is_over: bool) -> list[tuple[bytes, bytes, int, int]]:

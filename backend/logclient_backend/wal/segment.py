@@ -6,7 +6,8 @@ Pure bytes: touches no file. One thread uses an encoder at a time.
 
     file name   <writer, 16 hex>-<number, 6 digits>.wal     open: preallocated, zeros behind the last block
                                                    .seg     sealed: ends with the trailer
-                the writer's first 4 bytes, big-endian, count the writers of the folder; number 0: a note of what was trimmed
+                the writer's first 4 bytes, big-endian, count the writers of the folder
+                number 0: a note of what was trimmed
     all numbers little-endian; check = CRC-32 seeded with the CRC-32 of (writer, number), so that a block of
     another segment, left over on the disk or copied in, never checks here
 

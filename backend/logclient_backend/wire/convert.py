@@ -25,6 +25,7 @@ _REASONS = {
     messages.STOPPING: pb.REASON_STOPPING,
     messages.UNAUTHORIZED: pb.REASON_UNAUTHORIZED,
     messages.WRONG_PROTOCOL: pb.REASON_PROTOCOL,
+    messages.OUTDATED: pb.REASON_OUTDATED,
 }
 _REASON_NAMES = {int(number): name for name, number in _REASONS.items()}
 
@@ -56,6 +57,7 @@ def welcome(said: Welcome) -> pb.ShipReply:
     made.welcome.window_bytes = said.window_bytes
     made.welcome.most_parcel_bytes = said.most_parcel_bytes
     made.welcome.documents_digest = said.documents_digest
+    made.welcome.documents_revision = said.documents_revision
     made.welcome.held.extend(
         batch.held(stream, held.stored, dict(held.gaps)) for stream, held in said.held.items()
     )
@@ -75,6 +77,7 @@ def read_welcome(message: pb.Welcome) -> Welcome:
         message.most_parcel_bytes,
         held,
         message.documents_digest,
+        message.documents_revision,
         message.protocol,
     )
 

@@ -17,10 +17,10 @@ from ..wal.seqs import SeqSet
 
 PROTOCOL = 1  # the newest that this program speaks
 
-# Why something was not taken. The first eight are the reasons of the protocol.
-UNKNOWN, INVALID, DELETED, BUSY, DISK, STOPPING, UNAUTHORIZED, WRONG_PROTOCOL = (
+# Why something was not taken. The first nine are the reasons of the protocol.
+UNKNOWN, INVALID, DELETED, BUSY, DISK, STOPPING, UNAUTHORIZED, WRONG_PROTOCOL, OUTDATED = (
     *("unknown", "invalid", "deleted", "busy"),
-    *("disk", "stopping", "unauthorized", "protocol"),
+    *("disk", "stopping", "unauthorized", "protocol", "outdated"),
 )
 UNREACHABLE = "unreachable"  # nobody there speaks this protocol: no answer, a reset, garbage, silence
 
@@ -83,6 +83,7 @@ class Welcome:
     most_parcel_bytes: int = 16 << 20
     held: Mapping[bytes, HeldStream] = field(default_factory=dict)
     documents_digest: bytes = b""  # see `digest`; empty: none are there
+    documents_revision: int = 0  # of those that are there; 0: none is known
     protocol: int = PROTOCOL
 
 

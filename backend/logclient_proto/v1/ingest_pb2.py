@@ -14,19 +14,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1flogclient_proto/v1/ingest.proto\x12\x0clogclient.v1\"\x89\x01\n\x0bShipRequest\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.logclient.v1.HelloH\x00\x12&\n\x06parcel\x18\x02 \x01(\x0b\x32\x14.logclient.v1.ParcelH\x00\x12$\n\x05\x61live\x18\x03 \x01(\x0b\x32\x13.logclient.v1.AliveH\x00\x42\x06\n\x04what\"\x89\x01\n\tShipReply\x12(\n\x07welcome\x18\x01 \x01(\x0b\x32\x15.logclient.v1.WelcomeH\x00\x12 \n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x11.logclient.v1.AckH\x00\x12(\n\x07refusal\x18\x03 \x01(\x0b\x32\x15.logclient.v1.RefusalH\x00\x42\x06\n\x04what\"e\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0e\n\x06\x63lient\x18\x02 \x01(\t\x12\x0b\n\x03run\x18\x03 \x01(\t\x12\x0c\n\x04node\x18\x04 \x01(\t\x12\x0e\n\x06revive\x18\x05 \x01(\x08\x12\x0f\n\x07is_sync\x18\x06 \x01(\x08\"\x9b\x01\n\x07Welcome\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x11\n\tcollector\x18\x02 \x01(\t\x12\x14\n\x0cwindow_bytes\x18\x03 \x01(\x04\x12\x19\n\x11most_parcel_bytes\x18\x04 \x01(\x04\x12 \n\x04held\x18\x05 \x03(\x0b\x32\x12.logclient.v1.Held\x12\x18\n\x10\x64ocuments_digest\x18\x06 \x01(\x0c\"^\n\x04Held\x12\x0e\n\x06stream\x18\x01 \x01(\x0c\x12#\n\x06stored\x18\x02 \x03(\x0b\x32\x13.logclient.v1.Range\x12!\n\x05holes\x18\x03 \x03(\x0b\x32\x12.logclient.v1.Hole\"$\n\x05Range\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\x12\x0c\n\x04last\x18\x02 \x01(\x04\"N\n\x04Hole\x12\"\n\x05\x63\x61use\x18\x01 \x01(\x0e\x32\x13.logclient.v1.Cause\x12\"\n\x05range\x18\x02 \x01(\x0b\x32\x13.logclient.v1.Range\"\x07\n\x05\x41live\"\x13\n\x03\x41\x63k\x12\x0c\n\x04upto\x18\x01 \x01(\x04\"w\n\x07Refusal\x12$\n\x06reason\x18\x01 \x01(\x0e\x32\x14.logclient.v1.Reason\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0e\n\x06parcel\x18\x03 \x01(\x04\x12\x10\n\x08is_final\x18\x04 \x01(\x08\x12\x16\n\x0eretry_after_ms\x18\x05 \x01(\x04\"\x99\x01\n\x06Parcel\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12*\n\x07\x62\x61tches\x18\x02 \x03(\x0b\x32\x19.logclient.v1.RecordBatch\x12\'\n\x05holes\x18\x03 \x03(\x0b\x32\x18.logclient.v1.StreamHole\x12*\n\tdocuments\x18\x04 \x01(\x0b\x32\x17.logclient.v1.Documents\"\xf0\x02\n\x0bRecordBatch\x12\x0e\n\x06stream\x18\x01 \x01(\x0c\x12\x0f\n\x07process\x18\x02 \x01(\x0c\x12\x0c\n\x04lane\x18\x03 \x01(\r\x12\x0c\n\x04rank\x18\x04 \x01(\r\x12\x0c\n\x04keys\x18\x05 \x01(\r\x12%\n\x05table\x18\x06 \x01(\x0b\x32\x16.logclient.v1.KeyTable\x12\x0f\n\x07records\x18\x07 \x01(\r\x12\"\n\x03seq\x18\x08 \x01(\x0b\x32\x15.logclient.v1.Numbers\x12$\n\x05order\x18\t \x01(\x0b\x32\x15.logclient.v1.Numbers\x12#\n\x04step\x18\n \x01(\x0b\x32\x15.logclient.v1.Numbers\x12&\n\x07time_ns\x18\x0b \x01(\x0b\x32\x15.logclient.v1.Numbers\x12#\n\x05words\x18\x0c \x01(\x0b\x32\x14.logclient.v1.Packed\x12\"\n\x05texts\x18\r \x03(\x0b\x32\x13.logclient.v1.Texts\"(\n\x08KeyTable\x12\r\n\x05names\x18\x01 \x03(\t\x12\r\n\x05\x63odes\x18\x02 \x01(\t\"8\n\x07Numbers\x12\r\n\x05\x66irst\x18\x01 \x01(\x12\x12\x0e\n\x06stride\x18\x02 \x01(\x12\x12\x0e\n\x06\x64\x65ltas\x18\x03 \x03(\x12\"L\n\x06Packed\x12&\n\x07packing\x18\x01 \x01(\x0e\x32\x15.logclient.v1.Packing\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\":\n\x05Texts\x12\r\n\x05sizes\x18\x01 \x03(\r\x12\"\n\x04\x64\x61ta\x18\x02 \x01(\x0b\x32\x14.logclient.v1.Packed\"]\n\nStreamHole\x12\x0e\n\x06stream\x18\x01 \x01(\x0c\x12\x0f\n\x07process\x18\x02 \x01(\x0c\x12\x0c\n\x04lane\x18\x03 \x01(\r\x12 \n\x04hole\x18\x04 \x01(\x0b\x32\x12.logclient.v1.Hole\"/\n\tDocuments\x12\"\n\x04json\x18\x01 \x01(\x0b\x32\x14.logclient.v1.Packed*B\n\x05\x43\x61use\x12\x11\n\rCAUSE_DAMAGED\x10\x00\x12\x13\n\x0f\x43\x41USE_FORGOTTEN\x10\x01\x12\x11\n\rCAUSE_TRIMMED\x10\x02*\xa9\x01\n\x06Reason\x12\x12\n\x0eREASON_UNKNOWN\x10\x00\x12\x12\n\x0eREASON_INVALID\x10\x01\x12\x12\n\x0eREASON_DELETED\x10\x02\x12\x0f\n\x0bREASON_BUSY\x10\x03\x12\x0f\n\x0bREASON_DISK\x10\x04\x12\x13\n\x0fREASON_STOPPING\x10\x05\x12\x17\n\x13REASON_UNAUTHORIZED\x10\x06\x12\x13\n\x0fREASON_PROTOCOL\x10\x07*B\n\x07Packing\x12\x0f\n\x0bPACKING_RAW\x10\x00\x12\x10\n\x0cPACKING_ZSTD\x10\x01\x12\x14\n\x10PACKING_SHUFFLED\x10\x02\x32H\n\x06Ingest\x12>\n\x04Ship\x12\x19.logclient.v1.ShipRequest\x1a\x17.logclient.v1.ShipReply(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1flogclient_proto/v1/ingest.proto\x12\x0clogclient.v1\"\x89\x01\n\x0bShipRequest\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.logclient.v1.HelloH\x00\x12&\n\x06parcel\x18\x02 \x01(\x0b\x32\x14.logclient.v1.ParcelH\x00\x12$\n\x05\x61live\x18\x03 \x01(\x0b\x32\x13.logclient.v1.AliveH\x00\x42\x06\n\x04what\"\x89\x01\n\tShipReply\x12(\n\x07welcome\x18\x01 \x01(\x0b\x32\x15.logclient.v1.WelcomeH\x00\x12 \n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x11.logclient.v1.AckH\x00\x12(\n\x07refusal\x18\x03 \x01(\x0b\x32\x15.logclient.v1.RefusalH\x00\x42\x06\n\x04what\"e\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x0e\n\x06\x63lient\x18\x02 \x01(\t\x12\x0b\n\x03run\x18\x03 \x01(\t\x12\x0c\n\x04node\x18\x04 \x01(\t\x12\x0e\n\x06revive\x18\x05 \x01(\x08\x12\x0f\n\x07is_sync\x18\x06 \x01(\x08\"\xb7\x01\n\x07Welcome\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x11\n\tcollector\x18\x02 \x01(\t\x12\x14\n\x0cwindow_bytes\x18\x03 \x01(\x04\x12\x19\n\x11most_parcel_bytes\x18\x04 \x01(\x04\x12 \n\x04held\x18\x05 \x03(\x0b\x32\x12.logclient.v1.Held\x12\x18\n\x10\x64ocuments_digest\x18\x06 \x01(\x0c\x12\x1a\n\x12\x64ocuments_revision\x18\x07 \x01(\x04\"^\n\x04Held\x12\x0e\n\x06stream\x18\x01 \x01(\x0c\x12#\n\x06stored\x18\x02 \x03(\x0b\x32\x13.logclient.v1.Range\x12!\n\x05holes\x18\x03 \x03(\x0b\x32\x12.logclient.v1.Hole\"$\n\x05Range\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\x12\x0c\n\x04last\x18\x02 \x01(\x04\"N\n\x04Hole\x12\"\n\x05\x63\x61use\x18\x01 \x01(\x0e\x32\x13.logclient.v1.Cause\x12\"\n\x05range\x18\x02 \x01(\x0b\x32\x13.logclient.v1.Range\"\x07\n\x05\x41live\"\x13\n\x03\x41\x63k\x12\x0c\n\x04upto\x18\x01 \x01(\x04\"w\n\x07Refusal\x12$\n\x06reason\x18\x01 \x01(\x0e\x32\x14.logclient.v1.Reason\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0e\n\x06parcel\x18\x03 \x01(\x04\x12\x10\n\x08is_final\x18\x04 \x01(\x08\x12\x16\n\x0eretry_after_ms\x18\x05 \x01(\x04\"\x99\x01\n\x06Parcel\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12*\n\x07\x62\x61tches\x18\x02 \x03(\x0b\x32\x19.logclient.v1.RecordBatch\x12\'\n\x05holes\x18\x03 \x03(\x0b\x32\x18.logclient.v1.StreamHole\x12*\n\tdocuments\x18\x04 \x01(\x0b\x32\x17.logclient.v1.Documents\"\xf0\x02\n\x0bRecordBatch\x12\x0e\n\x06stream\x18\x01 \x01(\x0c\x12\x0f\n\x07process\x18\x02 \x01(\x0c\x12\x0c\n\x04lane\x18\x03 \x01(\r\x12\x0c\n\x04rank\x18\x04 \x01(\r\x12\x0c\n\x04keys\x18\x05 \x01(\r\x12%\n\x05table\x18\x06 \x01(\x0b\x32\x16.logclient.v1.KeyTable\x12\x0f\n\x07records\x18\x07 \x01(\r\x12\"\n\x03seq\x18\x08 \x01(\x0b\x32\x15.logclient.v1.Numbers\x12$\n\x05order\x18\t \x01(\x0b\x32\x15.logclient.v1.Numbers\x12#\n\x04step\x18\n \x01(\x0b\x32\x15.logclient.v1.Numbers\x12&\n\x07time_ns\x18\x0b \x01(\x0b\x32\x15.logclient.v1.Numbers\x12#\n\x05words\x18\x0c \x01(\x0b\x32\x14.logclient.v1.Packed\x12\"\n\x05texts\x18\r \x03(\x0b\x32\x13.logclient.v1.Texts\"(\n\x08KeyTable\x12\r\n\x05names\x18\x01 \x03(\t\x12\r\n\x05\x63odes\x18\x02 \x01(\t\"8\n\x07Numbers\x12\r\n\x05\x66irst\x18\x01 \x01(\x12\x12\x0e\n\x06stride\x18\x02 \x01(\x12\x12\x0e\n\x06\x64\x65ltas\x18\x03 \x03(\x12\"L\n\x06Packed\x12&\n\x07packing\x18\x01 \x01(\x0e\x32\x15.logclient.v1.Packing\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\":\n\x05Texts\x12\r\n\x05sizes\x18\x01 \x03(\r\x12\"\n\x04\x64\x61ta\x18\x02 \x01(\x0b\x32\x14.logclient.v1.Packed\"]\n\nStreamHole\x12\x0e\n\x06stream\x18\x01 \x01(\x0c\x12\x0f\n\x07process\x18\x02 \x01(\x0c\x12\x0c\n\x04lane\x18\x03 \x01(\r\x12 \n\x04hole\x18\x04 \x01(\x0b\x32\x12.logclient.v1.Hole\"/\n\tDocuments\x12\"\n\x04json\x18\x01 \x01(\x0b\x32\x14.logclient.v1.Packed*B\n\x05\x43\x61use\x12\x11\n\rCAUSE_DAMAGED\x10\x00\x12\x13\n\x0f\x43\x41USE_FORGOTTEN\x10\x01\x12\x11\n\rCAUSE_TRIMMED\x10\x02*\xbe\x01\n\x06Reason\x12\x12\n\x0eREASON_UNKNOWN\x10\x00\x12\x12\n\x0eREASON_INVALID\x10\x01\x12\x12\n\x0eREASON_DELETED\x10\x02\x12\x0f\n\x0bREASON_BUSY\x10\x03\x12\x0f\n\x0bREASON_DISK\x10\x04\x12\x13\n\x0fREASON_STOPPING\x10\x05\x12\x17\n\x13REASON_UNAUTHORIZED\x10\x06\x12\x13\n\x0fREASON_PROTOCOL\x10\x07\x12\x13\n\x0fREASON_OUTDATED\x10\x08*B\n\x07Packing\x12\x0f\n\x0bPACKING_RAW\x10\x00\x12\x10\n\x0cPACKING_ZSTD\x10\x01\x12\x14\n\x10PACKING_SHUFFLED\x10\x02\x32H\n\x06Ingest\x12>\n\x04Ship\x12\x19.logclient.v1.ShipRequest\x1a\x17.logclient.v1.ShipReply(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'logclient_proto.v1.ingest_pb2', _globals)
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
-  _globals['_CAUSE']._serialized_start=1864
-  _globals['_CAUSE']._serialized_end=1930
-  _globals['_REASON']._serialized_start=1933
-  _globals['_REASON']._serialized_end=2102
-  _globals['_PACKING']._serialized_start=2104
-  _globals['_PACKING']._serialized_end=2170
+  _globals['_CAUSE']._serialized_start=1892
+  _globals['_CAUSE']._serialized_end=1958
+  _globals['_REASON']._serialized_start=1961
+  _globals['_REASON']._serialized_end=2151
+  _globals['_PACKING']._serialized_start=2153
+  _globals['_PACKING']._serialized_end=2219
   _globals['_SHIPREQUEST']._serialized_start=50
   _globals['_SHIPREQUEST']._serialized_end=187
   _globals['_SHIPREPLY']._serialized_start=190
@@ -34,35 +34,35 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_HELLO']._serialized_start=329
   _globals['_HELLO']._serialized_end=430
   _globals['_WELCOME']._serialized_start=433
-  _globals['_WELCOME']._serialized_end=588
-  _globals['_HELD']._serialized_start=590
-  _globals['_HELD']._serialized_end=684
-  _globals['_RANGE']._serialized_start=686
-  _globals['_RANGE']._serialized_end=722
-  _globals['_HOLE']._serialized_start=724
-  _globals['_HOLE']._serialized_end=802
-  _globals['_ALIVE']._serialized_start=804
-  _globals['_ALIVE']._serialized_end=811
-  _globals['_ACK']._serialized_start=813
-  _globals['_ACK']._serialized_end=832
-  _globals['_REFUSAL']._serialized_start=834
-  _globals['_REFUSAL']._serialized_end=953
-  _globals['_PARCEL']._serialized_start=956
-  _globals['_PARCEL']._serialized_end=1109
-  _globals['_RECORDBATCH']._serialized_start=1112
-  _globals['_RECORDBATCH']._serialized_end=1480
-  _globals['_KEYTABLE']._serialized_start=1482
-  _globals['_KEYTABLE']._serialized_end=1522
-  _globals['_NUMBERS']._serialized_start=1524
-  _globals['_NUMBERS']._serialized_end=1580
-  _globals['_PACKED']._serialized_start=1582
-  _globals['_PACKED']._serialized_end=1658
-  _globals['_TEXTS']._serialized_start=1660
-  _globals['_TEXTS']._serialized_end=1718
-  _globals['_STREAMHOLE']._serialized_start=1720
-  _globals['_STREAMHOLE']._serialized_end=1813
-  _globals['_DOCUMENTS']._serialized_start=1815
-  _globals['_DOCUMENTS']._serialized_end=1862
-  _globals['_INGEST']._serialized_start=2172
-  _globals['_INGEST']._serialized_end=2244
+  _globals['_WELCOME']._serialized_end=616
+  _globals['_HELD']._serialized_start=618
+  _globals['_HELD']._serialized_end=712
+  _globals['_RANGE']._serialized_start=714
+  _globals['_RANGE']._serialized_end=750
+  _globals['_HOLE']._serialized_start=752
+  _globals['_HOLE']._serialized_end=830
+  _globals['_ALIVE']._serialized_start=832
+  _globals['_ALIVE']._serialized_end=839
+  _globals['_ACK']._serialized_start=841
+  _globals['_ACK']._serialized_end=860
+  _globals['_REFUSAL']._serialized_start=862
+  _globals['_REFUSAL']._serialized_end=981
+  _globals['_PARCEL']._serialized_start=984
+  _globals['_PARCEL']._serialized_end=1137
+  _globals['_RECORDBATCH']._serialized_start=1140
+  _globals['_RECORDBATCH']._serialized_end=1508
+  _globals['_KEYTABLE']._serialized_start=1510
+  _globals['_KEYTABLE']._serialized_end=1550
+  _globals['_NUMBERS']._serialized_start=1552
+  _globals['_NUMBERS']._serialized_end=1608
+  _globals['_PACKED']._serialized_start=1610
+  _globals['_PACKED']._serialized_end=1686
+  _globals['_TEXTS']._serialized_start=1688
+  _globals['_TEXTS']._serialized_end=1746
+  _globals['_STREAMHOLE']._serialized_start=1748
+  _globals['_STREAMHOLE']._serialized_end=1841
+  _globals['_DOCUMENTS']._serialized_start=1843
+  _globals['_DOCUMENTS']._serialized_end=1890
+  _globals['_INGEST']._serialized_start=2221
+  _globals['_INGEST']._serialized_end=2293
 # @@protoc_insertion_point(module_scope)

@@ -22,6 +22,7 @@ class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REASON_STOPPING: _ClassVar[Reason]
     REASON_UNAUTHORIZED: _ClassVar[Reason]
     REASON_PROTOCOL: _ClassVar[Reason]
+    REASON_OUTDATED: _ClassVar[Reason]
 
 class Packing(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -39,6 +40,7 @@ REASON_DISK: Reason
 REASON_STOPPING: Reason
 REASON_UNAUTHORIZED: Reason
 REASON_PROTOCOL: Reason
+REASON_OUTDATED: Reason
 PACKING_RAW: Packing
 PACKING_ZSTD: Packing
 PACKING_SHUFFLED: Packing
@@ -80,20 +82,22 @@ class Hello(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., client: _Optional[str] = ..., run: _Optional[str] = ..., node: _Optional[str] = ..., revive: bool = ..., is_sync: bool = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol", "collector", "window_bytes", "most_parcel_bytes", "held", "documents_digest")
+    __slots__ = ("protocol", "collector", "window_bytes", "most_parcel_bytes", "held", "documents_digest", "documents_revision")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     COLLECTOR_FIELD_NUMBER: _ClassVar[int]
     WINDOW_BYTES_FIELD_NUMBER: _ClassVar[int]
     MOST_PARCEL_BYTES_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     DOCUMENTS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    DOCUMENTS_REVISION_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     collector: str
     window_bytes: int
     most_parcel_bytes: int
     held: _containers.RepeatedCompositeFieldContainer[Held]
     documents_digest: bytes
-    def __init__(self, protocol: _Optional[int] = ..., collector: _Optional[str] = ..., window_bytes: _Optional[int] = ..., most_parcel_bytes: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., documents_digest: _Optional[bytes] = ...) -> None: ...
+    documents_revision: int
+    def __init__(self, protocol: _Optional[int] = ..., collector: _Optional[str] = ..., window_bytes: _Optional[int] = ..., most_parcel_bytes: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., documents_digest: _Optional[bytes] = ..., documents_revision: _Optional[int] = ...) -> None: ...
 
 class Held(_message.Message):
     __slots__ = ("stream", "stored", "holes")

@@ -15,6 +15,7 @@ from logclient import layout
 from logclient.meeting import Meeting
 from logclient_backend.agent.exits import Cause
 from logclient_backend.agent.ledger import Ledger
+from logclient_backend.runs.revision import revision_of
 
 FACTS = {"run_id": "r", "project": "p", "name": "n", "created_ns": 1, "server": "", "node": "ab"}
 
@@ -52,6 +53,27 @@ def parsed(ledger: Ledger) -> dict[str, Any]:
     whole = json.loads(ledger.content()[1])
     assert isinstance(whole, dict)
     return whole
+
+
+def test_revision_only_grows(meeting: Meeting) -> None:
+    """Whoever writes next goes on from the page, from shared memory, or from the run folder: whichever is highest."""
+    words = memoryview(bytearray(layout.STATUS_BYTES)).cast("Q")
+    first = Ledger(meeting, words)
+    made = [revision_of(first.content()[1]) for _ in range(3)]
+    assert made == [1, 2, 3] == [*range(1, 1 + words[layout.AGENT_REVISION])]
+    again = Ledger(meeting, words)
+    again.load()
+    assert revision_of(again.content()[1]) == 4
+    os.unlink(meeting.file("ledger.json"))
+    assert revision_of(Ledger(meeting, words).content()[1]) == 5
+    words[layout.AGENT_REVISION] = 0
+    of_the_file = Ledger(meeting, words)
+    of_the_file.load()
+    assert revision_of(of_the_file.content()[1]) == 6
+    of_the_file.absorb(b'{"version":1,"revision":41,"processes":{},"streams":{}}')
+    assert revision_of(of_the_file.content()[1]) == 42 == words[layout.AGENT_REVISION]
+    of_the_file.absorb(b'{"version":1,"processes":{},"streams":{}}')  # an earlier build's
+    assert parsed(of_the_file)["revision"] == 43
 
 
 def test_ended_member_keeps_what_says_something(meeting: Meeting) -> None:

@@ -235,6 +235,34 @@ def test_upload_of_an_older_copy_changes_nothing(tmp_path: Path, catalog: Catalo
     catalog.take("mlp", made.node, early, OURS, is_sync=False)  # its clock was set back: it must know
 
 
+@pytest.mark.parametrize("is_sync", [True, False])
+def test_the_higher_revision_wins_whatever_the_clock_says(
+    tmp_path: Path, catalog: Catalog, is_sync: bool
+) -> None:
+    """A node whose clock was set back by an hour has news; one whose clock was set forth is still an old copy."""
+    made = running(tmp_path)
+    first = packed(made, revision=7, heard_ns=NOW_NS + HOUR)
+    later = packed(made, revision=8, heard_ns=NOW_NS, closed=True)
+    copied = packed(made, revision=6, heard_ns=NOW_NS + 2 * HOUR)
+    assert catalog.take("mlp", made.node, first, OURS, is_sync=is_sync) is not None
+    assert catalog.take("mlp", made.node, later, OURS, is_sync=is_sync) is not None
+    for older in (first, copied, packed(made, heard_ns=NOW_NS + 3 * HOUR)):  # the last: an earlier build's
+        with pytest.raises(Outdated, match="revision 8 is stored"):
+            catalog.take("mlp", made.node, older, OURS, is_sync=is_sync)
+    assert catalog.take("mlp", made.node, later, OURS, is_sync=is_sync) is not None
+
+
+def test_documents_of_an_earlier_build_are_followed_by_those_with_a_revision(
+    tmp_path: Path, catalog: Catalog
+) -> None:
+    """The update took place while the run went on, on a host whose clock was set back meanwhile."""
+    made = running(tmp_path)
+    assert (
+        catalog.take("mlp", made.node, packed(made, heard_ns=NOW_NS + HOUR), OURS, is_sync=True) is not None
+    )
+    assert catalog.take("mlp", made.node, packed(made, revision=1, heard_ns=NOW_NS), OURS, is_sync=True)
+
+
 @pytest.mark.parametrize(
     "content",
     [b"", b"null", b"[]", b"{", b'{"version": 2}', b"[" * 100_000, b"\xff\xfe", b'{"a": 1e999999}' * 2],

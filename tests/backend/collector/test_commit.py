@@ -19,7 +19,7 @@ from logclient_backend.collector.metrics import Metrics
 from logclient_backend.collector.store.interface import Parcel, RunDeleted, StoreFull, Written
 from logclient_backend.wal.scan import StreamColumns
 from logclient_backend.wal.spans import Spans
-from logclient_backend.wire.messages import NotTaken
+from logclient_backend.wire.messages import OUTDATED, NotTaken
 from logclient_backend.wire.messages import Parcel as Sent
 from tests.process.disturbed import wait_until
 
@@ -226,18 +226,20 @@ def test_documents_cost_at_most_their_own_parcel(bench: Bench, documents: bytes)
     assert len(answers.refused) == (0 if is_fine else 1)
 
 
-def test_documents_of_an_older_copy_are_not_stored(bench: Bench) -> None:
-    """The records that come with them are."""
+def test_a_parcel_with_documents_of_an_older_copy_is_refused_as_outdated(bench: Bench) -> None:
+    """Nothing of it is acknowledged or stored; the same records without them are."""
     source, answers = bench.source()
     source.is_sync = True
-    newer, older = b'{"version": 1, "heard_ns": 9}', b'{"version": 1, "heard_ns": 8}'
+    newer, older = b'{"version":1,"revision":9,"heard_ns":1}', b'{"version":1,"revision":8,"heard_ns":5}'
     bench.put(source, 1, documents=newer)
     bench.put(source, 2, documents=older)
-    wait_until(lambda: answers.upto == 2, 30, "both are committed")
+    wait_until(lambda: answers.refused, 30, "the older ones are refused")
+    bench.put(source, 3)
+    wait_until(lambda: answers.upto == 3, 30, "the rest is committed")
     stored = [parcel for group in bench.store.groups for parcel in group]
     assert [parcel.documents for parcel in stored] == [newer, None]
-    assert all(parcel.batches for parcel in stored)
-    assert not answers.refused
+    ((refused, parcel),) = answers.refused
+    assert (refused.reason, refused.is_final, parcel) == (OUTDATED, True, 2)
 
 
 def _loads(data: bytes) -> Any:

@@ -60,11 +60,12 @@ def append(segment: OpenSegment, each: StreamColumns | Gap) -> None:
         segment.append(*each)
 
 
-def documents(accepted: int, *, closed: bool = True, **more: Any) -> bytes:
-    """A node's, that tell of one stream with so many records."""
+def documents(accepted: int, *, closed: bool = True, revision: int = 0, **more: Any) -> bytes:
+    """A node's, that tell of one stream with so many records; revision 0: as an earlier build wrote them."""
     process = PROCESS.hex()
     content = {
         "version": 1,
+        **({"revision": revision} if revision else {}),
         "run": {"run_id": "run", "name": "run", "created_ns": 10**18},
         "node": "node",
         "heard_ns": 10**18,

@@ -157,6 +157,26 @@ def test_what_is_logged_meanwhile_follows(tmp_path: Path, collector: MemoryColle
     assert collector.node().repeated == 0
 
 
+def test_documents_of_an_old_copy_are_not_sent(
+    tmp_path: Path, collector: MemoryCollector, ship: Ship
+) -> None:
+    """The collector says which revision it has: the records go, the older documents stay, and that is said once."""
+    for name, revision, count in (("newest", 5, 20), ("copied", 4, 10)):
+        (tmp_path / name).mkdir()
+        write_open(tmp_path / name, 1, item(count)).close()
+        DocumentFile(str(tmp_path / name)).save(
+            documents(count, revision=revision, heard_ns=10**18 - revision)
+        )
+        running = ship(tmp_path / name, collector, replace(QUICK, until_done=True))
+        wait_until(lambda: running.result is not None, WAIT_S, "all is sent")  # noqa: B023
+    assert collector.node().documents == documents(20, revision=5, heard_ns=10**18 - 5)
+    assert "revision 4" in running.progress.outdated
+    assert "revision 5" in running.progress.outdated
+    assert not running.progress.trouble
+    sent = [parcel for talk in collector.talks for parcel in talk.parcels if parcel.documents]
+    assert len(sent) == 1
+
+
 def test_a_sync_of_what_never_ends_ends(tmp_path: Path, collector: MemoryCollector, ship: Ship) -> None:
     """A node that is written faster than it is sent: what was there at the start is sent, and nothing is damaged."""
     segment = write_open(tmp_path, 1, item(50))

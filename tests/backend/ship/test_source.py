@@ -260,9 +260,15 @@ def test_documents_come_from_tmpfs_first(tmp_path: Path, make: Make) -> None:
     assert source.documents() == b"newer"
 
 
-def test_documents_of_copies_are_those_of_the_newest(tmp_path: Path, make: Make) -> None:
-    """By what they say of when they were made."""
-    newest, older = documents(5, heard_ns=20), documents(3, heard_ns=19)
+@pytest.mark.parametrize("revisions", [(), (4, 5)])
+def test_documents_of_copies_are_those_of_the_newest(
+    tmp_path: Path, make: Make, revisions: tuple[int, ...]
+) -> None:
+    """By their revision, and where an earlier build wrote them by their time."""
+    if revisions:
+        older, newest = (documents(3, revision=each, heard_ns=20 - each) for each in revisions)
+    else:
+        newest, older = documents(5, heard_ns=20), documents(3, heard_ns=19)
     for name, content in (("a", older), ("b", newest), ("c", b"nonsense")):
         (tmp_path / name).mkdir()
         DocumentFile(str(tmp_path / name)).save(content)
