@@ -4,7 +4,7 @@
 file; the older one is overwritten, its version stored last, and the newest slot that checks wins. What is larger
 than a slot goes to a file of its own beside the lane file, and the slot holds its name.
 
-A document is a JSON object: ``{"time": ns since 1970, "data": ...}``.
+A document is a JSON object: ``{"time": ns since 1970, "mono_ns": by the monotonic clock, "data": ...}``.
 
 Invariants:
 
@@ -15,7 +15,7 @@ Invariants:
 from __future__ import annotations
 
 import os
-from time import time_ns
+from time import monotonic_ns, time_ns
 from zlib import crc32
 
 from . import foreign, layout, modes, stdlib
@@ -71,7 +71,8 @@ class DocumentWriter:
         json = stdlib.load("json")  # `init` did; not at import: 4 ms
 
         version = self._versions[kind] + 1
-        payload = json.dumps({"time": time_ns(), "data": data}, separators=(",", ":"), default=str).encode()
+        content = {"time": time_ns(), "mono_ns": monotonic_ns(), "data": data}
+        payload = json.dumps(content, separators=(",", ":"), default=str).encode()
         if len(payload) > MOST_BYTES:
             raise TooLarge(f"{len(payload):,} bytes, and at most {MOST_BYTES:,} can be stored")
         start, size = _slots(self._words, kind)

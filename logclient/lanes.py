@@ -22,7 +22,7 @@ import errno
 import mmap
 import os
 from sys import getrefcount
-from time import time_ns
+from time import monotonic_ns, time_ns
 
 from . import layout, meeting, modes
 from .descriptors import Mapped
@@ -243,6 +243,7 @@ def _lay_out(words: memoryview, total: int, count: int, process: bytes, rank: in
     words[layout.FILE_PROCESS] = int.from_bytes(process[:8], "little")
     words[layout.FILE_PROCESS + 1] = int.from_bytes(process[8:], "little")
     words[layout.FILE_CREATED_NS] = max(0, time_ns())  # a clock before 1970: 0, unknown
+    words[layout.FILE_CREATED_MONO_NS] = monotonic_ns()
     words[layout.FILE_RANK] = 0 if rank is None else rank + 1
     words[layout.FILE_MAGIC] = layout.MAGIC
 

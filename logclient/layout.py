@@ -43,6 +43,7 @@ FILE_BLOCKS = 15  # byte offset, then bytes of one cell, then number of cells
 FILE_CREATED_NS = 18
 FILE_RANK = 19  # rank + 1
 FILE_DEVICE_LANES = 20  # how many of the lanes, the last ones, hold records that a device completes
+FILE_CREATED_MONO_NS = 21  # time.monotonic_ns at FILE_CREATED_NS; 0: an earlier build made it
 
 # producer words
 KEYS_USED = 64  # bytes of the key area that are valid

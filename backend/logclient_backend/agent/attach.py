@@ -95,6 +95,7 @@ class Producer:
         _check_header(words, len(self.mem), self.process)
         self.pid = words[layout.FILE_PID]
         self.created_ns = words[layout.FILE_CREATED_NS]
+        self.created_mono_ns = words[layout.FILE_CREATED_MONO_NS]
         self.rank = words[layout.FILE_RANK] - 1 if words[layout.FILE_RANK] else None
         self._place = place
         self.cells = Cells(place, f"{self.name[: -len(LANES)]}.device")
@@ -102,6 +103,7 @@ class Producer:
         self.documents: dict[str, Any] = {}
         self.documents_seen = 0
         self.flush_seen = 0
+        self.look_beside = 0  # the number of the look into the run folder that was asked for when it came
         self.documents_wanted = 0  # somebody waits until so many writes are on disk
         self.is_gone = False  # seen to have ended
         self._ending_since = 0.0  # monotonic; when that was first seen

@@ -33,7 +33,8 @@ from ..wal.seal import seal
 from ..wal.segment import parse_name
 from ..wal.spans import Spans
 from ..wal.writer import Replica
-from . import agentlog
+from . import agentlog, beside
+from .beside import Beside
 from .budget import Budget
 from .handover import describe
 from .place import Kept
@@ -60,6 +61,10 @@ class Copier:
         self.found: bytes | None = None  # the documents as they were on disk, once that was looked at
         self.document: tuple[int, bytes] = (0, b"")  # version and content wanted on disk
         self.document_done = 0
+        self.beside: Beside = {}  # the other nodes of the run, as the last look found them
+        self.beside_asked = self.beside_told = (
+            0  # numbers of looks: the last that is wanted, and that was made
+        )
         self.highest_writer = (
             b""  # the greatest id of a writer that the folder showed when it was looked into
         )
@@ -183,6 +188,10 @@ class Copier:
 
     def _work(self) -> None:
         documents = self._make_folder()
+        asked = self.beside_asked
+        if asked != self.beside_told:
+            self.beside = beside.look(self.folder)
+            self.beside_told = asked
         for staged in tuple(self.segments):
             self._copy(staged)
         version, content = self.document

@@ -4,13 +4,19 @@ Runs in the worker's main thread; the copier saves what `content` returns. Reade
 
 ::
 
-    {"version": 1, "revision": n, "run": {...}, "node": id, "host": name, "heard_ns": n, "closed": bool,
-     "set_aside": [{"file", "reason"}], "refused": n (by processes without lanes),
+    {"version": 1, "revision": n, "run": {...}, "node": id, "host": name, "heard_ns": n, "heard_mono_ns": n,
+     "closed": bool, "set_aside": [{"file", "reason"}], "refused": n (by processes without lanes),
      "ship": null | {"server", "state", "error"},
-     "processes": {hex: {"pid", "rank", "created_ns", "documents": {kind: {"time", "data"}},
-                         "refused", "left_out", "job": null | {"time", "state": "preempted" | "requeued"},
-                         "end": null | {"time", "alive", "exit_code" | "signal" | "replaced" | none of them}}},
+     "processes": {hex: {"pid", "rank", "created_ns", "created_mono_ns",
+                         "documents": {kind: {"time", "mono_ns", "data"}}, "refused", "left_out",
+                         "job": null | {"time", "state": "preempted" | "requeued"},
+                         "end": null | {"time", "mono_ns", "alive",
+                                        "exit_code" | "signal" | "replaced" | none of them},
+                         "found": null | {node: [revision, is over]}}},
      "streams": {hex: {"process", "lane", "accepted", "stored", "damaged", "acked" (where a collector has some)}}}
+
+Times with a `mono_ns` beside them are ordered, and made into times, by that: `heard_ns` is the time of `heard_mono_ns`.
+`found`: of an owner that no launcher numbers, what lay beside this node when it came (`beside.py`).
 
 forgotten = accepted - stored - damaged, once the process has ended and everything is durable.
 
@@ -49,7 +55,7 @@ _SHARE, _SHARE_AT_ONCE = 20, 2  # writing it takes at most 1/20 of the time, 1/2
 class Entry:
     """One process and its streams, as text; and what is asked about them."""
 
-    __slots__ = ("end", "is_run", "job", "seen", "streams", "text", "version")
+    __slots__ = ("end", "found", "is_run", "job", "seen", "streams", "text", "version")
 
     def __init__(
         self,
@@ -63,6 +69,7 @@ class Entry:
         self.seen = seen
         self.end: dict[str, Any] | None = value.get("end")
         self.job: dict[str, Any] | None = value.get("job")
+        self.found: dict[str, Any] | None = value.get("found")
         self.is_run = bool(streams) or not _is_abandoned(value)
         self.text = _members({key: value})
         self.streams = _members(streams)
@@ -149,16 +156,31 @@ class Ledger:
     def end(self, producer: Producer, cause: Cause | None, *, alive: bool, is_replaced: bool = False) -> None:
         """The process ended, became another program (`is_replaced`), or gave up its lanes and lives on (`alive`)."""
         entry = self._entries[producer.process.hex()]
-        end: dict[str, Any] = {"time": time.time_ns(), "alive": alive}
+        end: dict[str, Any] = {"time": time.time_ns(), "mono_ns": time.monotonic_ns(), "alive": alive}
         if is_replaced:
             end["replaced"] = True
         if cause is not None:
             end["exit_code" if cause.signal is None else "signal"] = (
                 cause.exit_code if cause.signal is None else cause.signal
             )
-        if {**(entry.end or {}), "time": 0} != {**end, "time": 0}:
+        now = {"time": 0, "mono_ns": 0}
+        if {**(entry.end or {}), **now} != {**end, **now}:
             self._store(producer, entry.seen, end)
             self._want(_LEAST_S)
+
+    def wants_found(self, producer: Producer) -> bool:
+        """Is it an owner that no launcher numbers, of which nothing is noted yet?"""
+        entry = self._entries[producer.process.hex()]
+        start = (producer.documents.get("start") or {}).get("data")
+        is_owner = isinstance(start, dict) and start.get("role") == "owner" and not start.get("launch")
+        return is_owner and entry.found is None
+
+    def tell_found(self, producer: Producer, beside: Mapping[str, tuple[int, bool]]) -> None:
+        """What lay beside this node when the owner came."""
+        entry = self._entries[producer.process.hex()]
+        entry.found = {node: list(told) for node, told in beside.items()}
+        self._store(producer, entry.seen, entry.end)
+        self._want(_LEAST_S)
 
     def tell_job(self, producer: Producer, state: str) -> None:
         """What a scheduler says has become of the process's job."""
@@ -176,11 +198,13 @@ class Ledger:
             "pid": producer.pid,
             "rank": producer.rank,
             "created_ns": producer.created_ns,
+            "created_mono_ns": producer.created_mono_ns,
             "documents": _telling(producer.documents) if end else dict(producer.documents),
             "refused": producer.words[layout.REFUSED],
             "left_out": producer.words[layout.LEFT_OUT],
             "end": end,
             "job": before.job if before else None,
+            **({"found": before.found} if before and before.found is not None else {}),
         }
         streams = {
             lane.stream.hex(): {
@@ -305,7 +329,8 @@ class Ledger:
         aside = [{"file": file, "reason": reason} for file, reason in self._set_aside.items()]
         # both at the very beginning: `runs/revision.py` looks for them there
         head: dict[str, Any] = {"version": 1, "revision": self._next_revision()}
-        head |= {**self._fixed, "heard_ns": time.time_ns(), "closed": self.closed, "set_aside": aside}
+        heard = {"heard_ns": time.time_ns(), "heard_mono_ns": time.monotonic_ns()}
+        head |= {**self._fixed, **heard, "closed": self.closed, "set_aside": aside}
         head["ship"], head["refused"] = self._ship, self.refused
         self._refused_told = self.refused
         entries = self._entries.values()

@@ -28,6 +28,7 @@ from logclient import layout
 from .. import failpoint
 from . import drain
 from .attach import Lane, Producer
+from .beside import MAX_AGE_S
 from .budget import Budget
 from .copier import Copier
 from .destination import Destination
@@ -348,6 +349,7 @@ class Worker:
             if version and self.copier.document_done >= version:
                 producer.words[layout.DOCUMENTS_DURABLE] = seen
             at_once |= producer.words[layout.DOCUMENTS_DURABLE] < producer.documents_wanted
+            self._look_beside(producer)
         self.ledger.refused = max(self.ledger.refused, self._place.refused)
         if self.copier.found is not None and not self.ledger.has_absorbed:
             self.ledger.absorb(self.copier.found)
@@ -361,6 +363,18 @@ class Worker:
                     producer.documents_sent = (document[0], producer.documents_seen)
                 self.copier.document = document
                 self._wake_copier(at_once=at_once)
+
+    def _look_beside(self, producer: Producer) -> None:
+        """Note what lies beside this node when an owner comes; not where that took so long that it may have changed."""
+        if not self.ledger.wants_found(producer):
+            return
+        if not producer.look_beside:
+            self.copier.beside_asked += 1
+            producer.look_beside = self.copier.beside_asked
+            self.copier.wake(at_once=False)
+        elif self.copier.beside_told >= producer.look_beside:
+            age_s = (time.monotonic_ns() - producer.created_mono_ns) / 1e9
+            self.ledger.tell_found(producer, self.copier.beside if age_s < MAX_AGE_S else {})
 
     def _is_kept(self) -> bool:
         """All that there is lies in shared memory to stay: a collector has it, too, or takes nothing."""

@@ -110,6 +110,7 @@ def as_dict(run: RunView, found: Contents) -> dict[str, Any]:
         "first_start": iso(run.created_ns),
         "last_point": iso(found.last_time),
         "active_s": run.active_ns / 1e9,
+        "attempts_by_time": run.attempts_by_time,
         "attempts": [
             {
                 "number": attempt.number,
@@ -226,6 +227,11 @@ def _facts(run: RunView, found: Contents) -> list[tuple[str, Any]]:
     facts.append(("started", f"{began}{ago(run.created_ns, now)}"))
     facts.append(("last point", f"{moment(end)}, {ago(end, now)}" if end else "-"))
     facts.append(("active", active))
+    if run.attempts_by_time:
+        which = ", ".join(f"{number - 1} and {number}" for number in run.attempts_by_time[:5])
+        facts.append(
+            ("order", f"by the clocks of their hosts: attempts {which} lie in folders that never met")
+        )
     facts.append(("records", _counts(found.counts(run))))
     facts += [("server", _shipment(to)) for to in run.shipments()]
     facts.append(("processes", _processes(run)))

@@ -63,6 +63,7 @@ class Process:
     left_out: int
     end: End | None
     job: str = ""  # what a scheduler said became of its job: preempted or requeued
+    found: dict[str, tuple[int, bool]] = field(default_factory=dict)  # see agent/beside.py; of an owner
 
     def data(self, kind: str) -> dict[str, Any]:
         """The newest document of that kind; empty where there is none."""
@@ -104,6 +105,7 @@ class Node:
     host: str = ""
     revision: int = 0  # of the documents; 0: an earlier build wrote them
     heard_ns: int = 0
+    heard_mono_ns: int = 0  # the same moment by the monotonic clock of its host; 0: an earlier build wrote it
     closed: bool = False
     refused: int = 0  # records, by processes that got no lanes
     ship: dict[str, Any] = field(
@@ -165,6 +167,7 @@ def take(node: Node, raw: Any) -> None:
     node.host = text(raw.get("host"))
     node.revision = whole(raw.get("revision"))
     node.heard_ns = whole(raw.get("heard_ns"))
+    node.heard_mono_ns = whole(raw.get("heard_mono_ns"))
     node.closed = raw.get("closed") is True
     node.refused = whole(raw.get("refused"))
     node.ship = table(raw.get("ship"))
@@ -195,25 +198,41 @@ def _process(key: str, node: Node, value: dict[str, Any]) -> Process:
         node.host,
         whole(value.get("pid")),
         rank if type(rank) is int else None,
-        whole(value.get("created_ns")),
+        _when(node, value.get("created_ns"), value.get("created_mono_ns")),
         {
-            kind: Document(whole(document.get("time")), document["data"])
+            kind: Document(_when(node, document.get("time"), document.get("mono_ns")), document["data"])
             for kind, document in table(value.get("documents")).items()
             if isinstance(document, dict) and isinstance(document.get("data"), dict)
         },
         whole(value.get("refused")),
         whole(value.get("left_out")),
-        _end(value.get("end")),
+        _end(node, value.get("end")),
         text(table(value.get("job")).get("state")),
+        _found(value.get("found")),
     )
 
 
-def _end(value: Any) -> End | None:
+def _when(node: Node, time: Any, mono_ns: Any) -> int:
+    """Return a time of that node by the last setting of its wall clock, where the monotonic one is known too."""
+    if whole(mono_ns) > 0 and node.heard_mono_ns > 0:
+        return node.heard_ns - node.heard_mono_ns + whole(mono_ns)
+    return whole(time)
+
+
+def _found(value: Any) -> dict[str, tuple[int, bool]]:
+    return {
+        name: (told[0], told[1] is True)
+        for name, told in table(value).items()
+        if isinstance(told, list) and len(told) == 2 and type(told[0]) is int
+    }
+
+
+def _end(node: Node, value: Any) -> End | None:
     if not isinstance(value, dict):
         return None
     code, signal = value.get("exit_code"), value.get("signal")
     return End(
-        whole(value.get("time")),
+        _when(node, value.get("time"), value.get("mono_ns")),
         value.get("alive") is True,
         code if type(code) is int else None,
         signal if type(signal) is int else None,

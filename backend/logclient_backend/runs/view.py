@@ -5,9 +5,9 @@ segments answer: until when a process lived that nobody saw end, if another came
 
 Invariants:
 
-- documents of several processes are merged in time order, the newest wins, key by key for config and summary;
-- an attempt starts with an owner that came when all owners before it had ended, or whose launcher counts more restarts
-  than theirs: a resumed run has several, and what two processes do at the same time is one;
+- documents of several processes are merged attempt by attempt and in time order within one, the newest wins, key by
+  key for config and summary;
+- a resumed run has several attempts (`attempts.py`), and what two processes do at the same time is one;
 - a process whose `init` raised was never part of the run.
 """
 
@@ -16,27 +16,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from . import state as states
+from .attempts import Attempt, Attempts
 from .folder import Found
 from .live import LivePlace
 from .node import Node, Process, listed, table, text, whole
 from .state import State
 
 COUNTS = ("accepted", "stored", "forgotten", "damaged", "refused", "left_out")
-
-
-@dataclass(slots=True)
-class Attempt:
-    """One stretch of a run's life: from the start of its owner to the end of the last process that is part of it."""
-
-    number: int  # from 1
-    start_ns: int
-    end_ns: int  # as far as is known; of a running one: when it was last heard
-    processes: list[str] = field(default_factory=list)
-    is_running: bool = False
 
 
 @dataclass(slots=True)
@@ -68,6 +57,7 @@ class RunView:
     processes: dict[str, Process] = field(default_factory=dict)
     states: dict[str, State] = field(default_factory=dict)  # by process
     attempts: list[Attempt] = field(default_factory=list)
+    attempts_by_time: list[int] = field(default_factory=list)  # numbers of those that only clocks order
     state: State = field(default_factory=lambda: State("lost"))
 
     @property
@@ -178,8 +168,9 @@ def view(found: Found, now_ns: int | None = None) -> RunView:
         run.states[process.id] = states.of_process(
             process, is_open=_is_open(found, process), heard_ns=heard[process.id], now_ns=now[process.node]
         )
+    attempts = Attempts(run, heard, now_ns)
+    run.attempts, run.attempts_by_time = attempts.all, attempts.by_time
     _merge(run)
-    run.attempts = _attempts(run, heard, now_ns)
     _note_requeues(run)
     newest = run.attempts[-1].processes if run.attempts else []
     owners = [run.processes[id] for id in newest if run.processes[id].is_owner]
@@ -211,12 +202,13 @@ def _note_unwritten(run: RunView) -> None:
 
 
 def _merge(run: RunView) -> None:
+    numbers = run.attempt_numbers()
     written = [
-        (document.time, process.id, kind, document.data)
+        (numbers.get(process.id, 1), document.time, process.id, kind, document.data)
         for process in run.processes.values()
         for kind, document in process.documents.items()
     ]
-    for when, id, kind, data in sorted(written, key=lambda item: item[:3]):
+    for _, when, id, kind, data in sorted(written, key=lambda item: item[:4]):
         if kind == "config":
             run.config.update(data)
         elif kind == "summary":
@@ -257,36 +249,6 @@ def _take_notices(run: RunView, process: str, data: dict[str, Any], when: int) -
             run.notices.append(line)
 
 
-def _end_of(run: RunView, process: Process, heard_ns: int, now_ns: int) -> int:
-    """When a process ended, or was last heard."""
-    state = run.states[process.id]
-    if not state.is_over and process.node in run.found.live:
-        return now_ns
-    if state.is_over and state.name != "lost" and state.since_ns:
-        return state.since_ns
-    written = max((document.time for document in process.documents.values()), default=0)
-    end = process.end.time if process.end is not None else 0
-    return max(process.created_ns, written, end or heard_ns)
-
-
-def _known_alive(run: RunView, attempt: Attempt) -> int:
-    """Until when its owners lived for sure: an end that was seen late tells little of one that nobody saw end."""
-    known = []
-    for id in attempt.processes:
-        process = run.processes[id]
-        if run.states[id].name != "lost":
-            return attempt.end_ns
-        written = max((document.time for document in process.documents.values()), default=0)
-        known += [process.created_ns, written, run.found.last_record_ns(process)]
-    return max(known, default=attempt.end_ns)
-
-
-def _launch(process: Process) -> tuple[str, int]:
-    """Which launch of a launcher it was part of (empty: not sure), and how often that had started its ranks again."""
-    launch = table(process.data("start").get("launch"))
-    return text(launch.get("id")), whole(launch.get("attempt"))
-
-
 def _note_requeues(run: RunView) -> None:
     """An attempt that nobody saw the scheduler end was requeued all the same, if its job came again in a later one."""
     latest: dict[str, int] = {}
@@ -298,35 +260,3 @@ def _note_requeues(run: RunView) -> None:
         for job in filter(None, jobs.values()):
             name = text(job.get("name"))
             latest[name] = max(latest.get(name, 0), whole(job.get("restarts")))
-
-
-def _attempts(run: RunView, heard: dict[str, int], now_ns: int) -> list[Attempt]:
-    ordered = sorted(run.processes.values(), key=lambda process: (process.created_ns, process.id))
-    owners = [process for process in ordered if process.is_owner] or ordered[:1]
-    attempts: list[Attempt] = []
-    newest = ("", 0)
-    for process in owners:
-        end = _end_of(run, process, heard[process.id], now_ns)
-        is_running = not run.states[process.id].is_over
-        last = attempts[-1] if attempts else None
-        if last is not None and process.created_ns < last.end_ns and not last.is_running:
-            last.end_ns = min(last.end_ns, _known_alive(run, last))
-        launch = _launch(process)
-        is_next = launch[1] > newest[1]
-        is_late = last is not None and process.created_ns >= last.end_ns and not last.is_running
-        if last is None or is_next or (is_late and not (launch[0] and launch == newest)):
-            newest = launch
-            attempts.append(Attempt(len(attempts) + 1, process.created_ns, end, [process.id], is_running))
-        else:
-            last.end_ns = max(last.end_ns, end)
-            last.processes.append(process.id)
-            last.is_running |= is_running
-    starts = [attempt.start_ns for attempt in attempts]
-    taken = {id for attempt in attempts for id in attempt.processes}
-    for process in ordered:
-        if process.id not in taken:
-            place = max((at for at, start in enumerate(starts) if start <= process.created_ns), default=0)
-            attempts[place].processes.append(process.id)
-    for attempt, after in pairwise(attempts):
-        attempt.end_ns = min(attempt.end_ns, after.start_ns)
-    return attempts

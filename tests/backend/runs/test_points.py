@@ -217,8 +217,8 @@ def test_link_out_of_the_folder_and_unreadable_file_cost_themselves_alone(tmp_pa
     reader = RunReader([str(maker.path)])
     assert taken(reader) == [(stream_id(1), 1)]
     assert sorted(reader.unsupported.values()) == [
-        "not readable: Is a directory",
-        "not readable: Too many levels of symbolic links",
+        "not readable: it is a folder, no regular file",
+        "not readable: it is a symbolic link, no regular file",
     ]
 
 
