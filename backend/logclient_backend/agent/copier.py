@@ -61,6 +61,7 @@ class Copier:
         self.found: bytes | None = None  # the documents as they were on disk, once that was looked at
         self.document: tuple[int, bytes] = (0, b"")  # version and content wanted on disk
         self.document_done = 0
+        self.beside_at_ns = 0  # when that was, by the monotonic clock
         self.beside: Beside = {}  # the other nodes of the run, as the last look found them
         self.beside_asked = self.beside_told = (
             0  # numbers of looks: the last that is wanted, and that was made
@@ -190,7 +191,7 @@ class Copier:
         documents = self._make_folder()
         asked = self.beside_asked
         if asked != self.beside_told:
-            self.beside = beside.look(self.folder)
+            self.beside, self.beside_at_ns = beside.look(self.folder), time.monotonic_ns()
             self.beside_told = asked
         for staged in tuple(self.segments):
             self._copy(staged)

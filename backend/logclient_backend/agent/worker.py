@@ -371,9 +371,10 @@ class Worker:
         if not producer.look_beside:
             self.copier.beside_asked += 1
             producer.look_beside = self.copier.beside_asked
-            self.copier.wake(at_once=False)
+            self._wake_copier(at_once=False)
+            self._is_result_awaited = True
         elif self.copier.beside_told >= producer.look_beside:
-            age_s = (time.monotonic_ns() - producer.created_mono_ns) / 1e9
+            age_s = (self.copier.beside_at_ns - producer.created_mono_ns) / 1e9
             self.ledger.tell_found(producer, self.copier.beside if age_s < MAX_AGE_S else {})
 
     def _is_kept(self) -> bool:
