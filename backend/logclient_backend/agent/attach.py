@@ -26,6 +26,7 @@ from logclient.record import Shape
 from logclient.ring import RingReader, read_counts
 
 from ..wal.files import read_regular
+from .beside import Beside
 from .device import Cells
 from .mapping import map_file
 from .place import LANES, Kept, Place
@@ -103,6 +104,7 @@ class Producer:
         self.documents: dict[str, Any] = {}
         self.documents_seen = 0
         self.flush_seen = 0
+        self.found: Beside | None = None  # what lay beside this node when it came, if it is an owner
         self.look_beside = 0  # the number of the look into the run folder that was asked for when it came
         self.documents_wanted = 0  # somebody waits until so many writes are on disk
         self.is_gone = False  # seen to have ended

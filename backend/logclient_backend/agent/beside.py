@@ -10,11 +10,15 @@ have no revision, is left out, as if the two had never met.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from logclient.errors import LogclientError
 
 from ..runs.revision import revision_of
 from ..wal.documents import DocumentFile
+
+if TYPE_CHECKING:
+    from .attach import Producer
 
 MAX_AGE_S = (
     15.0  # of an owner when the look is made: later, what it says of the owner's start is no longer sure
@@ -42,3 +46,10 @@ def look(folder: str) -> Beside:
         if revision := revision_of(documents):
             found[name] = revision, _CLOSED in documents[:_HEAD_BYTES]
     return found
+
+
+def is_wanted(producer: Producer) -> bool:
+    """Is it an owner that no launcher numbers, and of which nothing is known yet?"""
+    start = (producer.documents.get("start") or {}).get("data")
+    is_owner = isinstance(start, dict) and start.get("role") == "owner" and not start.get("launch")
+    return is_owner and producer.found is None

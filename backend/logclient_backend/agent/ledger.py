@@ -168,20 +168,6 @@ class Ledger:
             self._store(producer, entry.seen, end)
             self._want(_LEAST_S)
 
-    def wants_found(self, producer: Producer) -> bool:
-        """Is it an owner that no launcher numbers, of which nothing is noted yet?"""
-        entry = self._entries[producer.process.hex()]
-        start = (producer.documents.get("start") or {}).get("data")
-        is_owner = isinstance(start, dict) and start.get("role") == "owner" and not start.get("launch")
-        return is_owner and entry.found is None
-
-    def tell_found(self, producer: Producer, beside: Mapping[str, tuple[int, bool]]) -> None:
-        """What lay beside this node when the owner came."""
-        entry = self._entries[producer.process.hex()]
-        entry.found = {node: list(told) for node, told in beside.items()}
-        self._store(producer, entry.seen, entry.end)
-        self._want(_LEAST_S)
-
     def tell_job(self, producer: Producer, state: str) -> None:
         """What a scheduler says has become of the process's job."""
         self.note(producer)
@@ -194,6 +180,7 @@ class Ledger:
     def _store(self, producer: Producer, seen: tuple[Any, ...], end: dict[str, Any] | None) -> None:
         key = producer.process.hex()
         before = self._entries.get(key)
+        found = before.found if before and before.found is not None else producer.found
         value = {
             "pid": producer.pid,
             "rank": producer.rank,
@@ -204,7 +191,7 @@ class Ledger:
             "left_out": producer.words[layout.LEFT_OUT],
             "end": end,
             "job": before.job if before else None,
-            **({"found": before.found} if before and before.found is not None else {}),
+            **({"found": found} if found is not None else {}),
         }
         streams = {
             lane.stream.hex(): {
@@ -368,7 +355,8 @@ def _seen(producer: Producer) -> tuple[Any, ...]:
     """What an entry is made from, its documents first."""
     words = producer.words
     counts = tuple((lane.durable, lane.stored, lane.damaged) for lane in producer.lanes)
-    return (producer.documents_seen, words[layout.REFUSED], words[layout.LEFT_OUT], counts)
+    told = producer.documents_seen, producer.found is not None
+    return (told, words[layout.REFUSED], words[layout.LEFT_OUT], counts)
 
 
 def _members(value: dict[str, Any]) -> bytes:

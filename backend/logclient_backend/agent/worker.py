@@ -26,9 +26,8 @@ from collections.abc import Callable
 from logclient import layout
 
 from .. import failpoint
-from . import drain
+from . import beside, drain
 from .attach import Lane, Producer
-from .beside import MAX_AGE_S
 from .budget import Budget
 from .copier import Copier
 from .destination import Destination
@@ -366,7 +365,7 @@ class Worker:
 
     def _look_beside(self, producer: Producer) -> None:
         """Note what lies beside this node when an owner comes; not where that took so long that it may have changed."""
-        if not self.ledger.wants_found(producer):
+        if not beside.is_wanted(producer):
             return
         if not producer.look_beside:
             self.copier.beside_asked += 1
@@ -375,7 +374,7 @@ class Worker:
             self._is_result_awaited = True
         elif self.copier.beside_told >= producer.look_beside:
             age_s = (self.copier.beside_at_ns - producer.created_mono_ns) / 1e9
-            self.ledger.tell_found(producer, self.copier.beside if age_s < MAX_AGE_S else {})
+            producer.found = self.copier.beside if age_s < beside.MAX_AGE_S else {}
 
     def _is_kept(self) -> bool:
         """All that there is lies in shared memory to stay: a collector has it, too, or takes nothing."""
