@@ -46,7 +46,7 @@ def state_of(error: BaseException | None) -> dict[str, Any]:
             "exception": describe(error),
         }
     if isinstance(error, KeyboardInterrupt):
-        return {"state": "terminated", "signal": 2}
+        return {"state": "terminated", "signal": 2, "signal_name": "SIGINT"}
     return {"state": "failed", "exception": describe(error)}
 
 

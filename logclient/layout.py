@@ -41,7 +41,7 @@ FILE_KEYS = 10  # byte offset, then capacity
 FILE_DOCUMENTS = 12  # byte offset, then bytes of one large slot, then of one small slot
 FILE_BLOCKS = 15  # byte offset, then bytes of one cell, then number of cells
 FILE_CREATED_NS = 18
-FILE_RANK = 19  # rank + 1
+FILE_RANK = 19  # rank + 1; the one word of them that may change: see Member._take_rank
 FILE_DEVICE_LANES = 20  # how many of the lanes, the last ones, hold records that a device completes
 FILE_CREATED_MONO_NS = 21  # time.monotonic_ns at FILE_CREATED_NS; 0: an earlier build made it
 

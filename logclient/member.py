@@ -24,7 +24,7 @@ from _signal import (  # type: ignore[import-not-found]  # `signal` is 2 ms of i
 from _thread import get_ident
 from itertools import count
 
-from . import foreign, lanes, launchers, meeting, refusals, spawn
+from . import foreign, lanes, launchers, layout, meeting, refusals, spawn
 from .config import environment
 from .descriptors import AboveStandard, Mapped
 from .device import Device
@@ -153,6 +153,16 @@ class Member:
         if self._lanes is not None and not spawn.agent_lives(self._place):
             spawn.start_agent(self._place, self._settings.start_timeout_s, check_folder=False)
         return ""
+
+    def _take_rank(self, rank: int) -> None:
+        """Be of another rank from now on: what is logged, and what the start document says of this process."""
+        self._rank = rank
+        if self._encoder is not None and self._lanes is not None:
+            self._encoder = self._encoder.of_rank(rank)
+            self._known = self._encoder.known
+            self._lanes.words[layout.FILE_RANK] = rank + 1
+            if not self._is_owner:  # an owner's start document says more than we know here
+                self._introduce({})
 
     def _wait_for_fork(self, holder: object) -> str:
         deadline = time.monotonic() + 1.0

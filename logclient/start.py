@@ -139,6 +139,8 @@ class Attempt:
     def _join(self, place: meeting.Meeting, chosen: Config, config: Mapping[str, Any]) -> Run:
         known = _open.get(place.path)
         if known is not None and _is_open_here(known):
+            if 0 <= chosen.rank != known._rank:
+                known._take_rank(chosen.rank)
             if config:
                 known.config.update(config)
             return known

@@ -119,9 +119,10 @@ class Service:
         page = self._run._status
         if page is None or page[layout.AGENT_GAVE_UP]:
             return False
-        now_ns = time.monotonic_ns()
+        now_ns, called = time.monotonic_ns(), page[layout.AGENT_CALLED_NS]
         last = max(page[layout.AGENT_WORKER_BEAT], page[layout.AGENT_SUPERVISOR_BEAT])
-        return bool(now_ns - last < _FRESH_NS or now_ns - page[layout.AGENT_CALLED_NS] < _CALLED_NS)
+        is_coming = last < called and now_ns - called < _CALLED_NS
+        return bool(is_coming or now_ns - last < _FRESH_NS)
 
     def _is_served(self) -> bool:
         run = self._run

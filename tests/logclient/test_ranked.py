@@ -175,3 +175,32 @@ def test_what_is_no_rank_is_said_and_the_own_rank_taken(rank: Any, run_dir: Path
 def test_disabled_run_has_it(run_dir: Path) -> None:
     """And does nothing."""
     logclient.init("p", mode="disabled").as_rank(1).log(1, {"a": 1.0})
+
+
+@pytest.mark.parametrize("has_logged", [True, False])
+def test_child_that_calls_init_with_a_rank_has_it_from_then_on(
+    has_logged: bool, tmp_path: Path, run_dir: Path
+) -> None:
+    """With floats, other types and new keys, and in a child of it, whose rank that is too."""
+    source = """
+    run = logclient.init("p")
+    run.log(0, {"a": 1.0})
+    if not os.fork():
+        if sys.argv[1] == "True":
+            logclient.log(1, {"a": 1.0})
+        assert logclient.init(rank=3) is run
+        for row in ({"a": 1.0}, {"a": 1}, {"b": "x"}, {"a": 1.0}):
+            logclient.log(2, row)
+        if not os.fork():
+            logclient.log(3, {"a": 1.0})
+            os._exit(0)
+        os.wait()
+        os._exit(0)
+    os.wait()
+    print(os.getpid())
+    """
+    owner = Script(tmp_path, source, has_logged).result()
+    found = by_pid()
+    ranks = [[record.rank for record in records] for pid, (_, records) in found.items() if pid != owner]
+    assert [record.rank for record in found[owner][1]] == [None]
+    assert sorted(ranks, key=len) == [[3], [None] * has_logged + [3] * 4]

@@ -97,7 +97,6 @@ class Producer:
         self.pid = words[layout.FILE_PID]
         self.created_ns = words[layout.FILE_CREATED_NS]
         self.created_mono_ns = words[layout.FILE_CREATED_MONO_NS]
-        self.rank = words[layout.FILE_RANK] - 1 if words[layout.FILE_RANK] else None
         self._place = place
         self.cells = Cells(place, f"{self.name[: -len(LANES)]}.device")
         self.lanes = [self._lane(index) for index in range(words[layout.FILE_LANES])]
@@ -127,6 +126,12 @@ class Producer:
         )
         first = self.words[layout.FILE_LANES] - self.words[layout.FILE_DEVICE_LANES]
         return Lane(RingReader(self.mem, at), index, stream, is_of_device=index >= first)
+
+    @property
+    def rank(self) -> int | None:
+        """The process's rank; None: it has none. `init` in a child that logs already may give it one."""
+        rank = self.words[layout.FILE_RANK]
+        return rank - 1 if rank else None
 
     # ---- is there something to do? -------------------------------------------------------------------
 

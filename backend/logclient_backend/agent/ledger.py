@@ -41,6 +41,7 @@ from typing import Any
 from logclient import layout, modes
 from logclient.meeting import Meeting
 
+from ..signals import signal_name
 from ..wal.files import read_regular
 from .attach import Producer
 from .exits import Cause
@@ -160,9 +161,10 @@ class Ledger:
         if is_replaced:
             end["replaced"] = True
         if cause is not None:
-            end["exit_code" if cause.signal is None else "signal"] = (
-                cause.exit_code if cause.signal is None else cause.signal
-            )
+            if cause.signal is None:
+                end["exit_code"] = cause.exit_code
+            else:
+                end["signal"], end["signal_name"] = cause.signal, signal_name(cause.signal)
         now = {"time": 0, "mono_ns": 0}
         if {**(entry.end or {}), **now} != {**end, **now}:
             self._store(producer, entry.seen, end)

@@ -178,6 +178,15 @@ def _as_dict(row: Row) -> dict[str, Any]:
     }
 
 
+def _state(run: Row) -> str:
+    """The state, with the signal that ended the run where there was one."""
+    return (
+        f"{run.state} ({safe(run.cause)})"
+        if run.state in ("killed", "terminated") and run.cause
+        else run.state
+    )
+
+
 def _print(base: str, runs: list[Row], left: int, none: list[Found]) -> None:
     if not runs and not none:
         screen.show(screen.line((f"no runs in {safe(base)}", "dim")))
@@ -202,7 +211,7 @@ def _print(base: str, runs: list[Row], left: int, none: list[Found]) -> None:
                 (safe(run.name) if run.name != run.id else "-", "bold" if run.name != run.id else "dim")
             ),
             screen.line(safe(run.id)),
-            screen.line((run.state, colour)),
+            screen.line((_state(run), colour)),
             screen.line(ago(run.created_ns, now)),
         ]
         cells += [screen.line(duration(run.active_ns / 1e9))] if wide else []

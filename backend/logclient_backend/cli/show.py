@@ -14,6 +14,7 @@ from ..runs.contents import Contents, Hole, Key
 from ..runs.curve import GAP_MARK, ODD_MARK, Drawing
 from ..runs.extremes import of_summary
 from ..runs.view import RunView, Shipment
+from ..signals import signal_name
 from . import screen
 from .options import Source, with_json, with_source
 from .text import ago, clock, duration, iso, moment, number, plural, safe, safe_lines
@@ -105,6 +106,7 @@ def as_dict(run: RunView, found: Contents) -> dict[str, Any]:
             "since": iso(state.since_ns),
             "exit_code": state.exit_code,
             "signal": state.signal,
+            "signal_name": None if state.signal is None else signal_name(state.signal),
             "exception": state.exception or None,
         },
         "first_start": iso(run.created_ns),

@@ -24,6 +24,7 @@ import signal
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..signals import signal_name
 from .node import Process, table, text, whole
 
 SILENT_S = 45.0  # the agent's heartbeat is 10 s; network file systems show it up to 30 s later
@@ -91,7 +92,7 @@ def _as_seen(process: Process, *, is_open: bool | None, heard_ns: int, now_ns: i
     if process.end is not None:
         return _seen(process)
     if is_open is False:
-        return State("lost", "its process is gone, and nobody has told why", heard_ns)
+        return State("lost", "unknown end: its process is gone, and nobody saw how", heard_ns)
     if now_ns - heard_ns <= SILENT_S * 1e9:
         return State("running", since_ns=process.created_ns)
     return State("lost", "nothing is heard from it", heard_ns)
@@ -146,12 +147,4 @@ def _seen(process: Process) -> State:
         return State("replaced", "its process went on as another program", end.time)
     if end.alive:
         return State("finished", "gave up its lanes", end.time)
-    return State("lost", "its process ended, and nobody saw how", end.time)
-
-
-def signal_name(number: int) -> str:
-    """SIGTERM for 15."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    return State("lost", "unknown end: nobody saw how its process ended", end.time)

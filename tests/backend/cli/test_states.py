@@ -79,7 +79,9 @@ def test_default_sigterm_is_terminated(logclient: Command, trainer: Start) -> No
     it = trainer()
     it.process.terminate()
     it.process.wait(WAIT_S)
-    assert state(logclient, "terminated")["cause"] == "SIGTERM"
+    found = state(logclient, "terminated")
+    assert (found["cause"], found["signal_name"]) == ("SIGTERM", "SIGTERM")
+    assert "terminated (SIGTERM)" in logclient("ls").stdout
 
 
 def test_interrupt_is_terminated(logclient: Command, trainer: Start) -> None:

@@ -45,7 +45,7 @@ TABLE: list[tuple[dict[str, Any] | None, End | None, list[tuple[str, str]]]] = [
         None,
         [
             ("running", ""),
-            ("lost", "its process is gone, and nobody has told why"),
+            ("lost", "unknown end: its process is gone, and nobody saw how"),
             ("running", ""),
             ("lost", "nothing is heard from it"),
         ],
@@ -60,8 +60,10 @@ TABLE: list[tuple[dict[str, Any] | None, End | None, list[tuple[str, str]]]] = [
     (None, ended(signal=9), [("running", ""), *[("killed", "SIGKILL")] * 3]),
     (None, ended(signal=15), [("running", ""), *[("terminated", "SIGTERM")] * 3]),
     (None, ended(signal=11), [("running", ""), *[("terminated", "SIGSEGV")] * 3]),
+    (None, ended(signal=35), [("running", ""), *[("terminated", "SIGRTMIN+1")] * 3]),
+    (None, ended(signal=63), [("running", ""), *[("terminated", "SIGRTMAX-1")] * 3]),
     (None, ended(signal=250), [("running", ""), *[("terminated", "signal 250")] * 3]),
-    (None, ended(), [("running", ""), *[("lost", "its process ended, and nobody saw how")] * 3]),
+    (None, ended(), [("running", ""), *[("lost", "unknown end: nobody saw how its process ended")] * 3]),
     (None, ended(alive=True), [("running", ""), *[("finished", "gave up its lanes")] * 3]),
     # what it said counts first
     (FINISH, None, [("finished", "")] * 4),
