@@ -17,6 +17,7 @@ Runs in the worker's main thread; the copier saves what `content` returns. Reade
 
 Times with a `mono_ns` beside them are ordered, and made into times, by that: `heard_ns` is the time of `heard_mono_ns`.
 `found`: of an owner that no launcher numbers, what lay beside this node when it came (`beside.py`).
+With "signal" goes "signal_name", as a shell has it.
 
 forgotten = accepted - stored - damaged, once the process has ended and everything is durable.
 
