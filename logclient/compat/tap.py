@@ -92,6 +92,11 @@ class Tap:
         home = folder if call is None else call.folder
         if getattr(event, "graph_def", b""):
             self.leave_out("graph")
+        if getattr(getattr(event, "session_log", None), "status", 0):
+            say(
+                self.run,
+                "TensorBoard's purge_step hides no points here: of attempts of a run, the newest counts",
+            )
         summary = getattr(event, "summary", None)
         for value in () if summary is None else summary.value:
             tag, found = _read(value)

@@ -196,7 +196,7 @@ def test_summary_writer_of_one_changed_import(alone: None, has_files: bool) -> N
     """A folder is a run; the whole API; without files where that was asked for."""
     from logclient.compat.tensorboard import SummaryWriter
 
-    writer = SummaryWriter("logs/one", write_to_disk=has_files)
+    writer = SummaryWriter("logs/one", purge_step=3, write_to_disk=has_files)
     other = SummaryWriter(logdir="logs/two", comment="c", filename_suffix=".x", write_to_disk=has_files)
     run, second = (each._logclient_find().run for each in (writer, other))
     assert (run.name, second.name) == ("one", "two") and writer.get_logdir() == writer.log_dir == "logs/one"
@@ -207,6 +207,7 @@ def test_summary_writer_of_one_changed_import(alone: None, has_files: bool) -> N
     assert found["note"] == [(8, "some text")] and run.config["lr"] == 0.1 and len(found) == 7
     assert run.summary["hparam/accuracy"] == 0.9 and run.status()["left_out"] == 7
     assert lanes_of(second) == {"plain": [(1, 7.0)]}
+    assert sum("purge_step" in line for line in run.status()["notices"]) == int(has_files)
     assert bool([*Path("logs").glob("*/events*")]) is has_files
     if has_files:
         assert file_scalars("logs/one")["plain"] == found["plain"]

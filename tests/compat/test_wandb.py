@@ -383,6 +383,7 @@ def test_forked(made: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of Keras on torch
 def test_callbacks_of_keras(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Epochs under W&B's keys, in a real training; the callbacks for saving and evaluating let it go on."""
     pytest.importorskip("torch")

@@ -394,7 +394,7 @@ IDIOMS = {
             calls.append(wandb.run.logclient_run)
             raise SystemExit(1) if len(calls) % 2 else ValueError("a trial's own")
         wandb.agent(wandb.sweep({"method": "random", "parameters": {"a": {"value": 1}}}), train)
-        assert len(calls) == 5 and all(run.status()["state"] == "failed" for run in calls)
+        assert len(calls) == 5 and all(run._outcome.state == "failed" for run in calls)
     """,
     "a sweep of another process": """
         calls = []
