@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Self
 
 from logclient_backend.wire.address import Address
+from tools.faults.strangers import frame, headers
 
 HTML = b"<html><body>" + b"Please log in to use this network. " * 20 + b"</body></html>"
 
@@ -64,6 +65,35 @@ def portal(connection: socket.socket) -> None:
     connection.sendall(
         b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(HTML) + HTML
     )
+
+
+def proxy(status: int) -> Callable[[socket.socket], None]:
+    """What a proxy in front of a collector answers to each call while that is away: a status of HTTP, over HTTP/2."""
+
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(frame(4, 0, 0))
+        heard = connection.recv(1 << 16)
+        while (found := calls(heard)) is None:
+            more = connection.recv(1 << 16)
+            if not more:
+                return
+            heard += more
+        pairs = headers(((b":status", b"%d" % status), (b"content-type", b"text/html")))
+        connection.sendall(frame(4, 1, 0) + frame(1, 5, found, pairs))
+        while connection.recv(1 << 16):
+            pass
+
+    return answer
+
+
+def calls(heard: bytes) -> int | None:
+    """The stream of the first HEADERS frame behind the preface; None: it has not come."""
+    at = 24
+    while at + 9 <= len(heard):
+        if heard[at + 3] == 1:
+            return int.from_bytes(heard[at + 5 : at + 9], "big")
+        at += 9 + int.from_bytes(heard[at : at + 3], "big")
+    return None
 
 
 def long_error(connection: socket.socket) -> None:

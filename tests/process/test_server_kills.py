@@ -166,7 +166,11 @@ def test_full_disk_is_refused_with_a_time_and_readers_go_on(server: Server, tmp_
         assert have > 0
         assert server.get("/api/v1/runs").json()["total"] == 1
         assert server.get("/healthz").status_code == 200
-        wait_until(lambda: server.get("/readyz").status_code == 503, 60, "it says so")
+        wait_until(lambda: server.get("/readyz", "").status_code == 503, 60, "it says so")
+        assert (
+            "disk" in server.get("/readyz", "").text
+            and str(server.data) not in server.get("/readyz", "").text
+        )
         subprocess.run(["mount", "-o", "remount,size=64m", str(server.data)], check=True, timeout=60)
         feeder.wait_more()
         wait_until(lambda: server.get("/readyz").status_code == 200, 60, "it is ready again")

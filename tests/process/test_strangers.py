@@ -21,6 +21,12 @@ DEADLINE_S = 20.0
 DESCRIPTORS = 1024
 GROWTH = 1.5
 
+NONSENSE = (
+    b"\x16\x03\x01\0\5hello",
+    b"GET / HTTP/1.1\r\n: x\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\xff\xff",
+)
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
@@ -76,6 +82,23 @@ def test_log_is_not_flooded_and_descriptors_are_left(few_files: Collector) -> No
         while time.monotonic() < end:
             bench.healthz(few_files.url)
             assert len(os.listdir(f"/proc/{few_files.pid}/fd")) < DESCRIPTORS - 50
+    assert len(few_files.said().splitlines()) - before <= 5, few_files.said()
+
+
+def test_garbage_fills_no_log(few_files: Collector, pace: Pace) -> None:
+    """Neither of the two ports writes a line for each client that speaks nonsense."""
+    before = len(few_files.said().splitlines())
+    for each in (few_files.address, few_files.url):
+        host, _, port = each.rpartition("://")[2].partition(":")
+        for said in (
+            b"\x16\x03\x01\0\5hello",
+            b"GET / HTTP/1.1\r\n: x\r\n\r\n",
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\xff\xff",
+        ):
+            for _ in range(pace.count(1000, 50)):
+                with socket.create_connection((host, int(port)), DEADLINE_S) as made:
+                    made.sendall(said)
+    bench.healthz(few_files.url)
     assert len(few_files.said().splitlines()) - before <= 5, few_files.said()
 
 

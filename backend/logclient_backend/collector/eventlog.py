@@ -12,6 +12,7 @@ A log that cannot be written holds nothing up: the lines are let go.
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
@@ -23,6 +24,26 @@ from ..wire.sentence import one_line
 EVERY_S = 60.0
 _MOST = 2000  # characters of a line
 _MOST_CAUSES = 1000
+
+
+class _Handler(logging.Handler):
+    """Warnings and errors of libraries, as events."""
+
+    def __init__(self, log: EventLog) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Any thread; what it raised is added in one line."""
+        error = record.exc_info[1] if record.exc_info else None
+        try:
+            text = record.getMessage()
+        except Exception:  # noqa: BLE001  # a library's own mistake in its call
+            text = str(record.msg)
+        if error is None:
+            self._log.say(f"{record.name} {record.msg}", f"{record.name}: {text}")
+        else:
+            self._log.fault(f"{record.name} ({one_line(text, 200)})", error)
 
 
 class EventLog:
@@ -62,6 +83,12 @@ class EventLog:
             f"fault {type(error).__name__} {where}",
             f"fault in {what}: {type(error).__name__}: {error} [{where}]",
         )
+
+    def take_over(self) -> None:
+        """What libraries log goes here too, by cause: a client that sends garbage fills no journal."""
+        root = logging.getLogger()
+        if not root.handlers:
+            root.addHandler(_Handler(self))
 
     def _write(self, text: str) -> None:
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

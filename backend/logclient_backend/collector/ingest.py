@@ -54,6 +54,7 @@ _TEXT_BYTES = 56
 _HOLE_BYTES = 200
 _MOST_SHAPES = 1000  # that a conversation remembers to have checked
 _UNAUTHORIZED_RETRY_S = 60.0
+_LOOK_S = 0.5  # between two looks at the tokens of open conversations
 
 
 class Ingest:
@@ -79,6 +80,28 @@ class Ingest:
         self._version = version
         self._lock = threading.Lock()
         self._runs: dict[str, RunLimits] = {}
+        self._shipments: set[Shipment] = set()
+        self._has_ended = threading.Event()
+        self._watch = threading.Thread(target=self._look_at_tokens, name="tokens", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look after the tokens of conversations."""
+        self._watch.start()
+
+    def stop(self) -> None:
+        self._has_ended.set()
+
+    def _look_at_tokens(self) -> None:
+        """End the conversations of revoked tokens, those that say nothing too."""
+        while not self._has_ended.wait(_LOOK_S):
+            with self._lock:
+                shipments = tuple(self._shipments)
+            for each in shipments:
+                try:
+                    each.check_token()
+                except (StoreError, Unsupported) as error:
+                    self.log.say("tokens", f"tokens cannot be looked at: {error}")
+                    break
 
     def admit(self, token: str) -> str:
         """The name of the token, where it may ship."""
@@ -138,7 +161,7 @@ class Ingest:
         try:
             held = reader.held(hello.run, hello.node)
         except BaseException:
-            self.leave(hello.run)
+            self._leave(hello.run)
             raise
         welcome = Welcome(
             self.store.id,
@@ -155,7 +178,12 @@ class Ingest:
             min(PROTOCOL, hello.protocol),
         )
         self.metrics.count("connections_total")
-        return Shipment(self, Source(hello.run, hello.node, hello.is_sync, replies), grant, run, welcome)
+        made = Shipment(
+            self, Source(hello.run, hello.node, hello.is_sync, replies), grant, run, welcome, replies
+        )
+        with self._lock:
+            self._shipments.add(made)
+        return made
 
     def _grant(self, token: str) -> Grant:
         grant = self.tokens.check(token)
@@ -187,8 +215,13 @@ class Ingest:
             found.conversations += 1
             return found
 
-    def leave(self, run: str) -> None:
-        """A conversation of this run is over."""
+    def leave(self, shipment: Shipment, run: str) -> None:
+        """That conversation is over."""
+        with self._lock:
+            self._shipments.discard(shipment)
+        self._leave(run)
+
+    def _leave(self, run: str) -> None:
         with self._lock:
             found = self._runs[run]
             found.conversations -= 1
@@ -200,11 +233,18 @@ class Shipment:
     """One conversation; its calls come from one thread."""
 
     def __init__(
-        self, ingest: Ingest, source: Source, grant: Grant, run: RunLimits, welcome: Welcome
+        self,
+        ingest: Ingest,
+        source: Source,
+        grant: Grant,
+        run: RunLimits,
+        welcome: Welcome,
+        replies: Replies,
     ) -> None:
         self.welcome = welcome
         self._ingest = ingest
         self._source = source
+        self._replies = replies
         self._grant = grant
         self._run = run
         self._pace = Pace(ingest.limits.parcels_per_s)
@@ -243,7 +283,15 @@ class Shipment:
 
     def closed(self, why: str) -> None:
         """What is queued is committed all the same."""
-        self._ingest.leave(self._source.run)
+        self._ingest.leave(self, self._source.run)
+
+    def check_token(self) -> None:
+        """End the conversation where its token was revoked; any thread."""
+        try:
+            self._check_grant()
+        except NotTaken as refused:
+            self._source.is_over = True  # what is queued was sent after that, or will be sent again
+            self._replies.end(refused)
 
     def _check_grant(self) -> None:
         if not self._ingest.tokens.is_valid(self._grant):

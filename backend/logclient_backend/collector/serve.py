@@ -146,6 +146,7 @@ class Collector:
         if not data.has_tokens and not settings.no_auth:
             self.admin_token = self.tokens.add("admin", [ADMIN])
         self.committer.start()
+        self.ingest.start()
         self.wire.start()
         self.upkeep.start()
         self.http.start(self._make_app)
@@ -215,13 +216,16 @@ class Collector:
         """What somebody should look at."""
         certificate = self._certificate
         of_tls = certificate.troubles() if certificate is not None else []
-        return [*self.settings.warnings, *of_tls, *self.settings.data.troubles()]
+        now = [each for each in (self.committer.trouble, self.http.failure) if each]
+        return [*self.settings.warnings, *of_tls, *self.settings.data.troubles(), *now]
 
     def not_ready(self) -> str:
-        """Why it cannot take data now; empty: it can."""
+        """Why it cannot take data now, in words that anybody may read (no path); empty: it can."""
         if self._is_stopping:
             return "the collector is being stopped"
-        return self.committer.trouble or self.http.failure
+        if self.committer.trouble:
+            return "the disk of the collector takes no data: it is full, or fails"
+        return "the HTTP API does not work" if self.http.failure else ""
 
     def _make_app(self) -> Any:
         from .web.app import make_app
@@ -274,6 +278,7 @@ class Collector:
 
         self.log.event("stopping: what is queued is committed")
         self.control.stop()
+        self.ingest.stop()
         is_well = self.wire.stop(left() * 0.7)
         is_well &= self.committer.stop(left())
         is_well &= self.http.stop(left())
@@ -293,7 +298,9 @@ def run(settings: Settings, announce: Callable[[Collector], None], signals: Set[
     The first of these signals stops it with grace, the second at once: what was acknowledged is safe either way.
     No thread may take them: the caller blocks them before anything makes one, numpy's import included.
     """
-    collector = Collector(settings)
+    log = EventLog()
+    log.take_over()
+    collector = Collector(settings, log)
     announce(collector)
     while signal.sigtimedwait(signals, 3600.0) is None:
         pass

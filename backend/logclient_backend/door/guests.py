@@ -103,7 +103,10 @@ class Guests:
     def least_useful(self, stage: str, now: float) -> Guest | None:
         """The guest of that stage that leaves next to make room; None where each is young, or (KNOWN) in a call."""
         shares = self._shares[stage]
+        most = max(map(len, shares.values()), default=0)
         for share in sorted(shares, key=lambda each: len(shares[each]), reverse=True):
+            if stage != KNOWN and 2 * len(shares[share]) < most:
+                return None  # an address with few guests does not pay for the haste of one with many
             found = self._least_useful_of(shares[share], stage, now)
             if found is not None:
                 return found
@@ -113,7 +116,7 @@ class Guests:
         if stage == KNOWN:
             idle = [guest for guest in guests if not guest.calls]
             return min(idle, key=lambda guest: guest.moved, default=None)
-        later = None  # who leaves where nobody is of less use
+        later = found = None  # who leaves where nobody is of less use
         for guest in guests:
             if guest.is_refused:
                 return guest
@@ -123,9 +126,11 @@ class Guests:
                 continue
             if guest.is_ready if stage == OUTSIDE else guest.calls:
                 later = later or guest
-            else:
+            elif stage == OUTSIDE:
                 return guest
-        return later
+            else:
+                found = found or guest  # one behind it may have been refused
+        return found or later
 
     def next_ready(self) -> Guest | None:
         """The guest that goes inside next: of the address that has fewest inside, the oldest."""

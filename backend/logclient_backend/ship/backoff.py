@@ -17,6 +17,11 @@ class Backoff:
     def reset(self) -> None:
         self._pause_s = 0.0
 
+    @property
+    def is_at_most(self) -> bool:
+        """Has the pause stopped growing?"""
+        return self._pause_s >= self._most_s
+
     def next(self, least_s: float | None = None) -> float:
         """Seconds: between half and all of a pause that doubles; never less than `least_s`, some more where given."""
         self._pause_s = min(self._most_s, 2 * self._pause_s or self._first_s)

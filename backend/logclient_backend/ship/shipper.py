@@ -151,8 +151,12 @@ class Shipper:
 
     def _wait(self, trouble: NotTaken, wanted: Callable[[], bool]) -> None:
         least_s = trouble.retry_after_s
-        if trouble.reason in _NEEDS_MENDING:
+        if trouble.reason == messages.UNAUTHORIZED:
             least_s = max(least_s or 0.0, _SLOW_S)
+        elif trouble.reason == messages.WRONG_PROTOCOL and self._backoff.is_at_most:
+            least_s = max(
+                least_s or 0.0, _SLOW_S
+            )  # a proxy that starts answers nonsense, too, but not for long
         end = time.monotonic() + self._backoff.next(least_s)
         self._progress.next_try = end
         self._progress.enter(WAITING, trouble)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 MOST_RECORDS = 1 << 16  # of a batch
 MOST_KEYS = 1 << 17
 MOST_NAME_BYTES = 512  # the client's own limit, `logclient.keys`, and what a reader can ask for
+MOST_INT_BYTES = 8192 // 8 + 1  # the client's own limit; digits of a much larger one cannot be written out
 MOST_SEQ = (1 << 63) - 1  # a client counts from 1 and never gets there; stores have signed words
 MOST_BYTES = 1 << 26  # of one column group, unpacked
 
@@ -172,7 +173,7 @@ class BatchReader:
         at = 0
         for code in shape.codes:
             if code in VARIABLE:
-                cells.append(_read_texts(next(texts), count))
+                cells.append(_read_texts(next(texts), count, MOST_INT_BYTES if code == "i" else MOST_BYTES))
             else:
                 cells.append(array("Q", bytes(words[at : at + 8 * count])))
                 at += 8 * count
@@ -272,8 +273,11 @@ def unpack(message: pb.Packed, *, most: int = MOST_BYTES) -> bytes | bytearray:
     return data
 
 
-def _read_texts(message: pb.Texts, count: int) -> list[bytes]:
+def _read_texts(message: pb.Texts, count: int, most: int) -> list[bytes]:
+    """`most` bytes of each."""
     sizes = list(message.sizes)
+    if sizes and max(sizes) > most:
+        raise _wrong("texts", f"at most {most} bytes each", max(sizes))
     data = bytes(unpack(message.data))
     if len(sizes) != count or sum(sizes) != len(data):
         raise _wrong("texts", f"{count} of them, {len(data)} bytes", f"{len(sizes)} of {sum(sizes)} bytes")

@@ -36,6 +36,8 @@ REFUSAL = "logclient-refusal-bin"  # trailing metadata of a call that was refuse
 _WAIT_S = 3600.0
 _UNAUTHORIZED_S = 60.0
 _USER = re.compile(r"//[^/@\s]*@")
+_FOR_NOW = ("408", "425", "429")
+_HTTP_STATUS = re.compile(r"status: ?([1-5][0-9]{2})\b")
 _NOISE = re.compile(r"^(failed to connect to all addresses; )?(last error: )?([A-Z]+: )?")
 _STATUS_NAMES = {
     grpc.StatusCode.DEADLINE_EXCEEDED: "no answer in time",
@@ -101,6 +103,15 @@ def trouble(error: grpc.RpcError, address: Address) -> NotTaken:
     details = error.details() if isinstance(error, grpc.Call) else str(error)
     said = one_line(_USER.sub("//...@", (details or "")[:10_000]), 250)
     where = f"{address}{through(address)}"
+    answered = _HTTP_STATUS.search(said)
+    if answered is not None and answered[1] != "200":
+        # no collector answers with one; a proxy in between does, while it starts or its target is away
+        is_for_now = answered[1] in _FOR_NOW or answered[1] >= "500"
+        return NotTaken(
+            f"what answers at {where} is no logclient collector, or a proxy in front of one (HTTP status "
+            f"{answered[1]}); check the address and the port",
+            messages.UNREACHABLE if is_for_now else messages.WRONG_PROTOCOL,
+        )
     if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
         return NotTaken(
             f"{where} does not let us write: {said or 'no reason given'}; check LOGCLIENT_TOKEN or the config file",
@@ -111,7 +122,6 @@ def trouble(error: grpc.RpcError, address: Address) -> NotTaken:
         return NotTaken(
             f"what answers at {where} is no logclient collector; check the address and the port",
             messages.WRONG_PROTOCOL,
-            retry_after_s=_UNAUTHORIZED_S,
         )
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
         return NotTaken(f"{where} takes no more now: {said or 'no reason given'}", messages.BUSY)

@@ -125,6 +125,26 @@ def test_revoked_token_ends_its_conversations(start: Start, monkeypatch: pytest.
     assert inside.store.reader.run("mlp").records == 1
 
 
+def test_revoked_token_ends_a_silent_conversation(start: Start) -> None:
+    """Within seconds, though its client sends nothing and waits for nothing."""
+    inside = start()
+    client = inside.client(inside.collector.tokens.add("job", ["ingest"]))
+    client.send(records(1, 1))
+    client.settle()
+    inside.collector.tokens.revoke("job")
+    ended: list[NotTaken] = []
+
+    def has_ended() -> bool:
+        try:
+            client.session.poll(0.1)
+        except NotTaken as refused:
+            ended.append(refused)
+        return bool(ended)
+
+    wait_until(has_ended, 8, "it ends")  # an agent that has nothing to send says so every 10 s
+    assert ended[0].reason == "unauthorized" and "revoked" in ended[0].text
+
+
 def test_deleted_run_takes_no_more_until_it_is_asked_for(start: Start) -> None:
     """Neither through a conversation that is open, nor a new one; `revive` is the way."""
     inside = start()

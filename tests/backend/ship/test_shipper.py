@@ -507,3 +507,19 @@ def test_it_can_be_stopped_while_it_connects_to_a_black_hole(tmp_path: Path, shi
         wait_until(lambda: peer.connections, WAIT_S, "it connects")
         running.stop()
     assert running.result is True
+
+
+def test_proxy_that_answers_404_for_a_moment_delays_by_ordinary_pauses(tmp_path: Path) -> None:
+    """A collector behind it that comes back is found at once, not a minute later."""
+    write(tmp_path, 1, item(100))
+    with MemoryCollector() as collector, Peer(badpeers.proxy(404)) as away:
+        tries: list[float] = []
+
+        def address() -> Address:
+            tries.append(time.monotonic())
+            return away.address if len(tries) <= 4 else collector.address
+
+        running = Running(tmp_path, address, ShipSettings(first_pause_s=0.05), Hello("run", "node"))
+        wait_until(lambda: collector.records == 100, 50, "all is shipped")
+        assert tries[4] - tries[0] < 50
+        running.stop()

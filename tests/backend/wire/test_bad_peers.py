@@ -50,6 +50,17 @@ def refusal(access: Access, patience: Patience | None = None) -> NotTaken:
     return caught.value
 
 
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 429, 502, 503])
+def test_status_of_a_proxy_is_named_and_pauses_are_ordinary(status: int) -> None:
+    """It is no word of a collector: no token is blamed, and no long rest follows at once."""
+    with Peer(badpeers.proxy(status)) as peer:
+        trouble = refusal(Access(peer.address, "secret"), SHORT)
+    assert f"HTTP status {status}" in trouble.text and "TOKEN" not in trouble.text
+    assert trouble.retry_after_s is None and not trouble.is_final
+    for_now = trouble.reason == messages.UNREACHABLE
+    assert for_now == (status in (429, 502, 503))
+
+
 @pytest.mark.parametrize(
     "answer",
     [badpeers.garbage, badpeers.portal, badpeers.long_error, badpeers.reset, badpeers.silence],

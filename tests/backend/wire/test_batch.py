@@ -15,7 +15,7 @@ from logclient_backend.wal.scan import Gap, StreamColumns
 from logclient_backend.wal.seal import is_same
 from logclient_backend.wal.seqs import SeqSet
 from logclient_backend.wire import batch
-from logclient_backend.wire.batch import BatchReader, BatchWriter
+from logclient_backend.wire.batch import MOST_SEQ, BatchReader, BatchWriter
 from logclient_proto.v1 import ingest_pb2 as pb
 
 U64 = st.integers(0, 2**64 - 1)
@@ -44,7 +44,7 @@ def any_columns(draw) -> Columns:
         else array("Q", draw(st.lists(U64, min_size=count, max_size=count)))
         for code in codes
     ]
-    seq = array("Q", sorted(draw(st.sets(st.integers(1, 2**64 - 1), min_size=count, max_size=count))))
+    seq = array("Q", sorted(draw(st.sets(st.integers(1, MOST_SEQ), min_size=count, max_size=count))))
     shape = Shape(tuple(f"k{at}" for at in range(len(codes))), codes)
     rank = draw(st.none() | st.integers(0, 1 << 20))
     return Columns(shape, rank, seq, numbers("Q", U64), numbers("q", I64), numbers("q", I64), cells)
@@ -85,6 +85,12 @@ def damaged(how) -> pb.RecordBatch:
     return made
 
 
+def _make_large_ints(made: pb.RecordBatch) -> None:
+    made.table.codes = "di"
+    made.texts[0].sizes[:] = [1250] * 20
+    made.texts[0].data.CopyFrom(pb.Packed(size=25_000, data=b"x" * 25_000))
+
+
 DAMAGE = {
     "no records": lambda m: setattr(m, "records", 0),
     "too many records": lambda m: setattr(m, "records", 1 << 31),
@@ -98,6 +104,11 @@ DAMAGE = {
     "a name without end": lambda m: m.table.names.__setitem__(0, "x" * 100_000),
     "seqs that stand still": lambda m: setattr(m.seq, "stride", 0),
     "seqs that fall": lambda m: setattr(m.seq, "stride", -1),
+    "a key that comes twice": lambda m: m.table.names.__setitem__(0, m.table.names[1]),
+    "a key with NUL": lambda m: m.table.names.__setitem__(0, "a\0b"),
+    "a key without a name": lambda m: m.table.names.__setitem__(0, ""),
+    "an int of 10,000 bits": lambda m: _make_large_ints(m),
+    "a seq beyond 63 bits": lambda m: setattr(m.seq, "first", (1 << 63) - 10),
     "a seq of zero": lambda m: setattr(m.seq, "first", 0),
     "differences too many": lambda m: m.step.deltas.extend([1] * 40),
     "words too few": lambda m: setattr(m.words, "data", m.words.data[:-8]),
