@@ -40,6 +40,7 @@ MODULES = ("torch.utils.tensorboard.writer", "tensorboardX.writer")
 MARK = "_logclient_tap"  # on a writer: where its events go
 _TEXT_TAG = "/text_summary"  # the end of a text's tag
 _CLOCK_S = 5.0  # a time of an event that is further from now was given by the program
+PURGE = "TensorBoard's purge_step hides no points here: of attempts of a run, the newest counts"
 _HPARAMS = "_hparams_"
 _PLUGINS = ("tensorboard.plugins.hparams.plugin_data_pb2", "tensorboardX.proto.plugin_hparams_pb2")
 _FLOATS = {1: "f", 2: "d"}  # data types of tensors that hold a scalar
@@ -93,10 +94,7 @@ class Tap:
         if getattr(event, "graph_def", b""):
             self.leave_out("graph")
         if getattr(getattr(event, "session_log", None), "status", 0):
-            say(
-                self.run,
-                "TensorBoard's purge_step hides no points here: of attempts of a run, the newest counts",
-            )
+            say(self.run, PURGE)
         summary = getattr(event, "summary", None)
         for value in () if summary is None else summary.value:
             tag, found = _read(value)

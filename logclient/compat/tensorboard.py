@@ -20,6 +20,7 @@ import logclient
 from logclient.run import Run
 
 from . import tap
+from .inert import say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -163,7 +164,9 @@ class SummaryWriter(_Base):
         self._logclient_folder = str(folder)
         self._logclient_tap = self._logclient_find
         self._has_files = write_to_disk and args[4:5] != (False,) and _Base is not _NoFiles
-        self._logclient_find()
+        mine = self._logclient_find()
+        if (args[0] if args else kwargs.get("purge_step")) is not None:
+            say(mine.run, tap.PURGE)
         kwargs = {name: value for name, value in kwargs.items() if name in _SETTINGS}
         super().__init__(folder, "", *args[:4], **kwargs)
         self.log_dir = self.logdir = folder

@@ -207,7 +207,7 @@ def test_summary_writer_of_one_changed_import(alone: None, has_files: bool) -> N
     assert found["note"] == [(8, "some text")] and run.config["lr"] == 0.1 and len(found) == 7
     assert run.summary["hparam/accuracy"] == 0.9 and run.status()["left_out"] == 7
     assert lanes_of(second) == {"plain": [(1, 7.0)]}
-    assert sum("purge_step" in line for line in run.status()["notices"]) == int(has_files)
+    assert sum("purge_step" in line for line in run.status()["notices"]) == 1
     assert bool([*Path("logs").glob("*/events*")]) is has_files
     if has_files:
         assert file_scalars("logs/one")["plain"] == found["plain"]
