@@ -18,6 +18,7 @@ from ..runs.folder import Found
 from ..runs.strict import ODD_FLOATS
 from ..runs.view import RunView, view
 from ..wal.scan import StreamColumns
+from .decoded import Looker
 from .reduce import Buckets
 
 _FLOATS = ("float", "rounded")
@@ -70,6 +71,7 @@ class FolderRun:
 
     def __init__(self, found: Found) -> None:
         self._found = found
+        self._looker = Looker([node.path for node in found.nodes])
 
     def facts(self) -> Facts:
         return _facts(self.view())
@@ -79,7 +81,7 @@ class FolderRun:
 
     def keys(self) -> list[str]:
         first: dict[str, tuple[int, int, int]] = {}
-        for item in self._found.records().blocks():
+        for item in self._blocks():
             columns = item.columns
             for place, name in enumerate(columns.shape.names):
                 here = (columns.time[0], columns.order[0], place)
@@ -87,7 +89,12 @@ class FolderRun:
         return sorted(first, key=first.__getitem__)
 
     def columns(self, keys: list[str]) -> Iterator[StreamColumns]:
-        return self._found.records().blocks()
+        kept = self._looker.kept()
+        return self._blocks() if kept is None else kept.columns(keys)
+
+    def _blocks(self) -> Iterator[StreamColumns]:
+        kept = self._looker.kept()
+        return iter(kept.items) if kept is not None else self._looker.keep(self._found.records().blocks())
 
     def buckets(self, key: str, most: int, *, every: bool) -> Buckets | None:
         return None
@@ -146,12 +153,15 @@ class ServerRun:
             told = self._run.buckets(key, most, every=every)
         except NoRun:
             return None
-        start, count, nans = (np.array(told[name], np.int64) for name in ("start", "count", "nans"))
+        start, count, nans, infs, neg_infs = (
+            np.array(told[name], np.int64) for name in ("start", "count", "nans", "infs", "neg_infs")
+        )
         low, high, last = (
             np.array([ODD_FLOATS[value] if isinstance(value, str) else value for value in told[name]], float)
             for name in ("min", "max", "last")
         )
-        return Buckets(told["width"], start, count, nans, low, high, last, bool(told.get("leaves_out_texts")))
+        leaves_out_texts = bool(told.get("leaves_out_texts"))
+        return Buckets(told["width"], start, count, nans, infs, neg_infs, low, high, last, leaves_out_texts)
 
 
 def _facts(run: RunView) -> Facts:

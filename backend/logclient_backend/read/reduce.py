@@ -3,8 +3,8 @@
 A bucket covers `width` steps; widths are powers of two and starts are multiples of them. The width is the smallest
 that divides the range of steps into at most `most` buckets; where most of these are empty (a stray step far off) it is
 halved as long as what is not empty surely stays within `most`. No power of two divides steps on both sides of 0 into
-one bucket: a single one that is asked for starts at minus half its width. NaN is counted and never hides a number;
-texts are left out. Pure.
+one bucket: a single one that is asked for starts at minus half its width. NaN and infinities are counted and hide no
+number; texts are left out. Pure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class Buckets:
     start: Whole
     count: Whole
     nans: Whole
-    min: Real
+    infs: Whole  # infinities above, and below
+    neg_infs: Whole
+    min: Real  # of what is finite
     max: Real
     last: Real
     leaves_out_texts: bool = False  # the key was logged with texts, too
@@ -39,7 +41,7 @@ def reduce(step: Whole, value: Real, most: int) -> Buckets:
     nothing = np.empty(0, np.int64)
     if not len(step):
         none = np.empty(0, np.float64)
-        return Buckets(1, nothing, nothing, nothing, none, none, none)
+        return Buckets(1, nothing, nothing, nothing, nothing, nothing, none, none, none)
     low, high = int(step[0]), int(step[-1])
     is_around_0 = most == 1 and low < 0 <= high
     shift = 0
@@ -50,14 +52,20 @@ def reduce(step: Whole, value: Real, most: int) -> Buckets:
         shift = max(0, shift - ((most // len(starts)).bit_length() - 1))
         starts = _starts(step, shift)
     ends = np.append(starts[1:], len(step)) - 1
-    nans = np.isnan(value)
+    finite = np.where(np.isfinite(value), value, np.nan)
+    nans, infs, neg_infs = (
+        np.add.reduceat(odd.astype(np.int64), starts)
+        for odd in (np.isnan(value), value == math.inf, value == -math.inf)
+    )
     return Buckets(
         1 << shift + is_around_0,
         (step[starts] >> shift) << shift,
         ends - starts + 1,
-        np.add.reduceat(nans.astype(np.int64), starts),
-        np.fmin.reduceat(value, starts),
-        np.fmax.reduceat(value, starts),
+        nans,
+        infs,
+        neg_infs,
+        np.fmin.reduceat(finite, starts),
+        np.fmax.reduceat(finite, starts),
         value[ends],
     )
 

@@ -270,6 +270,8 @@ class Run:
             found.last,
             found.count,
             found.nans,
+            found.infs,
+            found.neg_infs,
             int(found.count.sum()),
             leaves_out_texts,
         )

@@ -76,11 +76,13 @@ class Reduced:
     key: str
     width: int  # a power of two
     start: npt.NDArray[np.int64]
-    min: npt.NDArray[np.float64]  # over what is not NaN; NaN where there is nothing else
+    min: npt.NDArray[np.float64]  # over what is finite; NaN where there is nothing else
     max: npt.NDArray[np.float64]
     last: npt.NDArray[np.float64]  # value of the highest step
-    count: npt.NDArray[np.int64]  # points, NaN included
+    count: npt.NDArray[np.int64]  # points, NaN and infinities included
     nans: npt.NDArray[np.int64]
+    infs: npt.NDArray[np.int64]  # of plus infinity
+    neg_infs: npt.NDArray[np.int64]  # of minus infinity
     points: int  # that went in
     leaves_out_texts: bool = False  # the key was logged with texts, too
     method: str = "min_max"
@@ -96,7 +98,7 @@ class Reduced:
 
     def to_pandas(self) -> DataFrame:
         """A DataFrame with a row per bucket."""
-        names = ("start", "min", "max", "last", "count", "nans")
+        names = ("start", "min", "max", "last", "count", "nans", "infs", "neg_infs")
         made: DataFrame = _pandas().DataFrame({name: getattr(self, name) for name in names})
         return made
 

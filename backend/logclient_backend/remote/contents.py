@@ -7,7 +7,6 @@ records tell, are left out then.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -70,20 +69,19 @@ def _key(row: dict[str, Any]) -> Key:
 
 
 def _curve(told: dict[str, Any]) -> Curve:
-    """Buckets as the cells of a curve; one that reaches to infinity is marked there."""
+    """Buckets as the cells of a curve."""
     made = Curve()
     made.shift = told["width"].bit_length() - 1
     made.points = told["points"]
-    for start, low, high, count, nans in _columns(told):
-        cell = Cell(start, start + told["width"] - 1, points=count, odd=nans)
-        if math.isfinite(low) and math.isfinite(high):
+    for start, low, high, count, odd in _columns(told):
+        cell = Cell(start, start + told["width"] - 1, points=count, odd=odd)
+        if odd < count:
             cell.low, cell.high = low, high
-        elif nans < count:
-            cell.odd += 1
         made.cells[start >> made.shift] = cell
     return made
 
 
 def _columns(told: dict[str, Any]) -> Iterator[tuple[int, float, float, int, int]]:
     low, high = ([ODD_FLOATS.get(value, value) for value in told[name]] for name in ("min", "max"))
-    return zip(told["start"], low, high, told["count"], told["nans"], strict=True)
+    odd = map(sum, zip(told["nans"], told["infs"], told["neg_infs"], strict=True))
+    return zip(told["start"], low, high, told["count"], odd, strict=True)

@@ -131,7 +131,7 @@ def test_reduced_only_on_request_and_marked(live: tuple[Path, str]) -> None:
                 assert int(reduced.count.sum()) == len(pairs)
                 assert reduced.min.min() == min(value for _, value in pairs)
                 assert reduced.max.max() == max(value for _, value in pairs)
-            for name in ("start", "min", "max", "last", "count", "nans"):
+            for name in ("start", "min", "max", "last", "count", "nans", "infs", "neg_infs"):
                 mine, theirs = (getattr(reduced, name) for reduced in found)
                 assert np.array_equal(mine, theirs, equal_nan=mine.dtype.kind == "f")
             assert found[0].width == found[1].width

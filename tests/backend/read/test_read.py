@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 import logclient
 from logclient_backend.collector.store.embedded.rows import floats_of
 from logclient_backend.read.reduce import reals, reduce
+from tests.backend.runs.build import NodeMaker, rec
 from tests.served import backing, made_store, sample_runs, serving, take_in
 
 RUNS = ["plain", "mixed", "twice", "a/../b%2e?&=+#"]
@@ -207,6 +209,44 @@ def test_never_more_buckets_than_were_asked_for(steps: list[int], most: int) -> 
     inside = [sum(start <= each < start + found.width for each in steps) for start in starts]
     assert inside == found.count.tolist()
     assert found.width.bit_count() == 1
+
+
+def test_infinities_are_counted_and_hide_no_extreme() -> None:
+    """Of either sign, beside NaN, and where a bucket holds nothing else."""
+    value = np.array([1.0, math.inf, -2.0, -math.inf, -math.inf, math.nan, math.inf, math.nan])
+    found = reduce(np.array([0, 0, 1, 1, 2, 2, 3, 3], np.int64), value, 4)
+    assert [found.max[0], found.min[0], found.max[1], found.min[1]] == [1.0, 1.0, -2.0, -2.0]
+    assert np.isnan(found.min[2:]).all()
+    assert np.isnan(found.max[2:]).all()
+    assert found.infs.tolist() == [1, 0, 0, 1]
+    assert found.neg_infs.tolist() == [0, 1, 1, 0]
+    assert found.nans.tolist() == [0, 0, 1, 1]
+    assert found.count.tolist() == [2, 2, 2, 2]
+
+
+def test_a_question_about_a_key_reads_nothing_again_until_something_changes(tmp_path: Path) -> None:
+    """Many keys: each costs a small part of what the first does, and what comes later is there."""
+    maker = NodeMaker(tmp_path, "many")
+    keys = [f"k{number}" for number in range(2_000)]
+    for block in range(20):
+        rows = [
+            rec(10 * block + at + 1)._replace(values=tuple((key, "d", at / 3) for key in keys))
+            for at in range(10)
+        ]
+        maker.segment({(1, 1, 0): rows})
+    maker.process()
+    maker.told(1, 1, 200, 200)
+    maker.save()
+    run = logclient.read(tmp_path)["many"]
+    took = []
+    for key in keys[:200]:
+        begun = time.perf_counter()
+        assert len(run.series(key)) == 200
+        took.append(time.perf_counter() - begun)
+    assert 10 * sorted(took[1:])[100] < took[0], "each key was read from the segments again"
+    maker.segment({(1, 1, 0): [rec(201, k7=5.0)]})
+    assert run.series("k7").value[-1] == 5.0
+    assert len(run.series(["k7", "k8"]).step) == len({*run.series("k7").step, *run.series("k8").step})
 
 
 def test_ints_beyond_a_float_are_infinite_as_the_store_has_them() -> None:

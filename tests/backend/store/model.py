@@ -172,8 +172,11 @@ def bits(value: Any) -> Any:
     return struct.pack("<d", value) if isinstance(value, float) else (type(value), value)
 
 
+BUCKET_COLUMNS = ("start", "count", "nans", "infs", "neg_infs", "min", "max", "last")
+
+
 def buckets(points: list[Point], most: int) -> tuple[int, list[tuple[Any, ...]]]:
-    """Width, and of each bucket: start, count, NaN, lowest, highest, last."""
+    """Width, and of each bucket: start, count, NaN, infinities above and below, lowest, highest, last."""
     if not points:
         return 1, []
     low, high = min(p.record.step for p in points), max(p.record.step for p in points)
@@ -196,12 +199,14 @@ def buckets(points: list[Point], most: int) -> tuple[int, list[tuple[Any, ...]]]
 
 def _bucket(start: int, mine: list[Point]) -> tuple[Any, ...]:
     numbers = [point.as_float() for point in mine]
-    real = [number for number in numbers if number == number]
+    real = [number for number in numbers if math.isfinite(number)]
     newest = max(mine, key=lambda p: (p.record.step, p.record.time, p.stream.number, p.seq, p.place))
     return (
         start,
         len(mine),
-        len(numbers) - len(real),
+        sum(map(math.isnan, numbers)),
+        numbers.count(math.inf),
+        numbers.count(-math.inf),
         min(real, default=math.nan),
         max(real, default=math.nan),
         newest.as_float(),

@@ -230,11 +230,13 @@ def test_a_spike_and_a_nan_are_never_lost(store: Store, settle: Callable[[Store]
     places = np.arange(1, 150_001) >> 9
     for at, start in enumerate(found.start.tolist()):
         mine = values[places == start >> 9]
-        real = mine[~np.isnan(mine)]
-        assert found.count[at] == len(mine) and found.nans[at] == len(mine) - len(real)
+        real = mine[np.isfinite(mine)]
+        assert found.count[at] == len(mine) and found.nans[at] == np.isnan(mine).sum()
+        assert found.neg_infs[at] == (mine == -np.inf).sum()
         assert (found.min[at], found.max[at]) == (real.min(), real.max())
         assert found.last[at] == mine[-1] or math.isnan(mine[-1])
-    assert found.max.max() == 1e6 and found.min.min() == -math.inf and found.nans.sum() == 1
+    assert found.max.max() == 1e6 and found.min.min() == values[np.isfinite(values)].min()
+    assert (found.nans.sum(), found.infs.sum(), found.neg_infs.sum()) == (1, 0, 1)
     zoom = store.reader.buckets("run", "x", most=1000, first_step=70_000, last_step=70_999)
     assert zoom.width == 1 and zoom.points == 1000 and zoom.max.tolist()[2] == 1e6
 

@@ -15,7 +15,7 @@ from logclient_backend.collector.store.embedded.buckets import Summaries
 from logclient_backend.collector.store.embedded.database import FILE
 from logclient_backend.wal.scan import StreamColumns
 
-from .model import Model, buckets
+from .model import BUCKET_COLUMNS, Model, buckets
 from .samples import NOW_NS, columns, noise, parcel
 
 NAN = bytes.fromhex("efbeadde0000f47f")  # a signalling one
@@ -87,7 +87,7 @@ def test_a_chart_is_as_from_each_value(
             width, expected = buckets(points, most)
             found = store.reader.buckets("run", "x", most=most, first_step=low, last_step=high)
             assert (found.width, found.points) == (width, len(points))
-            got = (found.start, found.count, found.nans, found.min, found.max, found.last)
+            got = tuple(getattr(found, name) for name in BUCKET_COLUMNS)
             for row, want in zip(zip(*got, strict=True), expected, strict=True):
                 assert all(a == b or (a != a and b != b) for a, b in zip(row, want, strict=True)), (row, want)
     assert len(set(coarse_reads)) >= 6

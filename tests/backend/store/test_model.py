@@ -19,7 +19,7 @@ from logclient_backend.collector.store.embedded import EmbeddedStore, blocks, co
 from logclient_backend.collector.store.interface import Description, Parcel, RunDeleted
 from logclient_backend.wal.scan import Gap, StreamColumns
 
-from .model import Model, bits, buckets, seqs
+from .model import BUCKET_COLUMNS, Model, bits, buckets, seqs
 from .samples import NOW_NS, columns
 
 RUNS = ("a", "b")
@@ -203,7 +203,7 @@ class StoreMachine(RuleBasedStateMachine):
         if points:
             steps = [point.record.step for point in points]
             assert (found.first_step, found.last_step) == (min(steps), max(steps))
-        columns = (found.start, found.count, found.nans, found.min, found.max, found.last)
+        columns = tuple(getattr(found, name) for name in BUCKET_COLUMNS)
         rows = list(zip(*(column.tolist() for column in columns), strict=True))
         assert len(rows) == len(expected)
         for got, want in zip(rows, expected, strict=True):

@@ -320,12 +320,16 @@ def test_what_is_not_there_is_told(api: Api) -> None:
 
 
 def test_last_values_of_several_runs(api: Api) -> None:
-    """As far as there are any."""
-    found = api.get("/last", run=["plain", "twice", "nothing"], key=["loss", "none"])["values"]
-    assert {(row["run"], row["key"]): row["last"]["value"] for row in found} == {
+    """Keys that none of them has are named, and runs that are not here."""
+    whole = api.get("/last", run=["plain", "twice", "nothing"], key=["loss", "none"])
+    assert {(row["run"], row["key"]): row["last"]["value"] for row in whole["values"]} == {
         ("plain", "loss"): 200 / 7,
         ("twice", "loss"): 1060.0,
     }
+    assert (whole["unknown_keys"], whole["unknown_runs"]) == (["none"], ["nothing"])
+    one = api.get("/run/last", run="plain", key=["loss", "d"])
+    assert ([row["key"] for row in one["values"]], one["unknown_keys"]) == (["loss"], ["d"])
+    assert api.get("/run/last", run="plain")["unknown_keys"] == []
 
 
 def test_long_answers_are_compressed_for_who_takes_it(api: Api) -> None:

@@ -249,9 +249,11 @@ class Buckets:
 
     width: int
     start: npt.NDArray[np.int64]  # of buckets that hold something, rising
-    count: npt.NDArray[np.int64]  # points, NaN included
+    count: npt.NDArray[np.int64]  # points, NaN and infinities included
     nans: npt.NDArray[np.int64]
-    min: npt.NDArray[np.float64]  # over what is not NaN; NaN where there is nothing else
+    infs: npt.NDArray[np.int64]  # of plus infinity
+    neg_infs: npt.NDArray[np.int64]  # of minus infinity
+    min: npt.NDArray[np.float64]  # over what is finite; NaN where there is nothing else
     max: npt.NDArray[np.float64]
     last: npt.NDArray[np.float64]  # of the highest (step, time)
     points: int  # that went in

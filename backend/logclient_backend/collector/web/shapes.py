@@ -123,9 +123,11 @@ class LastRow(Shape):
 
 
 class LastList(Shape):
-    """Those that there are."""
+    """The newest values that there are, and which of the names that were asked for are unknown."""
 
     values: list[LastRow]
+    unknown_keys: list[str] = Field(description="Keys that were asked for and that none of these runs has.")
+    unknown_runs: list[str] = Field(description="Runs that were asked for and that are not here.")
 
 
 class ExtremesRow(Shape):
@@ -192,9 +194,11 @@ class Reduced(Shape):
     first_step: int
     last_step: int
     start: list[int] = Field(description="First step of each bucket that holds something.")
-    count: list[int]
+    count: list[int] = Field(description="Points of each, NaN and infinities included.")
     nans: list[int]
-    min: list[Number]
+    infs: list[int] = Field(description="Points that are plus infinity.")
+    neg_infs: list[int] = Field(description="Points that are minus infinity.")
+    min: list[Number] = Field(description="Of the finite points; NaN where there are none.")
     max: list[Number]
     last: list[Number]
 

@@ -20,6 +20,7 @@ PAGE_POINTS = 200_000  # of one answer, whatever was asked for: some 15 MB of JS
 MOST_KEYS = 10_000  # of one answer
 _TYPES = {"d": "float", "r": "rounded", "q": "int", "i": "int", "b": "bool", "s": "text"}
 _TEXT = "s"
+_BUCKET_COLUMNS = ("start", "count", "nans", "infs", "neg_infs", "min", "max", "last")
 _WORDS = {"f": "float", "i": "int", "b": "bool", "t": "text"}
 Field = Literal["step", "value", "time_ns", "rank", "stream", "seq", "order"]
 _USUAL: tuple[Field, ...] = ("step", "value", "time_ns", "rank", "stream")
@@ -77,8 +78,8 @@ def last(
     if not key:
         found = stands_on.store.reader.keys(run, most=MOST_KEYS)
         values = [{"run": run, "key": each.name, "last": last_value(each.last)} for each in found.keys]
-        return as_json(request, {"values": values})
-    return as_json(request, {"values": _last_of(stands_on, [run], key)})
+        return as_json(request, {"values": values, "unknown_keys": [], "unknown_runs": []})
+    return as_json(request, _last_of(stands_on, [run], key))
 
 
 @router.get("/last", response_model=LastList)
@@ -88,18 +89,26 @@ def last_of_runs(
     run: Annotated[list[Name], Query(min_length=1, max_length=MOST_NAMED)],
     key: Annotated[list[Name], Query(min_length=1, max_length=100)],
 ) -> Response:
-    """The newest values of some keys of some runs, as far as there are any."""
-    return as_json(request, {"values": _last_of(stands_on, run, key)})
+    """The newest values of some keys of some runs; names the keys that none has, and the runs that are not here."""
+    return as_json(request, _last_of(stands_on, run, key))
 
 
-def _last_of(stands_on: Stands, runs: list[str], keys: list[str]) -> list[dict[str, Any]]:
-    found = stands_on.store.reader.last_values(runs, keys)
-    pairs = [(run, key) for run in dict.fromkeys(runs) for key in dict.fromkeys(keys)]
-    return [
+def _last_of(stands_on: Stands, runs: list[str], keys: list[str]) -> dict[str, Any]:
+    reader = stands_on.store.reader
+    runs, keys = list(dict.fromkeys(runs)), list(dict.fromkeys(keys))
+    found = reader.last_values(runs, keys)
+    values = [
         {"run": run, "key": key, "last": last_value(found[run, key])}
-        for run, key in pairs
+        for run in runs
+        for key in keys
         if (run, key) in found
     ]
+    have = {run for run, _ in found}, {key for _, key in found}
+    return {
+        "values": values,
+        "unknown_keys": [key for key in keys if key not in have[1]],
+        "unknown_runs": [run for run in runs if run not in have[0] and reader.run(run) is None],
+    }
 
 
 @router.get("/run/series", response_model=Series)
@@ -206,6 +215,6 @@ def buckets(
         "width": found.width,
         "first_step": found.first_step,
         "last_step": found.last_step,
-        **{name: numbers(getattr(found, name)) for name in ("start", "count", "nans", "min", "max", "last")},
+        **{name: numbers(getattr(found, name)) for name in _BUCKET_COLUMNS},
     }
     return as_json(request, made)

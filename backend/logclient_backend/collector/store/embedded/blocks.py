@@ -11,15 +11,22 @@ A block is a row of `block` (its head), rows of `coarse` and rows of `part`, num
 
 A *group* is the records of a block with the same ``step >> shift``; the shift is the smallest that leaves some
 GROUP_RECORDS records to a group. Groups of a power of two nest in buckets of a larger one, so a chart that reads
-summaries (lowest, highest, last value and how many NaN, per group) is the same as one that reads every value. The last
-record of a group is that with the highest (step, time, seq). Values are summed up as floats; texts have no summary::
+summaries is the same as one that reads every value. A summary has, per group, the lowest and highest finite value, the
+last value, and how many are NaN, plus infinity and minus infinity. The last record of a group is that with the highest
+(step, time, seq). Values are summed up as floats; texts have no summary::
 
-    u8 1 where there are NaN, else 0; u32 size of the words; words lowest, highest, last; numbers: NaN per group
+    u8 which counts follow: bit 0 NaN, 1 plus infinity, 2 minus infinity; u32 size of the words
+    words lowest, highest, last
+    each count that follows: numbers per group, behind their u32 size; the last one reaches to the end without a size
 
 A large block has its summaries once more, of groups of ``shift + COARSER``: in one row of `coarse` per key, next to the
 key's rows of other blocks, so that a chart of a whole long series reads few pages::
 
     words: the six columns of groups and NaN per group, each as differences; lowest, highest, last
+    with `groups` below 0: its absolute value, and behind NaN the counts of plus and of minus infinity
+
+Store version 1 counted no infinities: there they were lowest and highest. A summary with such an extreme is not exact,
+and the values themselves are read.
 
 Invariants: records in a block rise by seq; at most MOST_RECORDS records and MOST_WORDS values; a block never changes;
 one that has coarse groups is never merged.
@@ -55,7 +62,10 @@ FIRST_CELL = 8
 _GROUPS = 4
 _GROUP_COLUMNS = 6
 _COARSE_INTS, _COARSE_COLUMNS = 7, 10
-_SUMMARY = Struct("<BI")
+_SUMMARY = Struct(
+    "<BI"
+)  # which counts follow (bit 0 NaN, 1 plus infinity, 2 minus infinity), bytes of the words
+_COUNTS = 3
 
 
 @dataclass(slots=True)
@@ -96,10 +106,15 @@ class Groups:
 class Summary:
     """Of one key, per group."""
 
-    low: Floats
+    low: Floats  # of what is finite; NaN where nothing is
     high: Floats
     last: Floats
     nans: Ints
+    infs: Ints  # of plus infinity
+    neg_infs: Ints
+    is_exact: bool = (
+        True  # False: store version 1 made it, and an infinity hides the finite extreme somewhere
+    )
 
 
 @dataclass(slots=True)
@@ -212,21 +227,31 @@ def _starts(places: Ints) -> Ints:
 def _summarise(values: Floats, by_step: Ints | None, starts: Ints, ends: Ints) -> Summary:
     if by_step is not None:
         values = values[by_step]
-    odd = np.isnan(values)
-    if odd.any():
-        quiet = np.where(odd, np.nan, values)  # a signalling NaN would win over numbers
-        low, high = np.fmin.reduceat(quiet, starts), np.fmax.reduceat(quiet, starts)
-        nans = np.add.reduceat(odd, starts, dtype=np.int64)
-    else:
+    nothing = np.zeros(len(starts), np.int64)
+    if np.isfinite(values).all():
         low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
-        nans = np.zeros(len(starts), np.int64)
-    return Summary(low, high, values[ends], nans)
+        return Summary(low, high, values[ends], nothing, nothing, nothing)
+    finite = np.where(np.isfinite(values), values, np.nan)  # a signalling NaN would win over numbers
+    counts = [
+        np.add.reduceat(odd, starts, dtype=np.int64)
+        for odd in (np.isnan(values), values == np.inf, values == -np.inf)
+    ]
+    low, high = np.fmin.reduceat(finite, starts), np.fmax.reduceat(finite, starts)
+    return Summary(low, high, values[ends], counts[0], counts[1], counts[2])
 
 
 def _pack_summary(packer: Packer, summary: Summary) -> bytes:
-    nans = packer.numbers(summary.nans) if summary.nans.any() else b""
+    counts = (summary.nans, summary.infs, summary.neg_infs)
+    flags = sum(bool(count.any()) << bit for bit, count in enumerate(counts))
     words = packer.words(np.concatenate((summary.low, summary.high, summary.last)))
-    return b"".join((_SUMMARY.pack(bool(nans), len(words)), words, nans))
+    odd = [packer.numbers(count) for count in counts if count.any()]
+    sizes = [len(each).to_bytes(4, "little") for each in odd[:-1]]
+    return b"".join((_SUMMARY.pack(flags, len(words)), words, *_between(odd, sizes)))
+
+
+def _between(parts: list[bytes], sizes: list[bytes]) -> list[bytes]:
+    """Each part behind its size, but for the last, which reaches to the end."""
+    return [piece for part, size in zip(parts, [*sizes, b""], strict=False) for piece in (size, part)]
 
 
 def _coarser(groups: Groups, summary: Summary) -> tuple[Groups, Summary]:
@@ -245,11 +270,14 @@ def _coarser(groups: Groups, summary: Summary) -> tuple[Groups, Summary]:
         np.fmax.reduceat(summary.high, starts),
         summary.last[ends],
         np.add.reduceat(summary.nans, starts),
+        np.add.reduceat(summary.infs, starts),
+        np.add.reduceat(summary.neg_infs, starts),
     )
 
 
 def _pack_coarse(packer: Packer, groups: Groups, summary: Summary) -> tuple[int, bytes]:
-    """How many groups, and their words."""
+    """How many groups, and their words; a number below 0 says that infinities are counted there."""
+    has_infinities = bool(summary.infs.any() or summary.neg_infs.any())
     ints = np.stack(
         (
             groups.place,
@@ -259,11 +287,13 @@ def _pack_coarse(packer: Packer, groups: Groups, summary: Summary) -> tuple[int,
             groups.last_time,
             groups.last_seq,
             summary.nans,
+            *((summary.infs, summary.neg_infs) if has_infinities else ()),
         )
     )
     floats = np.concatenate((summary.low, summary.high, summary.last))
     differences = np.diff(ints, axis=1, prepend=0).reshape(-1)
-    return len(groups.place), packer.words(np.concatenate((differences, floats.view(np.int64))))
+    words = packer.words(np.concatenate((differences, floats.view(np.int64))))
+    return -len(groups.place) if has_infinities else len(groups.place), words
 
 
 # ---- reading ------------------------------------------------------------------------------------------------
@@ -309,12 +339,29 @@ def read_summary(session: Session, head: Head, place: int) -> Summary:
     ).fetchone() or (None,)
     if data is None:
         raise ValueError(f"block {head.block}: the summary of key {place} is missing")
-    has_nans, size = _SUMMARY.unpack_from(data)
+    flags, size = _SUMMARY.unpack_from(data)
     view = memoryview(data)[_SUMMARY.size :]
     n = head.groups
     words = session.packer.read_words(view[:size], 3 * n).view(np.float64)
-    nans = session.packer.read_numbers(view[size:], n) if has_nans else np.zeros(n, np.int64)
-    return Summary(words[:n], words[n : 2 * n], words[2 * n :], nans)
+    view = view[size:]
+    counts = []
+    for bit in range(_COUNTS):
+        if not flags >> bit & 1:
+            counts.append(np.zeros(n, np.int64))
+            continue
+        is_last = not flags >> bit + 1
+        size = len(view) if is_last else int.from_bytes(view[:4], "little")
+        body = view if is_last else view[4 : 4 + size]
+        counts.append(session.packer.read_numbers(body, n))
+        view = view[len(view) if is_last else 4 + size :]
+    low, high, last = words[:n], words[n : 2 * n], words[2 * n :]
+    return _checked(Summary(low, high, last, counts[0], counts[1], counts[2]))
+
+
+def _checked(summary: Summary) -> Summary:
+    """In store version 1 infinities were extremes, and not counted."""
+    summary.is_exact = not (np.isinf(summary.low).any() or np.isinf(summary.high).any())
+    return summary
 
 
 def read_coarse(session: Session, head: Head, place: int) -> tuple[Groups, Summary]:
@@ -325,7 +372,13 @@ def read_coarse(session: Session, head: Head, place: int) -> tuple[Groups, Summa
     ).fetchone() or (0, None)
     if data is None:
         raise ValueError(f"block {head.block}: the coarse groups of key {place} are missing")
-    words = session.packer.read_words(data, _COARSE_COLUMNS * n).view(np.int64).reshape(_COARSE_COLUMNS, n)
-    *groups, nans = np.cumsum(words[:_COARSE_INTS], axis=1)
-    low, high, last = words[_COARSE_INTS:].view(np.float64)
-    return Groups(*groups), Summary(low, high, last, nans)
+    more = 2 if n < 0 else 0
+    n, ints = abs(n), _COARSE_INTS + more
+    words = session.packer.read_words(data, (_COARSE_COLUMNS + more) * n).view(np.int64)
+    words = words.reshape(_COARSE_COLUMNS + more, n)
+    found = np.cumsum(words[:ints], axis=1)
+    low, high, last = words[ints:].view(np.float64)
+    nothing = np.zeros(n, np.int64)
+    infs, neg_infs = found[_COARSE_INTS:] if more else (nothing, nothing)
+    groups, nans = found[: _COARSE_INTS - 1], found[_COARSE_INTS - 1]
+    return Groups(*groups), _checked(Summary(low, high, last, nans, infs, neg_infs))

@@ -48,7 +48,9 @@ class Bits:
     bucket: Ints
     count: Ints
     nans: Ints
-    low: Floats
+    infs: Ints
+    neg_infs: Ints
+    low: Floats  # of what is finite
     high: Floats
     last: Floats
     first_step: Ints
@@ -66,6 +68,8 @@ class Bits:
             self.bucket,
             self.count,
             self.nans,
+            self.infs,
+            self.neg_infs,
             self.low,
             self.high,
             self.last,
@@ -151,6 +155,8 @@ def _made(shift: int, bits: Bits, codes: str) -> Buckets:
         start=bits.bucket << shift,
         count=bits.count,
         nans=bits.nans,
+        infs=bits.infs,
+        neg_infs=bits.neg_infs,
         min=bits.low,
         max=bits.high,
         last=bits.last,
@@ -227,9 +233,13 @@ class _BitReader:
         coarse_shift = head.coarse_shift
         if is_whole and coarse_shift is not None and coarse_shift <= shift:
             groups, summary = self._shared.summaries.coarse(self._session, source)
-            yield _of_groups(source, groups, summary, shift - coarse_shift, slice(None))
-            return
+            if summary.is_exact:
+                yield _of_groups(source, groups, summary, shift - coarse_shift, slice(None))
+                return
         groups, summary = self._shared.summaries.get(self._session, source)
+        if not summary.is_exact:
+            yield from self._values(source, None if is_whole else spans, shift)
+            return
         if is_whole:
             yield _of_groups(source, groups, summary, shift - head.shift, slice(None))
             return
@@ -263,14 +273,15 @@ class _BitReader:
             values, step, time, seq = values[kept], step[kept], time[kept], seq[kept]
         if len(step):
             n = len(step)
-            odd = np.isnan(values)
-            quiet = np.where(odd, np.nan, values)  # a signalling NaN would win over numbers
+            finite = np.where(np.isfinite(values), values, np.nan)  # a signalling NaN would win over numbers
             yield Bits(
                 step >> shift,
                 np.ones(n, np.int64),
-                odd.astype(np.int64),
-                quiet,
-                quiet,
+                np.isnan(values).astype(np.int64),
+                (values == np.inf).astype(np.int64),
+                (values == -np.inf).astype(np.int64),
+                finite,
+                finite,
                 values,
                 step,
                 step,
@@ -290,6 +301,8 @@ def _of_groups(
         place,
         groups.count[chosen],
         summary.nans[chosen],
+        summary.infs[chosen],
+        summary.neg_infs[chosen],
         summary.low[chosen],
         summary.high[chosen],
         summary.last[chosen],
@@ -306,7 +319,8 @@ def _reduced(parts: Sequence[Bits]) -> Bits:
     """One per bucket, rising."""
     if not parts:
         whole, real = np.empty(0, np.int64), np.empty(0, np.float64)
-        return Bits(whole, whole, whole, real, real, real, *[whole] * 6)
+        none = (whole, whole, whole)
+        return Bits(*none, whole, whole, real, real, real, *none, *none)
     columns = [np.concatenate(found) for found in zip(*(part.columns() for part in parts), strict=True)]
     bits = Bits(*columns)
     if not _is_sorted(bits):
@@ -319,6 +333,8 @@ def _reduced(parts: Sequence[Bits]) -> Bits:
         bits.bucket[starts],
         np.add.reduceat(bits.count, starts),
         np.add.reduceat(bits.nans, starts),
+        np.add.reduceat(bits.infs, starts),
+        np.add.reduceat(bits.neg_infs, starts),
         low,
         high,
         bits.last[ends],

@@ -28,12 +28,17 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-VERSION = 1
+VERSION = 2
 APPLICATION = 0x6C6F6763  # "logc"
 PAGE_BYTES = 8192
 
 Migration: TypeAlias = Callable[[sqlite3.Connection], None]
-MIGRATIONS: Mapping[int, Migration] = {}  # version: what makes it of the one before; no commit inside
+# version: what makes it of the one before; no commit inside
+MIGRATIONS: Mapping[int, Migration] = {
+    2: lambda connection: (
+        None
+    ),  # summaries count infinities; those of version 1 are known by an infinite extreme
+}
 
 TABLES = """
 CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
