@@ -286,3 +286,47 @@ def test_frames_in_the_way_of_the_next_one() -> None:
         ring.offer()
     words[layout.RELEASED] = words[layout.TAIL]
     assert list(ring.writer.in_the_way(2 * size)) == []
+
+
+OTHER = Shape(("a", "b", "c"), "ddd", 2)  # frames of 72 bytes
+FLIPS = [0, 3, 4, 9, 17, 41, 63, 64, 31 * 64 + 8, 39 * 64 + 2, 40 * 64 - 1]
+
+
+def change(ring: Ring, how: object) -> None:
+    """What a lane of 40 frames of one size may look like beside whole."""
+    data = ring.reader._mem
+    if isinstance(how, int):
+        data[how] ^= 0x10
+    elif how == "another shape in the middle":
+        ring.writer.offer(OTHER, 1, 41, (0.5, 1.5, 2.5))
+        ring.offer(20)
+    elif how == "a jump of seq":
+        ring.writer.seq += 5
+        ring.offer(20)
+    elif how == "a lap":
+        ring.offer(30)
+    elif how == "taken before":
+        ring.reader.seq = 7
+
+
+@pytest.mark.parametrize(
+    "how", [None, *FLIPS, "another shape in the middle", "a jump of seq", "a lap", "taken before"]
+)
+def test_frames_that_are_alike_are_taken_as_each_by_itself(
+    how: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The short way gives the same frames, bytes and damage as the look at each, whatever lies between them."""
+    results = []
+    for least in (16, 1 << 30):
+        monkeypatch.setattr("logclient.ring._ALIKE_FRAMES", least)
+        ring = make_ring(frames=64)
+        ring.offer(40)
+        change(ring, how)
+        found = ring.take()
+        frames = [t.data[at : at + size] for t in found for at, size, _ in t.frames]
+        heads = [head for t in found for _, _, head in t.frames]
+        times_out = [frame[:4] + frame[8:32] + frame[40:] for frame in frames]  # time and CRC differ by run
+        results.append((times_out, heads, seqs(found), damaged(found), found[-1].end))
+        is_short = least == 16 and how in (None, "a lap", "taken before")
+        assert any(t.is_alike for t in found) == is_short
+    assert results[0] == results[1]

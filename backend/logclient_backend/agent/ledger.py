@@ -50,7 +50,7 @@ from .exits import Cause
 _TO_JSON = json.JSONEncoder(separators=(",", ":")).encode
 _HEARTBEAT_S = 10.0
 _LEAST_S = 0.5  # between two contents
-_COUNTS_S = 2.0  # the same where only counts grew
+_COUNTS_S = 5.0  # the same where only counts grew
 _SHARE, _SHARE_AT_ONCE = 20, 2  # writing it takes at most 1/20 of the time, 1/2 while somebody waits for it
 
 

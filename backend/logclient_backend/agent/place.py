@@ -159,7 +159,9 @@ class Place:
         self.meeting = Meeting(self.path, meeting.facts)
         self._kept: dict[int, Kept] = {}  # by inode
         self.answer: dict[str, Any] = {}  # about the run folder, once it is there
-        self.listings = 0  # how often it was listed
+        self.changes = (
+            0  # grows with every look that found another file to keep, or an answer about the run folder
+        )
         self._seen_ns = 0  # when the folder had changed last when it was listed
 
     def file(self, name: str) -> str:
@@ -202,9 +204,9 @@ class Place:
         if not self.has_changed():
             return
         self._seen_ns = self.changed_ns()
-        self.listings += 1
         if not self.answer.get("dir"):
             self.answer = self.meeting.folder_answer()
+            self.changes += 1
         listed = set()
         with os.scandir(self.path) as entries:
             for entry in entries:
@@ -229,6 +231,7 @@ class Place:
         if os.fstat(fd).st_ino == inode:
             stays_open = not is_lane_file(name) or self._may_keep_open()
             self._kept[inode] = Kept(self, name, fd, stays_open=stays_open)
+            self.changes += 1
         else:
             os.close(fd)  # replaced since: the next look finds what is there
 

@@ -40,17 +40,17 @@ class Roster:
         self._say = say
         self._ask_at = 0.0
         self._scheduler = Scheduler(say)
-        self._listings = -1  # of the folder, of which all were met
+        self._changes = -1  # of the place, up to which all were met
 
     @property
     def is_behind(self) -> bool:
-        """Was the folder listed since `find`, or could somebody not be met?"""
-        return self._listings != self._place.listings
+        """Was another file found in the place since `find`, or could somebody not be met?"""
+        return self._changes != self._place.changes
 
     def find(self) -> Iterator[Producer]:
         """Who is new."""
         self._place.look()
-        self._listings = self._place.listings
+        self._changes = self._place.changes
         for kept in self._place.kept():
             if not is_lane_file(kept.name) or kept.name in self.producers:
                 continue
@@ -68,7 +68,7 @@ class Roster:
                 self._set_aside(kept, str(error))
                 continue
             except OSError:
-                self._listings = -1
+                self._changes = -1
                 continue  # no descriptor or no memory left just now: the next look tries again
             self.producers[kept.name] = producer
             yield producer

@@ -144,10 +144,13 @@ class Worker:
             or (pace.has_records and now - self._staged_at >= self.settings.sync_s)
             or self._is_copier_slow()
             or self.shipped.has_news()
-            or self._place.has_changed()
-            or self.roster.is_behind
+            or self._has_newcomers()
             or self.roster.has_lost_one(now)
         )
+
+    def _has_newcomers(self) -> bool:
+        self._place.look()
+        return self.roster.is_behind
 
     def _is_copier_slow(self) -> bool:
         since = self.copier.busy_since
@@ -244,7 +247,7 @@ class Worker:
         self._report_writing()
 
     def _meet_newcomers(self) -> None:
-        if not (self._place.has_changed() or self.roster.is_behind):
+        if not self._has_newcomers():
             return
         some = False
         for producer in self.roster.find():
