@@ -39,7 +39,7 @@ Progress = Callable[[int], None]  # records done since the last call
 
 @dataclass(slots=True)
 class Last:
-    """The newest point of a key."""
+    """The newest point of a key: of a process by its order, of several by attempt, then time."""
 
     value: Value
     code: str
@@ -57,6 +57,9 @@ class Key:
     first: tuple[int, int, int] = (0, 0, 0)  # time, order and place in the record of its first point
     points: int = 0
     last: Last | None = None
+    lasts: dict[bytes, tuple[int, Last]] = field(
+        default_factory=dict
+    )  # by process: its attempt, and its newest point
     steps: dict[int, tuple[int, int]] = field(default_factory=dict)  # lowest and highest, by attempt
     curves: dict[int, Curve] = field(default_factory=dict)  # by attempt
     is_text: bool = False
@@ -172,6 +175,8 @@ def read(
         _count(found, numbers.get(item.process.hex(), 1), item, only)
         if progress is not None:
             progress(len(item.columns))
+    for key in found.keys.values():
+        key.last = max(key.lasts.values(), key=lambda each: (each[0], each[1].time, each[1].order))[1]
     found.keys = {key.name: key for key in sorted(found.keys.values(), key=lambda key: key.first)}
     _settle_extremes(found, numbers, reader)
     settle(found, run, reader)
@@ -253,9 +258,11 @@ def _count(found: Contents, attempt: int, item: StreamColumns, is_drawn: Callabl
         key.points += len(columns)
         before = key.steps.get(attempt)
         key.steps[attempt] = steps if before is None else (min(before[0], steps[0]), max(before[1], steps[1]))
-        if key.last is None or (last, columns.order[-1]) >= (key.last.time, key.last.order):
+        newest = key.lasts.get(item.process)
+        if newest is None or columns.order[-1] >= newest[1].order:  # its clock may have been set back
             value = read_column(code, cells[-1:])[0]
-            key.last = Last(value, code, columns.step[-1], last, columns.order[-1], columns.rank)
+            point = Last(value, code, columns.step[-1], last, columns.order[-1], columns.rank)
+            key.lasts[item.process] = attempt, point
         if code not in _NUMBERS:
             key.is_text = True
             continue

@@ -197,3 +197,17 @@ def test_copied_node_counts_once(tmp_path: Path) -> None:
     run, found = read(tmp_path, curves=1)
     assert found.counts(run)["stored"] == 2
     assert found.keys["loss"].curve().points == 2
+
+
+def test_the_newest_value_is_the_last_one_that_was_logged(tmp_path: Path) -> None:
+    """Though the clock was set back by an hour between the two, and a segment lies before the other by name."""
+    maker = NodeMaker(tmp_path, "run")
+    maker.segment({(1, 1, 0): [rec(1, loss=1.0), rec(2, loss=2.0)]})
+    maker.segment({(1, 1, 0): [rec(3, loss=3.0, time=NOW_NS - 3600 * SECOND)]})
+    maker.process()
+    maker.told(1, 1, 3, 3)
+    maker.save()
+    (found,) = find(str(tmp_path), places=[], home="/nonexistent")
+    last = contents.read(view(found)).keys["loss"].last
+    assert last is not None
+    assert last.value == 3.0
