@@ -34,11 +34,23 @@ from .text import plural, safe, safe_lines
     "--out", metavar="FOLDER", help="Write points.<format> and run.json there; without it, points to stdout."
 )
 @click.option("--replace", is_flag=True, help="Overwrite an earlier export in FOLDER.")
+@click.option(
+    "--guard-cells",
+    is_flag=True,
+    help="With csv, for spreadsheets: an apostrophe before keys and texts that begin with = + - @.",
+)
 @with_source
 @with_json
 @click.pass_context
 def command(
-    ctx: click.Context, run: str, format: str, out: str | None, replace: bool, source: Source, as_json: bool
+    ctx: click.Context,
+    run: str,
+    format: str,
+    out: str | None,
+    replace: bool,
+    guard_cells: bool,
+    source: Source,
+    as_json: bool,
 ) -> None:
     """Take the points of a run out: all of them, of all attempts, in one stated order.
 
@@ -55,6 +67,10 @@ def command(
     logclient export mlp > mlp.jsonl
     logclient export mlp --format parquet --out mlp/
     """
+    if guard_cells and (format != "csv" or out is not None):
+        raise BadArgument(
+            "--guard-cells is for spreadsheets and changes texts: use --format csv, and send standard output to a file"
+        )
     shown = source.run(run)
     made = Export(shown)
     total = made.reader.records
@@ -65,7 +81,7 @@ def command(
             raise BadArgument("parquet is no text: use --out FOLDER, or send standard output to a file")
         sink = Screen(sys.stdout.buffer) if sys.stdout.isatty() else sys.stdout.buffer
         with screen.progress("exporting", total) as advance:
-            made.write_points(format, cast("IO[bytes]", sink), advance)
+            made.write_points(format, cast("IO[bytes]", sink), advance, guards_cells=guard_cells)
         sys.stdout.buffer.flush()
     else:
         there = [name for name in (RUN_FILE, points_file(format)) if os.path.lexists(os.path.join(out, name))]

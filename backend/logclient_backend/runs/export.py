@@ -98,10 +98,15 @@ class Export:
         self._there: dict[bytes, StreamSpan] = {}  # what was taken out
 
     def write_points(
-        self, format: str, out: IO[bytes], progress: Callable[[int], None] | None = None
+        self,
+        format: str,
+        out: IO[bytes],
+        progress: Callable[[int], None] | None = None,
+        *,
+        guards_cells: bool = False,
     ) -> None:
         """All points in the canonical order. `BadArgument` where the format cannot be written here."""
-        writer = formats.writer(format, out)
+        writer = formats.writer(format, out, guards_cells=guards_cells)
         for part in self.reader.parts():
             shape = self._shapes.setdefault(part.columns.shape, len(self._shapes))
             boundaries = self._boundaries.get(part.stream)

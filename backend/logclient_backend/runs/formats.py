@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from logclient.record import Value
 
 FORMATS = ("csv", "jsonl", "parquet")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what spreadsheets run, not show
 FIELDS = ("step", "key", "value", "time", "stream", "rank")
 BATCH_POINTS = 1 << 16
 _INT64 = 1 << 63
@@ -71,8 +72,10 @@ class Writer(Protocol):
         """Write what is left; the stream stays open."""
 
 
-def writer(format: str, out: IO[bytes]) -> Writer:
-    """`BadArgument` where the format's library is not installed."""
+def writer(format: str, out: IO[bytes], *, guards_cells: bool = False) -> Writer:
+    """`BadArgument` where the format's library is not installed. `guards_cells`: of csv, see `CsvWriter`."""
+    if guards_cells and format == "csv":
+        return CsvWriter(out, guards_cells=True)
     made: dict[str, Callable[[IO[bytes]], Writer]]
     made = {"csv": CsvWriter, "jsonl": JsonWriter, "parquet": ParquetWriter}
     return made[format](out)
@@ -128,10 +131,14 @@ def _json_texts(code: str, values: Any) -> list[str]:
 
 
 class CsvWriter:
-    """Comma-separated, LF, quoted only where needed."""
+    """Comma-separated, LF, quoted only where needed.
 
-    def __init__(self, out: IO[bytes]) -> None:
+    With `guards_cells` a key or text that a spreadsheet would take for a formula gets an apostrophe before it.
+    """
+
+    def __init__(self, out: IO[bytes], *, guards_cells: bool = False) -> None:
         self._out = out
+        self._cell = _guarded if guards_cells else _quoted
         self._keys: dict[str, str] = {}
         out.write((",".join(FIELDS) + "\n").encode())
 
@@ -142,8 +149,10 @@ class CsvWriter:
         for name, code, column in zip(columns.shape.names, columns.shape.codes, columns.cells, strict=True):
             middle = self._keys.get(name)
             if middle is None:
-                middle = self._keys[name] = f",{_quoted(name)},"
-            cells.append([middle + text for text in _csv_texts(code, read_column(code, column[cut]))])
+                middle = self._keys[name] = f",{self._cell(name)},"
+            values = read_column(code, column[cut])
+            texts = list(map(self._cell, values)) if code == "s" else _csv_texts(code, values)  # type: ignore[arg-type]
+            cells.append([middle + text for text in texts])
         end = f",{part.stream.hex()},{'' if columns.rank is None else columns.rank}\n"
         lines = []
         for step, time, *values in zip(columns.step[cut], columns.time[cut], *cells, strict=True):
@@ -157,11 +166,13 @@ class CsvWriter:
 
 
 def _csv_texts(code: str, values: Any) -> list[str]:
-    if code == "s":
-        return list(map(_quoted, values))
     if code == "b":
         return ["true" if value else "false" for value in values]
     return list(map(repr, values))
+
+
+def _guarded(text: str) -> str:
+    return _quoted(f"'{text}" if text.startswith(_FORMULA) else text)
 
 
 def _quoted(text: str) -> str:

@@ -15,15 +15,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from logclient.record import read_column
-from logclient_backend.runs import strict
+from logclient_backend.runs import formats, strict
 from logclient_backend.runs.export import RUN_FILE, Export, points_file
 from logclient_backend.runs.folder import find
 from logclient_backend.runs.formats import FIELDS, FORMATS
 from logclient_backend.runs.importer import Import
+from logclient_backend.runs.order import Part
 from logclient_backend.runs.points import RunReader
 from logclient_backend.runs.view import RunView, view
 
-from .build import NOW_NS, SECOND, NodeMaker, Rec, rec, simple_run, stream_id
+from .build import NOW_NS, SECOND, NodeMaker, Rec, columns_of, rec, simple_run, stream_id
 
 ODD_KEYS = [
     "timing(s)/gen", "val/AR@100", "a//b", "/a", "a/", "a", "a/b", "Loss", "loss", "损失", "🔥", "  blanks  ",
@@ -289,3 +290,16 @@ def test_any_records_survive(records: list[Any], format: str) -> None:
         first, runs, second = there_and_back(work / "in", work, format)
         assert_same_bytes(first, second, format)
         assert repr(all_records(runs)) == repr(all_records(work / "in"))
+
+
+def test_guarded_cells_are_no_formulas() -> None:
+    """Keys and texts get an apostrophe; numbers, negative ones too, stay numbers."""
+    values = (("=cmd", "s", "=1+1"), ("@x", "d", -1.5), ("plain", "s", "-2"), ("note", "s", "a=b"))
+    (columns,) = columns_of([rec(1)._replace(values=values)])
+    part = Part(b"s" * 16, b"p" * 16, 0, columns, 0, 1)
+    guarded, bare = io.BytesIO(), io.BytesIO()
+    formats.writer("csv", guarded, guards_cells=True).write(part)
+    formats.writer("csv", bare).write(part)
+    cells = [line.split(",")[1:3] for line in guarded.getvalue().decode().splitlines()[1:]]
+    assert cells == [["'=cmd", "'=1+1"], ["'@x", "-1.5"], ["plain", "'-2"], ["note", "a=b"]]
+    assert b"'" not in bare.getvalue()
