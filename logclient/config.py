@@ -196,12 +196,21 @@ def _check(name: str, value: Any) -> Any:
         )
     if name == "server" and value:
         _check_server(value)
+    if name == "run_id" and not _is_id(value):
+        raise BadArgument(
+            f"run_id={value!r}: control characters and halves of surrogate pairs are in no id; choose another one"
+        )
     least = -1 if name == "rank" else 0
     if setting.kind in (int, float) and not least <= value < 1 << (30 if name == "rank" else 60):
         raise BadArgument(f"{name}={value!r}: expected a number from 0 on that is not infinite")
     if name == "lanes" and not 1 <= value <= 8:
         raise BadArgument(f"lanes={value}: expected 1 to 8")
     return value
+
+
+def _is_id(text: str) -> bool:
+    """Can a collector take it? By the rule of `collector/limits.py`."""
+    return not any(ord(char) < 32 or 127 <= ord(char) < 160 or 0xD800 <= ord(char) < 0xE000 for char in text)
 
 
 def _check_server(address: str) -> None:

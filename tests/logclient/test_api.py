@@ -279,3 +279,12 @@ def test_public_types_are_all_checked() -> None:
     source = (ROOT / "tests" / "logclient" / "typing_api.py").read_text()
     names = {*logclient.__all__, *(name for name in dir(Run) if not name.startswith("_"))}
     assert not [name for name in names if not re.search(rf"\b{name}\b", source)]
+
+
+@pytest.mark.parametrize("run_id", ["a\nb", "a\x00", "\x7f", "\x9b2J", "half \ud800"])
+def test_an_id_that_no_collector_takes_is_refused_at_once(run_id: str, run_dir: Path) -> None:
+    """By `init`, and nothing of the run is made; the collector would have refused it after the training."""
+    with pytest.raises(logclient.BadArgument, match="choose another one"):
+        logclient.init(id=run_id)
+    assert not run_dir.exists()
+    assert Config(values={"run_id": "ünïcode/../ok?&#"}).run_id == "ünïcode/../ok?&#"
