@@ -163,6 +163,9 @@ class Place:
             0  # grows with every look that found another file to keep, or an answer about the run folder
         )
         self._seen_ns = 0  # when the folder had changed last when it was listed
+        self._met_ns = self._met_at_ns = (
+            0  # its last change, and when that was seen first, by the monotonic clock
+        )
 
     def file(self, name: str) -> str:
         """A path that leads into this very folder, wherever it is."""
@@ -188,8 +191,12 @@ class Place:
 
     def changed_ns(self) -> int:
         """When the folder changed last, to compare with later; 0: it may change again without a trace."""
-        changed_ns = os.fstat(self.fd).st_mtime_ns
-        return changed_ns if time.time_ns() - changed_ns > _COARSE_NS else 0
+        changed_ns, now_ns = os.fstat(self.fd).st_mtime_ns, time.monotonic_ns()
+        if (
+            changed_ns != self._met_ns
+        ):  # the wall clock may be set, and then says nothing of how long ago that was
+            self._met_ns, self._met_at_ns = changed_ns, now_ns
+        return changed_ns if now_ns - self._met_at_ns > _COARSE_NS else 0
 
     def has_changed_since(self, changed_ns: int) -> bool:
         """Was a file made or removed in the folder since `changed_ns` was asked?"""
