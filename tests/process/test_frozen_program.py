@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from . import scripts
+from .disturbed import wait_until
 from .recipes import recipe
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,7 +132,7 @@ def test_program_of_pyinstaller(
         assert_waits(ended, starts, run_dir)
     else:
         assert_stored(ended, starts, run_dir)
-    assert not list(tmp_path.glob("_MEI*")), "what was unpacked is gone with its process"
+    wait_until(lambda: not list(tmp_path.glob("_MEI*")), 60, "what was unpacked goes with its process")
 
 
 @pytest.mark.slow
