@@ -1,45 +1,24 @@
-"""Starts the agent, through a launcher that exits. Nothing here watches it: no thread, no later call.
+"""The agent as the training process sees it: does one live, how to start one, what it says.
 
-Runs in the training process, in `init` (and in the first `log()` of a forked child when no agent lives).
-`start_agent` is the only way to start one: it knows which interpreter it may start (`interpreter.py`), and marks the
-environment, so that no run begins in what it starts.
-
-Invariants:
-
-- neither the launcher, which lives for some 50 ms, nor the agent that it leaves behind is our child (`orphan.py`);
-  where that cannot be had, the launcher is one, and reaped here;
-- the agent starts with null streams, in a session of its own, in an environment without tracers and without what
-  changes an interpreter; folders of modules are passed in a file of the meeting place;
-- every wait has a deadline; a launcher that hangs (frozen disk) is left behind and said so;
-- where no agent can be started, the answer comes at once.
+Runs in the training process. `start_agent` is the only way to start one: it knows which interpreter it may start
+(`interpreter.py`), and marks the environment, so that no run begins in what it starts. Nothing here watches it: no
+thread, no later call.
 """
 
 from __future__ import annotations
 
 import os
-import select
 import time
-from _signal import valid_signals  # type: ignore[import-not-found]  # `signal` is 2 ms of import
 
-from . import config, interpreter, layout, modes, orphan, proc, reap
+from . import layout, modes
 from .descriptors import Mapped
-from .held import let_in
-from .interpreter import NoInterpreter, Starter
-from .meeting import AGENT_PATH, SAY, Meeting
+from .meeting import SAY, Meeting
 from .owner import is_locked
 from .stats import terminal_device
 from .wake import SUPERVISOR, wake
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 _POLL_S = 0.002
-_TOLD_WAIT_S = 0.5
 _SAID_WAIT_S = 0.6  # the supervisor is woken for it
-_TERMINAL = 3  # where the launcher finds standard error
-_ECHO = "/bin/echo"
-_KEPT = "; what is logged waits in shared memory, and `logclient recover` stores it"
 
 
 def agent_lives(meeting: Meeting) -> bool:
@@ -74,146 +53,17 @@ def start_agent(
     the file that is standard error: its disk may be frozen, too. There is no agent where the answer says that the run
     must not start.
     """
-    if config.is_agent():
-        return "this process was started by an agent of logclient: it starts none"
-    deadline = time.monotonic() + timeout_s
-    if not proc.is_mounted():
-        return f"no agent can be started: /proc is not mounted here, and it needs that{_KEPT}"
-    _pass_paths(meeting)
-    try:
-        # to ask a Python takes its own time, once per process
-        starter = interpreter.find(_python(meeting), meeting.file(AGENT_PATH), deadline)
-    except NoInterpreter as why:
-        return f"{why}{_KEPT}"
-    deadline = time.monotonic() + timeout_s
-    end = f"{os.urandom(8).hex()}.end"
-    words = [*starter.words, "agent", meeting.path, f"--trainer={os.getpid()}", f"--end={end}"]
-    words += ["--stays"] if starter.is_entry else []
-    streams = {}
-    if check_folder:
-        words += [f"--answer={answer}", f"--until={deadline:.3f}", f"--resume={resume}"]
-        words += ["--strict"] if strict else []
-        if tell:
-            words.append("--tell")
-            streams[_TERMINAL] = 2
-    reap.ended()  # what earlier runs left
-    try:
-        code = _Launcher(starter, words, streams).wait(meeting.file(end), deadline)
-    except OSError as error:
-        return f"{starter.program} cannot be started ({error.strerror}): there is no agent{_KEPT}"
-    if code is None:
-        return (
-            f"the agent did not start within {timeout_s:g} s: the machine is busy, or a disk frozen "
-            f"(`logclient doctor` tells); until it has, records stay in shared memory"
-        )
-    if code == _NO_ANSWER:
-        return f"{starter.program} ended without starting the agent: try `logclient doctor`{_KEPT}"
-    return f"the agent's launcher ended with {code}: try `logclient doctor`{_KEPT}" if code else None
+    from . import starting  # `init` has loaded it
 
-
-def _python(meeting: Meeting) -> str:
-    given = meeting.facts.get("settings")
-    named = given.get("python") if isinstance(given, dict) else None
-    return str(named or "")
-
-
-def _pass_paths(meeting: Meeting) -> None:
-    """Leave the folders of this program's modules in the meeting place: what the agent needs may be there alone."""
-    path = meeting.file(AGENT_PATH)
-    making = f"{path}.{os.urandom(4).hex()}.new"
-    try:
-        with open(making, "xb", buffering=0, opener=modes.private) as file:
-            file.write(b"\0".join(map(os.fsencode, interpreter.module_folders())))
-        os.rename(making, path)
-    except (OSError, ValueError):
-        return  # the place is gone or full: those of an earlier start are there, or it does without
-
-
-_NO_ANSWER = -1
-
-
-class _Launcher:
-    """The first process of an agent, started."""
-
-    def __init__(self, starter: Starter, words: list[str], streams: dict[int, int]) -> None:
-        """Raises OSError."""
-        environment = starter.environment()
-        self._stays = starter.is_entry
-        self._pid = orphan.start(words, environment, streams)
-        self._is_child = not self._pid
-        if self._is_child:
-            self._pid = _spawn(words, environment, streams)
-        elif reap.got_orphans():
-            reap.note(self._pid)
-
-    def wait(self, end: str, deadline: float) -> int | None:
-        """The code that it leaves in the file `end`; None where it does not in time."""
-        try:
-            watch = os.pidfd_open(self._pid)
-        except (OSError, AttributeError):
-            watch = -1  # gone already, or a kernel before 5.3
-        code = None
-        try:
-            while True:
-                has_ended = self._has_ended(watch)
-                if code is None:
-                    code = _take_code(end)
-                if code is not None and (has_ended or self._stays or time.monotonic() >= deadline):
-                    return code
-                if has_ended:
-                    return _NO_ANSWER
-                if time.monotonic() >= deadline:
-                    return None
-                _nap(watch)
-        finally:
-            if watch >= 0:
-                os.close(watch)
-
-    def _has_ended(self, watch: int) -> bool:
-        if self._is_child:
-            try:
-                return os.waitpid(self._pid, os.WNOHANG)[0] != 0
-            except ChildProcessError:  # somebody's SIGCHLD handler or os.wait() was faster
-                return True
-        if watch >= 0:
-            return _is_readable(watch, 0)
-        return not proc.start_ticks(self._pid)
-
-
-def _nap(watch: int) -> None:
-    """A moment; signals are let in, if they are held back."""
-    with let_in():
-        if watch >= 0:
-            _is_readable(watch, _POLL_S)
-        else:
-            time.sleep(_POLL_S)
-
-
-def _is_readable(watch: int, timeout_s: float) -> bool:
-    poll = select.poll()
-    poll.register(watch, select.POLLIN)
-    return bool(poll.poll(1000 * timeout_s))
-
-
-def _take_code(path: str) -> int | None:
-    try:
-        with open(path, "rb", buffering=0) as file:
-            code = int(file.read(16))
-        os.unlink(path)
-    except (OSError, ValueError):
-        return None
-    return code
-
-
-def _spawn(words: list[str], environment: dict[str, str], streams: dict[int, int]) -> int:
-    """A child, with signals as they are by default, in a session of its own; its PID."""
-    actions: list[Any] = [(os.POSIX_SPAWN_DUP2, here, there) for there, here in streams.items()]
-    actions += [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2) if fd not in streams]
-    how: dict[str, Any] = {"file_actions": actions, "setsigmask": (), "setsigdef": valid_signals()}
-    try:
-        return os.posix_spawn(words[0], words, environment, setsid=True, **how)
-    except NotImplementedError:  # glibc before 2.26
-        return os.posix_spawn(words[0], words, environment, setpgroup=0, **how)
+    return starting.start(
+        meeting,
+        timeout_s,
+        check_folder=check_folder,
+        answer=answer,
+        resume=resume,
+        strict=strict,
+        tell=tell,
+    )
 
 
 def is_file_to_tell() -> bool:
@@ -244,16 +94,9 @@ def say(meeting: Meeting, line: str, deadline: float) -> None:
 
 def tell_in_file(line: str) -> None:
     """Write a line to standard error where that is a file, by a process that may hang in its disk."""
-    if not terminal_device():
-        return
-    try:
-        pid = orphan.start([_ECHO, f"logclient: {line}"], {}, {1: 2})
-        watch = os.pidfd_open(pid) if pid else -1
-    except (OSError, AttributeError):
-        return  # no such program, or it has ended
-    if watch >= 0:
-        _is_readable(watch, _TOLD_WAIT_S)
-        os.close(watch)
+    from .starting import tell_in_file as tell_now  # `init` has loaded it
+
+    tell_now(line)
 
 
 def map_status(meeting: Meeting) -> memoryview | None:

@@ -14,6 +14,7 @@ from _thread import RLock
 
 from . import about, closing, confined, launchers, meeting, notebook, parents, reap, spawn
 from . import config as settings
+from . import starting as _starting  # noqa: F401 - now: later its disk may be frozen
 from .config import Config
 from .ending import at_exit, has_shell, patience_s  # now: at exit their disk may be frozen
 from .errors import BadArgument, FolderError, LogclientError

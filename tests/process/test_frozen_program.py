@@ -20,11 +20,6 @@ from .recipes import recipe
 
 ROOT = Path(__file__).resolve().parents[2]
 LEFT_OUT = ("torch", "pandas", "numpy", "IPython", "tkinter", "matplotlib", "logclient_backend.read")
-COUNTED = """
-import os
-with open(os.environ["STARTS"], "a") as file:
-    file.write("x")
-"""
 TIMED = """
 import time
 import logclient
@@ -103,7 +98,7 @@ def assert_waits(ended: scripts.Ended, starts: int, run_dir: Path) -> None:
     done, took_s, accepted = ended.out.split()
     print(f"finish without an agent: {1000 * float(took_s):.0f} ms")
     assert (done, accepted) == ("False", "100"), ended
-    assert float(took_s) < 5.0, "nobody is waited for"
+    assert float(took_s) < 1.0, "nobody is waited for"  # of 60 s that it may take
     first, last = ended.said
     assert "no agent can be started" in first and "LOGCLIENT_PYTHON" in first
     assert "100 records are not on disk" in last and "logclient recover" in last

@@ -171,6 +171,7 @@ def test_many_threads_call_init_first(tmp_path: Path, run_dir: Path, pace: Pace,
         found = scripts.runs(run_dir / str(turn))
         assert len(found) == len(durable)
         assert sum(len(scripts.steps(run, "a")) for run in found) == 8
+        scripts.wait_gone()  # the next one with this id is another program
 
 
 FILE_SIZE = """
