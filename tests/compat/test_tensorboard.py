@@ -17,6 +17,7 @@ import logclient
 import logclient.compat.wandb as wandb
 from logclient import spawn
 from tests.lanes import LaneFile, start_no_agent, wait_until
+from tools.compare_events import compare, points_of, scalars_of
 
 pytest.importorskip("torch")
 pytest.importorskip("tensorboard")
@@ -37,15 +38,6 @@ def alone(tmp_path: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         wandb.teardown()
         for run in tensorboard._begun.values():
             run.finish()
-
-
-def file_scalars(folder: Path | str) -> dict[str, list[tuple[int, float]]]:
-    """Every scalar of the event files of a folder, by tag."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    found = EventAccumulator(str(folder), size_guidance={"scalars": 0})
-    found.Reload()
-    return {tag: [(each.step, each.value) for each in found.Scalars(tag)] for tag in found.Tags()["scalars"]}
 
 
 def lanes_of(run: Any) -> dict[str, list[tuple[int, Any]]]:
@@ -72,7 +64,7 @@ def test_policy_training_is_logged_as_its_event_file_has_it(tmp_path: Path, run_
     )
     assert done.returncode == 0, done.stderr
     name = f"walk__{how}__1"
-    expected = file_scalars(tmp_path / "runs" / name)
+    expected = scalars_of(tmp_path / "runs" / name)
     assert len(expected) == 6 and len(expected["losses/policy_loss"]) == 6
 
     def found() -> Any:
@@ -81,9 +73,8 @@ def test_policy_training_is_logged_as_its_event_file_has_it(tmp_path: Path, run_
 
     run = wait_until(found, "the run of the script", 60)
     assert {*run.keys()} == {*expected, "hyperparameters"}
-    for tag, points in expected.items():
-        series = run.series(tag)
-        assert [*zip(series.step.tolist(), series.value.tolist(), strict=True)] == points
+    counts = compare(expected, points_of(run))
+    assert counts.keys() == expected.keys() and all(len({*each}) == 1 for each in counts.values()), counts
     assert run.series("hyperparameters").value[0].startswith("|param|value|\n|-|-|\n|lr|0.003|")
     assert run.about["counts"]["refused"] == 0
     assert how == "writer" or run.config["clip"] == 0.2
@@ -130,7 +121,7 @@ def test_each_method_of_a_writer_that_a_run_sees(alone: None, library: str, is_e
     assert status["left_out"] == 7 and status["refused"] == 0
     for kind in ("histogram", "image", "PR curve", "mesh", "embedding", "layout", "walltime"):
         assert sum(kind in line for line in status["notices"]) == 1, kind
-    assert file_scalars("logs")["plain"] == found["plain"]
+    assert scalars_of("logs")["plain"] == found["plain"]
     assert run.step == 0
 
 
@@ -210,7 +201,7 @@ def test_summary_writer_of_one_changed_import(alone: None, has_files: bool) -> N
     assert sum("purge_step" in line for line in run.status()["notices"]) == 1
     assert bool([*Path("logs").glob("*/events*")]) is has_files
     if has_files:
-        assert file_scalars("logs/one")["plain"] == found["plain"]
+        assert scalars_of("logs/one")["plain"] == found["plain"]
     writer.close()
     other.close()
     assert run._closed and second._closed
