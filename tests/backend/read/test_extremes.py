@@ -75,16 +75,8 @@ def test_extremes_are_those_of_the_series(places: list[Any], run: str) -> None:
         assert [*extremes] == found.keys()
         for key, each in extremes.items():
             values = finite(found, key)
-            if not all(map(is_finite, _numbers(found, key))) and place is places[1]:
-                continue  # a bucket of the store hides what is beside an infinity
             expected = (min(values), max(values)) if values else (None, None)
             assert (each.min, each.max) == expected, key
-
-
-def _numbers(run: Any, key: str) -> list[Any]:
-    return [
-        value for value in run.series(key).value.tolist() if not isinstance(value, str) and value == value
-    ]
 
 
 def test_what_the_program_stored_itself_wins(places: list[Any]) -> None:

@@ -125,8 +125,6 @@ def test_show_of_a_large_run_asks_instead_of_reading(
         answers.append(json.loads(said))
         for name in ("path", "ranks"):
             answers[-1].pop(name)
-        for key in (answers[-1]["keys"].get("x"),) if run == "mixed" else ():
-            key.pop("max")  # an infinity hides the highest finite value of its bucket in the store
     assert answers[0] == answers[1]
     assert bool(fetched) == bool(answers[0]["gaps"])
     drawn = [say("show", run, *source)[1] for source in (here(both), there(both))]
