@@ -129,6 +129,10 @@ class Tensor:
 
     requires_grad = False
 
+    __module__ = "torch"
+    layout = "strided"
+    is_nested = is_quantized = False
+
     def __init__(self, gpu: Gpu, data: Memory, dtype: Dtype, index: int, home: Stream | None = None) -> None:
         self._gpu, self._data, self.dtype, self._index = gpu, data, dtype, index
         self._home = home  # whose memory it is
@@ -141,6 +145,10 @@ class Tensor:
 
     def get_device(self) -> int:
         return self._index
+
+    @property
+    def is_cpu(self) -> bool:
+        return self.device.type == "cpu"
 
     @property
     def ndim(self) -> int:
@@ -239,8 +247,14 @@ class Torch(ModuleType):
         for name in _DTYPES:
             setattr(self, name, Dtype(name))
         self.Tensor = Tensor
-        self.nn = SimpleNamespace(Parameter=type("Parameter", (Tensor,), {}))
+        self.nn = SimpleNamespace(
+            Parameter=type("Parameter", (Tensor,), {"__module__": "torch.nn.parameter"})
+        )
+        self.strided = Tensor.layout
         self._C = SimpleNamespace(
+            _len_torch_dispatch_stack=lambda: 0,
+            _len_torch_function_stack=lambda: 0,
+            _functorch=SimpleNamespace(is_functorch_wrapped_tensor=lambda tensor: False),
             _cuda_isCurrentStreamCapturing=lambda: gpu.current[0] is gpu.capturing,
             _cuda_getCurrentStream=lambda index: (gpu.number(gpu.current[index]), index, 1),
         )
