@@ -21,7 +21,7 @@ UMASK = """
 import os, sys
 os.umask(int(sys.argv[1], 8))
 import logclient
-run = logclient.init(project="case", config={"large": "x" * 200_000})
+run = logclient.init(project="case", config={f"large{n}": "x" * 20_000 for n in range(10)})
 for step in range(100):
     run.log(step, {"loss": step / 2})
 if os.fork() == 0:

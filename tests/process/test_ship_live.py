@@ -47,6 +47,7 @@ def test_rows_are_there_while_the_program_runs_and_its_end_as_well(run_dir: Path
             "address": where,
             "state": "",
             "error": "",
+            "reason": "",
             "lag_records": 0,
             "refused_records": 0,
         }

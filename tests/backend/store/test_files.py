@@ -17,11 +17,13 @@ import pytest
 from logclient.errors import Corrupt, Unsupported
 from logclient_backend.collector.store.embedded import EmbeddedStore, open_store, restore
 from logclient_backend.collector.store.embedded.database import FILE
+from logclient_backend.collector.store.embedded.schema import VERSION
 from logclient_backend.collector.store.interface import RunQuery, StoreError
 
 from .samples import described, parcel, ramp
 
 ROOT = Path(__file__).parents[3]
+NEXT = VERSION + 1
 
 
 def fill(folder: Path) -> None:
@@ -119,7 +121,7 @@ def add_column(connection: sqlite3.Connection) -> None:
 
 def newer(folder: Path, migration: Callable[[sqlite3.Connection], None] = add_column) -> EmbeddedStore:
     """The store as the next version would open it."""
-    return EmbeddedStore(str(folder), version=2, migrations={2: migration})
+    return EmbeddedStore(str(folder), version=NEXT, migrations={NEXT: migration})
 
 
 def test_an_older_program_refuses_a_newer_store_and_does_not_touch_it(tmp_path: Path) -> None:
@@ -130,14 +132,14 @@ def test_an_older_program_refuses_a_newer_store_and_does_not_touch_it(tmp_path: 
     code = (
         "import os, sqlite3, sys; from logclient_backend.collector.store.embedded import EmbeddedStore\n"
         "from tests.backend.store.samples import parcel, ramp\n"
-        "store = EmbeddedStore(sys.argv[1], version=2, migrations={})\n"
+        f"store = EmbeddedStore(sys.argv[1], version={NEXT}, migrations={{}})\n"
         "store.writer.write([parcel(ramp(101, 10))]); os._exit(0)"
     )
     run(code, str(folder))
     before = look(folder)
     assert set(before) == {FILE, f"{FILE}-wal", f"{FILE}-shm"}
     for _ in range(2):
-        with pytest.raises(Unsupported, match="version 2"):
+        with pytest.raises(Unsupported, match=f"version {NEXT}"):
             open_store(str(folder))
     assert look(folder) == before
     store = newer(folder)
@@ -176,7 +178,7 @@ def test_a_migration_is_all_or_nothing(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from logclient_backend.collector.store.embedded import EmbeddedStore
-from tests.backend.store.test_files import add_column
+from tests.backend.store.test_files import NEXT, add_column
 def killed(connection):
     if sys.argv[2] == "begin": os.kill(os.getpid(), signal.SIGKILL)
     add_column(connection)
@@ -187,7 +189,7 @@ def killed(connection):
         if sys.argv[2] == "middle" and number == 150: os.kill(os.getpid(), signal.SIGKILL)
     connection.execute("DELETE FROM part WHERE length(data)=20000")
     if sys.argv[2] == "end": os.kill(os.getpid(), signal.SIGKILL)
-EmbeddedStore(sys.argv[1], version=2, migrations={2: killed})
+EmbeddedStore(sys.argv[1], version=NEXT, migrations={NEXT: killed})
 """
 
 
