@@ -148,7 +148,7 @@ class Tensor:
 
     @property
     def is_cpu(self) -> bool:
-        return self.device.type == "cpu"
+        return bool(self.device.type == "cpu")
 
     @property
     def ndim(self) -> int:
