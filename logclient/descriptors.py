@@ -15,8 +15,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
 
-_OWN = "/proc/self/fd"
-
 
 class AboveStandard:
     """Inside the `with`, what is opened gets no number below 3."""
@@ -62,10 +60,12 @@ class Mapped(mmap.mmap):
         if sys.version_info >= (3, 13):
             return super().__new__(cls, fd, length, flags=flags, trackfd=False)
         wanted = identity(fd)
-        before = _numbers(wanted)
+        number = os.dup(fd)
+        os.close(number)
         self: Mapped = super().__new__(cls, fd, length, flags=flags)
         self._identity = wanted
-        self._number = next(iter(_numbers(wanted) - before), None)
+        if identity(number) == wanted:  # else another thread took that number meanwhile
+            self._number = number
         return self
 
     def let_go(self) -> None:
@@ -74,14 +74,6 @@ class Mapped(mmap.mmap):
             # kept until the very end, when all files are flushed
             os.register_at_fork(after_in_parent=self.__len__)
         self._number = None
-
-
-def _numbers(wanted: tuple[int, int]) -> set[int]:
-    """Descriptors of this process that lead there."""
-    try:
-        return {fd for fd in map(int, os.listdir(_OWN)) if identity(fd) == wanted}
-    except (OSError, ValueError):
-        return set()
 
 
 def close_own(fd: int, wanted: tuple[int, int]) -> None:

@@ -90,7 +90,7 @@ class Lanes:
         making = f"{self.path}.new"
         fd = modes.new_file(making, os.O_RDWR)
         try:
-            modes.reserve(fd, total_bytes)
+            os.posix_fallocate(fd, 0, total_bytes)  # `make` keeps to the limit of file sizes
             if room_of is not None and not _has_room(room_of, total_bytes):
                 raise OSError(errno.ENOSPC, "the run's share of shared memory is used up", making)
             self.map = Mapped(fd, total_bytes, mmap.MAP_SHARED | mmap.MAP_POPULATE)

@@ -24,7 +24,7 @@ from _signal import (  # type: ignore[import-not-found]  # `signal` is 2 ms of i
 from _thread import get_ident
 from itertools import count
 
-from . import foreign, lanes, launchers, layout, meeting, refusals, spawn
+from . import calling, foreign, lanes, launchers, layout, meeting, refusals, spawn
 from .config import environment
 from .descriptors import AboveStandard, Mapped
 from .device import Device
@@ -150,8 +150,8 @@ class Member:
             pthread_sigmask(SIG_SETMASK, mask)
         if holder is not me:
             return self._wait_for_fork(holder)
-        if self._lanes is not None and not spawn.agent_lives(self._place):
-            spawn.start_agent(self._place, self._settings.start_timeout_s, check_folder=False)
+        if self._lanes is not None:
+            calling.call_if_needed(self._place, self._status, self._settings.stall_s)
         return ""
 
     def _take_rank(self, rank: int) -> None:

@@ -31,7 +31,15 @@ RESULTS = ROOT / "tools" / "bench" / "results"
 PAGE = ROOT / "docs" / "soak.md"
 BENCHES = (
     *("log_call", "log_tail", "log_faults", "process_cost"),
-    *("agent_cpu", "agent_rest", "agent_children", "bytes_per_point", "wal_cpu", "ship_cpu"),
+    *(
+        "agent_cpu",
+        "agent_rest",
+        "agent_children",
+        "children_first",
+        "bytes_per_point",
+        "wal_cpu",
+        "ship_cpu",
+    ),
     *("online", "ingest", "store", "sync", "chaos", "callbacks"),
 )
 CRASH = ROOT / "tools" / "faults" / "crash.py"
