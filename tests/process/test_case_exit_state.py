@@ -231,7 +231,8 @@ def look():
         "umask": os.umask(0o022),
         "nice": os.nice(0),
         "path": list(sys.path),
-        "finders": list(sys.meta_path),
+        # logclient.dynamo has one, which waits for torch._dynamo and hands every import on
+        "finders": [finder for finder in sys.meta_path if type(finder).__module__ != "logclient.dynamo"],
         "warnings": list(warnings.filters),
         "gc": (gc.isenabled(), gc.get_threshold()),
         "recursion": sys.getrecursionlimit(),
