@@ -93,8 +93,8 @@ def run_without_agent(trainer: Trainer, records: int) -> int:
     kill_agents()
     wanted = max(records, trainer.logged + 2 * room)
     wait_until(lambda: trainer.logged >= wanted, 60, "the lanes overflow")
-    trainer.tell_to_end()
     assert not any(map(processes.is_alive, (trainer.status_page().words[i] for i in (0, 1))))
+    trainer.tell_to_end()  # its `finish` brings an agent
     return room
 
 
