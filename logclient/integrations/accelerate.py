@@ -11,18 +11,15 @@ Invariants:
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from accelerate import PartialState
 from accelerate.tracking import GeneralTracker
 
-from logclient import NullRun
+from logclient import NullRun, Run
 from logclient.integrations import guard
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from logclient import Run
 
 __all__ = ["LogclientTracker"]
 
@@ -37,7 +34,7 @@ class LogclientTracker(guard.Guarded, GeneralTracker):  # has no types
         accelerator.log({"loss": loss}, step=step)
         accelerator.end_training()
 
-    `settings` are arguments of `logclient.init`. `accelerator.log` logs in the main process;
+    All other arguments are those of `logclient.init`. `accelerator.log` logs in the main process;
     `tracker.log` in whichever process calls it. Raises `BadArgument`, at `init_trackers`, for settings that make no
     sense.
     """
@@ -51,10 +48,22 @@ class LogclientTracker(guard.Guarded, GeneralTracker):  # has no types
     def __init__(
         self,
         run: Run | NullRun | None = None,
+        *,
+        project: str | None = None,
+        name: str | None = None,
+        id: str | None = None,
+        config: Any = None,
+        group: str | None = None,
+        tags: Iterable[str] = (),
+        notes: str = "",
+        resume: str | None = None,
+        mode: str | None = None,
+        dir: str | os.PathLike[str] | None = None,
+        server: str | None = None,
         **settings: Any,
     ) -> None:
+        self._tie = guard.Tie(run, guard.given(locals()))
         super().__init__()
-        self._tie = guard.Tie(run, settings)
 
     @property
     def tracker(self) -> Run | NullRun:

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from fastai.callback.core import (
@@ -30,13 +32,8 @@ from fastai.callback.core import (
 from fastai.learner import Recorder
 from fastai.torch_core import get_model, rank_distrib
 
+from logclient import NullRun, Run
 from logclient.integrations import fastai_predictions, guard
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from logclient import NullRun, Run
 
 _PREDICTIONS = 36  # rows, unless a number is given
 
@@ -44,10 +41,10 @@ _PREDICTIONS = 36  # rows, unless a number is given
 class LogclientCallback(guard.Guarded, Callback):  # fastai has no types
     """Logs a `Learner`'s training to a logclient run.
 
-    `run` is the run to log to; default is the current one, else one that is started with `settings` (arguments of
-    `logclient.init`) when a training begins. `log_model`: True, or a name as for `Learner.save`: save the model when
-    a training ends, and note the file in the run's summary. `log_preds`: True, or a number of items: put targets and
-    predictions of the first items of the validation set into the summary when a training ends.
+    `run` is the run to log to; default is the current one, else one that is started with the other arguments, which
+    are those of `logclient.init`, when a training begins. `log_model`: True, or a name as for `Learner.save`: save the
+    model when a training ends, and note the file in the run's summary. `log_preds`: True, or a number of items: put
+    targets and predictions of the first items of the validation set into the summary when a training ends.
 
     Raises nothing in a training but `BadArgument` for settings that make no sense, at its begin.
     """
@@ -72,10 +69,21 @@ class LogclientCallback(guard.Guarded, Callback):  # fastai has no types
         *,
         log_model: bool | str | os.PathLike[str] = False,
         log_preds: bool | int = False,
+        project: str | None = None,
+        name: str | None = None,
+        id: str | None = None,
+        config: Any = None,
+        group: str | None = None,
+        tags: Iterable[str] = (),
+        notes: str = "",
+        resume: str | None = None,
+        mode: str | None = None,
+        dir: str | os.PathLike[str] | None = None,
+        server: str | None = None,
         **settings: Any,
     ) -> None:
+        self._tie = guard.Tie(run, guard.given(locals()))
         super().__init__()
-        self._tie = guard.Tie(run, settings)
         self._log_model = log_model
         self._log_preds = _PREDICTIONS if log_preds is True else int(log_preds)
         self._progress = _Progress()

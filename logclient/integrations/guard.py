@@ -15,9 +15,10 @@ Invariants:
   on (`of_run`), whichever callbacks they have;
 - only the run that a callback started itself is the callback's to finish.
 
-A callback is `class LogclientCallback(guard.Guarded, TheirCallback)`: its `__init__` sets
-`self._tie = guard.Tie(run, settings)`; the hook that begins a training is decorated with `@guard.opening` and calls
-`self._open()`; every other hook is decorated with `@guard.hook`.
+A callback is `class LogclientCallback(guard.Guarded, TheirCallback)`: its `__init__` has every argument of
+`logclient.init` by name, so that command lines and configuration files find them, and begins with
+`self._tie = guard.Tie(run, guard.given(locals()))`; the hook that begins a training is decorated with
+`@guard.opening` and calls `self._open()`; every other hook is decorated with `@guard.hook`.
 """
 
 from __future__ import annotations
@@ -50,6 +51,24 @@ _MOST_FITS = 200  # that the config lists
 _told: set[str] = set()
 _begun: WeakSet[Run | NullRun] = WeakSet()  # runs that a callback started
 _of_runs: WeakKeyDictionary[Run | NullRun, dict[Any, Any]] = WeakKeyDictionary()
+
+
+# what `logclient.init` names: every constructor has them, too, and a test compares the two
+ARGUMENTS = "project", "name", "id", "config", "group", "tags", "notes", "resume", "mode", "dir", "server"
+
+
+def given(names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `logclient.init` that a constructor was given: `names` are its `locals()`."""
+    named = {name: names[name] for name in ARGUMENTS}
+    said: dict[str, Any] = {
+        name: value for name, value in named.items() if not (value is None or _is_empty(value))
+    }
+    return {**said, **names["settings"]}
+
+
+def _is_empty(value: Any) -> bool:
+    """Is it the default of `notes` or `tags`? Asks no object of the user's, whose `==` may be anything."""
+    return type(value) in (str, tuple) and not value
 
 
 def hook(method: Method) -> Method:

@@ -13,25 +13,22 @@ Invariants:
 
 from __future__ import annotations
 
+import os
 from _thread import get_ident
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from keras.callbacks import Callback
 
+from logclient import NullRun, Run
 from logclient.integrations import guard
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from logclient import NullRun, Run
 
 
 class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
     """Logs a model's trainings to a logclient run.
 
-    `run` is the run to log to; default is the current one, else one that is started with `settings` (arguments of
-    `logclient.init`) when a training or evaluation begins.
+    `run` is the run to log to; default is the current one, else one that is started with the other arguments,
+    which are those of `logclient.init`, when a training or evaluation begins.
 
     Raises nothing in a training but `BadArgument` for settings that make no sense, at its begin.
     """
@@ -40,9 +37,25 @@ class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
     params: Any = None
     _model: Any = None
 
-    def __init__(self, run: Run | NullRun | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        run: Run | NullRun | None = None,
+        *,
+        project: str | None = None,
+        name: str | None = None,
+        id: str | None = None,
+        config: Any = None,
+        group: str | None = None,
+        tags: Iterable[str] = (),
+        notes: str = "",
+        resume: str | None = None,
+        mode: str | None = None,
+        dir: str | os.PathLike[str] | None = None,
+        server: str | None = None,
+        **settings: Any,
+    ) -> None:
+        self._tie = guard.Tie(run, guard.given(locals()))
         super().__init__()
-        self._tie = guard.Tie(run, settings)
         self._progress = _Progress()
 
     def __setstate__(self, state: dict[str, Any]) -> None:

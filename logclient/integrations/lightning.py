@@ -13,26 +13,24 @@ Invariants:
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import Namespace
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch.distributed as dist
 from lightning_utilities.core import rank_zero
 
 import logclient
-from logclient import NullRun
+from logclient import NullRun, Run
 from logclient.integrations import guard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Mapping
-    from typing import Any
-
     from lightning.pytorch.callbacks import ModelCheckpoint
     from lightning.pytorch.loggers import Logger
 
-    from logclient import Run
 elif (
     "pytorch_lightning" in sys.modules and "lightning" not in sys.modules
 ):  # one of them is seconds of import
@@ -45,6 +43,8 @@ else:
 
 __all__ = ["LogclientLogger"]
 
+_FOLDER = "lightning_logs"  # as Lightning's own loggers have it
+
 
 class LogclientLogger(guard.Guarded, Logger):
     """Logs a training to `run`, else to the current run, else to one that it starts.
@@ -54,16 +54,19 @@ class LogclientLogger(guard.Guarded, Logger):
         logger = LogclientLogger(project="digits", name="mlp")
         trainer = Trainer(logger=logger, log_every_n_steps=10)
 
-    `settings` are arguments of `logclient.init`. `prefix` stands before each key. `save_dir` is
-    where Lightning puts checkpoints (default: the trainer's `default_root_dir`). With `all_ranks=False` rank 0 alone
-    logs metrics. Raises `BadArgument` for settings that make no sense; no other method ever raises.
+    `prefix` stands before each key. `save_dir` is the folder where Lightning puts checkpoints, profiles and the
+    configuration of a `LightningCLI` (default: `lightning_logs/<run id>`). With `all_ranks=False` rank 0 alone logs
+    metrics. All other arguments are those of `logclient.init`. Raises `BadArgument` for arguments that make no sense;
+    no other method ever raises.
     """
 
-    _kept = ("_all_ranks", "_next_step", "_prefix", "_save_dir")
+    _kept = ("_all_ranks", "_folder", "_next_step", "_prefix", "_save_dir", "_unnamed")
     _all_ranks = True
+    _folder = _FOLDER
     _next_step = 0  # for metrics without a step
     _prefix = ""
-    _save_dir: str | None = None
+    _save_dir = ""
+    _unnamed = "0"  # stands for the id of a run where there is none
 
     def __init__(
         self,
@@ -72,14 +75,32 @@ class LogclientLogger(guard.Guarded, Logger):
         prefix: str = "",
         save_dir: str | os.PathLike[str] | None = None,
         all_ranks: bool = True,
+        project: str | None = None,
+        name: str | None = None,
+        id: str | None = None,
+        config: Any = None,
+        group: str | None = None,
+        tags: Iterable[str] = (),
+        notes: str = "",
+        resume: str | None = None,
+        mode: str | None = None,
+        dir: str | os.PathLike[str] | None = None,
+        server: str | None = None,
         **settings: Any,
     ) -> None:
+        self._tie = guard.Tie(run, guard.given(locals()))
         super().__init__()
-        self._tie = guard.Tie(run, settings)
         self._all_ranks = all_ranks
         self._prefix = prefix
-        self._save_dir = None if save_dir is None else str(save_dir)
+        self._save_dir = "" if save_dir is None else str(save_dir)
+        self._find_folder()
         self._begin()
+
+    @guard.opening
+    def _find_folder(self) -> None:
+        """Note where the default folder is now: a program may change its working directory later."""
+        self._unnamed = os.urandom(4).hex()
+        self._folder = os.path.abspath(_FOLDER)
 
     @guard.opening
     def _begin(self) -> Run | NullRun:
@@ -103,13 +124,16 @@ class LogclientLogger(guard.Guarded, Logger):
 
     @property
     def version(self) -> str:
-        """The id of the run."""
-        return self.experiment.id or "0"
+        """The id of the run; a logger that is switched off makes one up, so that no two trainings share a folder."""
+        return self.experiment.id or self._unnamed
 
     @property
-    def save_dir(self) -> str | None:
-        """As it was given; None stands for the trainer's `default_root_dir`."""
-        return self._save_dir
+    def save_dir(self) -> str:
+        """The folder for the files of this run: the one given, else `lightning_logs/<run id>`.
+
+        It is also `trainer.log_dir`, which belongs to one run: `LightningCLI` refuses to overwrite a `config.yaml`.
+        """
+        return self._save_dir or os.path.join(self._folder, self.version.replace(os.sep, "_"))
 
     @guard.hook
     def watch(self, model: Any, every: int = 100, **options: Any) -> None:

@@ -15,19 +15,18 @@ Invariants:
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from transformers import TrainerCallback
 
+from logclient import NullRun, Run
 from logclient.integrations import guard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
-    from logclient import NullRun, Run
 
 __all__ = ["LogclientCallback", "register"]
 
@@ -41,13 +40,29 @@ _TIMED = "_runtime"  # ends the name of a value that each evaluation has
 class LogclientCallback(guard.Guarded, TrainerCallback):
     """Logs a training to `run`, else to the current run, else to one that it starts when the training begins.
 
-    `settings` are arguments of `logclient.init`. The run's config gets the training arguments,
+    All other arguments are those of `logclient.init`. The run's config gets the training arguments,
     and the model's configuration under `model`. Raises `BadArgument`, at the begin, for settings that make no sense.
     """
 
-    def __init__(self, run: Run | NullRun | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        run: Run | NullRun | None = None,
+        *,
+        project: str | None = None,
+        name: str | None = None,
+        id: str | None = None,
+        config: Any = None,
+        group: str | None = None,
+        tags: Iterable[str] = (),
+        notes: str = "",
+        resume: str | None = None,
+        mode: str | None = None,
+        dir: str | os.PathLike[str] | None = None,
+        server: str | None = None,
+        **settings: Any,
+    ) -> None:
+        self._tie = guard.Tie(run, guard.given(locals()))
         super().__init__()
-        self._tie = guard.Tie(run, settings)
         self._before = 0  # steps of the trainings before this one in the run
 
     def _log(self, state: TrainerState, row: Mapping[str, Any]) -> None:

@@ -31,7 +31,9 @@ import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Iterable, Mapping
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,15 +41,8 @@ import torch_xla.core.xla_model as xm
 import torch_xla.runtime as xr
 from torch_xla.utils.closures import AsyncClosureHandler
 
-from logclient import Run
+from logclient import NullRun, Run
 from logclient.integrations import guard
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from logclient import NullRun
 
 MOST_STEPS = (
     32  # of a device that wait for their closure; torch_xla's queue takes 100 and then blocks the training
@@ -65,9 +60,10 @@ _starting: dict[
 class LogclientXLACallback(guard.Guarded):
     """Logs a loop on XLA devices to a logclient run; also a callback for fastai's `Learner(cbs=...)`.
 
-    `run` is the run to log to; default is the current one or the parent's, else one that is started with `settings`
-    (arguments of `logclient.init`). One object may be shared by the threads of several devices, and pickled into
-    processes that torch_xla starts. `sync`: in fastai, end each batch by `torch_xla.sync()`, where nothing else does.
+    `run` is the run to log to; default is the current one or the parent's, else one that is started with the other
+    arguments, which are those of `logclient.init`. One object may be shared by the threads of several devices, and
+    pickled into processes that torch_xla starts. `sync`: in fastai, end each batch by `torch_xla.sync()`, where nothing
+    else does.
     """
 
     name = "logclient_xla"  # in fastai
@@ -75,8 +71,25 @@ class LogclientXLACallback(guard.Guarded):
     _instead = "call logclient.init before torch_xla.launch"
     _local: threading.local | None = None
 
-    def __init__(self, run: Run | NullRun | None = None, *, sync: bool = False, **settings: Any) -> None:
-        self._tie = guard.Tie(run, settings)
+    def __init__(
+        self,
+        run: Run | NullRun | None = None,
+        *,
+        sync: bool = False,
+        project: str | None = None,
+        name: str | None = None,
+        id: str | None = None,
+        config: Any = None,
+        group: str | None = None,
+        tags: Iterable[str] = (),
+        notes: str = "",
+        resume: str | None = None,
+        mode: str | None = None,
+        dir: str | os.PathLike[str] | None = None,
+        server: str | None = None,
+        **settings: Any,
+    ) -> None:
+        self._tie = guard.Tie(run, guard.given(locals()))
         self._sync = sync
 
     @guard.hook

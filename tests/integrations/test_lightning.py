@@ -28,6 +28,12 @@ HOOKS = [name for name, method in vars(LogclientLogger).items() if hasattr(metho
 HOOKS.remove("watch")  # the user's call, not Lightning's
 
 
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints go to the working directory, unless a place for them is given."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def run(run_dir: Path) -> Iterator[tuple[Any, Any]]:
     """A run and its lanes."""
@@ -175,7 +181,15 @@ def test_beside_another_logger(run: tuple[Any, Any], tmp_path: Path) -> None:
 def test_hooks_are_found() -> None:
     """All that Lightning calls and we do something in."""
     assert {*HOOKS, "watch"} == {
-        *("_begin", "_found", "watch", "log_metrics", "log_hyperparams", "after_save_checkpoint")
+        *(
+            "_begin",
+            "_find_folder",
+            "_found",
+            "watch",
+            "log_metrics",
+            "log_hyperparams",
+            "after_save_checkpoint",
+        )
     }
 
 
@@ -249,7 +263,7 @@ def test_a_copy_takes_along_no_run(run: tuple[Any, Any], tmp_path: Path) -> None
     """Pickled with a trainer, or deep: settings; here it is inert."""
     logger = LogclientLogger(prefix="p/", save_dir=tmp_path)
     for made in (pickle.loads(pickle.dumps(logger)), copy.deepcopy(logger)):
-        assert set(vars(made)) == {"_all_ranks", "_prefix", "_save_dir", "_tie"}
+        assert set(vars(made)) == {"_all_ranks", "_folder", "_prefix", "_save_dir", "_tie", "_unnamed"}
         assert made.save_dir == str(tmp_path)
         made.log_metrics({"a": 1}, step=1)
         made.log_hyperparams({"lr": 1})
