@@ -71,7 +71,9 @@ class Reading:
         except Corrupt as error:
             why = str(error)
             replies.end(NotTaken(why, messages.WRONG_PROTOCOL))
-        except grpc.RpcError:  # what reading raises where the call is over
+        except grpc.RpcError as error:  # what reading raises where the call is over
+            # the call keeps the error, whose traceback keeps the call: its stream would count on until a collection
+            error.with_traceback(None)
             replies.cut()
         except Exception as error:  # noqa: BLE001 - a fault of ours ends this conversation, and no other
             why = f"a fault in the collector: {type(error).__name__}"

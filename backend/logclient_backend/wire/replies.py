@@ -16,25 +16,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from . import convert, messages
 from .messages import NotTaken, Welcome
 
 
-class _Call(Protocol):
-    def is_active(self) -> bool: ...
-
-
 class Replies:
     """The answers of one conversation."""
 
-    def __init__(self, give_back: Callable[[int], None], call: _Call | None = None) -> None:
+    def __init__(self, give_back: Callable[[int], None]) -> None:
         self.failure: NotTaken | None = None  # why it ended; None: it goes on, or ended well
         self.is_over = False
         self.bytes_under_way = 0
         self._give_back = give_back
-        self._call = call
         self._changed = threading.Condition()
         self._outbox: deque[bytes] = deque()
         self._under_way: deque[tuple[int, int]] = deque()  # number and size of parcels taken and not settled

@@ -47,7 +47,7 @@ from .service import Caller, Limits, Service
 from .turns import Place, Turns
 
 _SPARE_THREADS = 8  # for calls that are answered at once
-_CONNECTION_STREAMS = 8  # at once on one connection: a client of ours has one
+_LEAST_STREAMS = 32  # of one connection; those of cancelled calls count until their conversation is over
 _FLUSH_S = 1.0  # for the last words to reach the clients
 
 
@@ -93,7 +93,8 @@ class Server:
             options=[
                 ("grpc.max_receive_message_length", self.limits.most_parcel_bytes + (1 << 16)),
                 ("grpc.max_metadata_size", 1 << 14),
-                ("grpc.max_concurrent_streams", _CONNECTION_STREAMS),
+                # beyond it grpc resets a stream without a word: so it is more than one holder of a token may begin
+                ("grpc.max_concurrent_streams", max(_LEAST_STREAMS, self.limits.greeting)),
                 ("grpc.keepalive_time_ms", 60_000),
                 ("grpc.keepalive_timeout_ms", 20_000),
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
@@ -211,7 +212,7 @@ class Server:
     def _converse(
         self, who: str, requests: Iterator[bytes], context: grpc.ServicerContext
     ) -> Iterator[bytes]:
-        replies = Replies(self._room.give, context)
+        replies = Replies(self._room.give)
         with self._lock:
             refused = self._why_not(who)
             if refused is None:

@@ -7,6 +7,7 @@ store. Messages are random bytes, good ones with bytes changed, cut or repeated,
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import json
 import queue
@@ -335,17 +336,36 @@ def test_client_that_goes_in_mid_conversation_leaves_no_trace(
 ) -> None:
     """Cancelled calls, at any time: the neighbour is served, and new ones are welcome."""
     for count in range(20):
-        stop = threading.Event()
-
-        def some(count: int = count, stop: threading.Event = stop) -> Iterator[bytes]:
-            yield HELLO
-            yield from map(parcel, range(1, count))
-            stop.wait(DEADLINE_S)
-
-        call = ship(server)(some(), timeout=DEADLINE_S)
-        if count % 2:
-            assert pb.ShipReply.FromString(next(call)).WhichOneof("what") == "welcome"
-        call.cancel()
-        stop.set()
+        cancel_one(server, parcels=count, is_welcomed=count % 2 == 1)
         assert neighbour.is_served()
     assert status_after(server, [HELLO, parcel()]) is grpc.StatusCode.OK
+
+
+def test_streams_of_cancelled_calls_go_without_a_garbage_collection(
+    server: grpc.Channel, neighbour: Neighbour
+) -> None:
+    """More than a connection may have at once, one after the other, and none is refused."""
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(2 * Limits().greeting):
+            cancel_one(server, parcels=2, is_welcomed=True)
+            assert neighbour.is_served()
+    finally:
+        gc.enable()
+
+
+def cancel_one(server: grpc.Channel, *, parcels: int, is_welcomed: bool) -> None:
+    """A call that says hello and sends so many parcels, and is cancelled: at once, or when it was welcomed."""
+    stop = threading.Event()
+
+    def some() -> Iterator[bytes]:
+        yield HELLO
+        yield from map(parcel, range(1, parcels))
+        stop.wait(DEADLINE_S)
+
+    call = ship(server)(some(), timeout=DEADLINE_S)
+    if is_welcomed:
+        assert pb.ShipReply.FromString(next(call)).WhichOneof("what") == "welcome"
+    call.cancel()
+    stop.set()
