@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 
-from . import layout, waiting
+from . import handles, layout, waiting
 from .stats import lane_counts, no_device
 from .wake import wake
 
@@ -51,6 +51,7 @@ class Outcome:
 
 def end(run: Run, state: dict[str, Any], timeout_s: float | None) -> bool:
     """End the run in this process, its owner for all; True where everything that was accepted is on disk by then."""
+    handles.let_go_dropped()
     outcome = run._outcome
     if not outcome.claim():
         return outcome.is_durable or _wait_again(run, timeout_s)

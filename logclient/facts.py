@@ -8,7 +8,7 @@ change could not be seen.
 
 from __future__ import annotations
 
-from _collections_abc import Mapping, MutableMapping
+from _collections_abc import MutableMapping
 
 from . import foreign
 from .nested import plain, settings_of
@@ -27,12 +27,12 @@ class Facts(MutableMapping):  # type: ignore[type-arg]
     __slots__ = ("_data", "_notice", "_write")
 
     def __init__(
-        self, write: Callable[[dict[str, Any]], object], notice: Notice, data: Mapping[Any, Any]
+        self, write: Callable[[dict[str, Any]], object], notice: Notice, data: dict[str, Any]
     ) -> None:
-        """`data` may be any object that has settings."""
+        """Of the plain entries in `data`, which is changed in place."""
         self._write = write
         self._notice = notice
-        self._data: dict[str, Any] = plain(settings_of(data) or {}, notice)
+        self._data = data
 
     def __getitem__(self, key: str) -> Any:
         return _frozen(self._data[key])
@@ -62,7 +62,7 @@ class Facts(MutableMapping):  # type: ignore[type-arg]
 
     def replace(self, data: Any) -> None:
         """Hold these entries and no others; what is no mapping changes nothing."""
-        if data is not self:
+        if not isinstance(data, Facts) or data._data is not self._data:
             merged = self._merged((data,), {})
             if merged or type(data) is dict:
                 self._change(merged, dropped=tuple(self._data))

@@ -52,6 +52,9 @@ REFUSED = 66  # records that got no seq
 LEFT_OUT = 67  # points left out of accepted records
 DOCUMENTS_WRITTEN = 68  # grows by 1 per written document
 FLUSH_ASKED = 69  # grows by 1 per flush
+DROPPED = (
+    70  # PID of the process in which the last handle of the run went without `finish`; a child's says nothing
+)
 
 # agent words
 DOCUMENTS_DURABLE = 96  # the DOCUMENTS_WRITTEN that is on disk

@@ -24,7 +24,7 @@ from _signal import (  # type: ignore[import-not-found]  # `signal` is 2 ms of i
 from _thread import get_ident
 from itertools import count
 
-from . import calling, foreign, lanes, launchers, layout, meeting, refusals, spawn
+from . import calling, foreign, handles, lanes, launchers, layout, meeting, refusals, spawn
 from .config import environment
 from .descriptors import AboveStandard, Mapped
 from .device import Device
@@ -136,6 +136,7 @@ class Member:
                     self._rank = launchers.rank_of_child(environment(), self._settings.rank, self._rank)
                     with AboveStandard():
                         self._attach(is_owner=False, forked=True)
+                    handles.note(self)  # type: ignore[arg-type]
                 self._mark[0] = 1
                 self._introduce({})
         except Exception as error:
@@ -174,6 +175,7 @@ class Member:
 
     def _leave_parent(self) -> None:
         """In a forked child: let go of what belongs to the parent, touching none of its memory."""
+        handles.forget(self)  # type: ignore[arg-type]
         self._counters.detach()
         self._counters = Counters()
         if self._encoder is not None:

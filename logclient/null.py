@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import about
 from .facts import Facts
 from .foreign import is_own
+from .nested import plain, settings_of
 from .stats import Counter, no_agent, no_device, no_server, tell
 
 TYPE_CHECKING = False
@@ -26,7 +27,7 @@ class NullRun:
         self.name = ""
         self.dir = ""
         self._tags = tuple(about.tags_of(tags)[0])
-        self._config = Facts(_nothing, _nothing, config)
+        self._config = Facts(_nothing, _nothing, plain(settings_of(config) or {}, _nothing))
         self._summary = Facts(_nothing, _nothing, {})
         self._closed = closed
         self._refused = Counter(0)

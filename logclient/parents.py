@@ -118,13 +118,13 @@ def _who_is_in(place: meeting.Meeting) -> Iterator[tuple[int, int]]:
         except OSError:
             continue
         try:
-            head = os.pread(fd, 8 * (layout.STATE + 1), 0)
+            head = os.pread(fd, 8 * (layout.DROPPED + 1), 0)
         finally:
             os.close(fd)
-        if len(head) < 8 * (layout.STATE + 1):
+        if len(head) < 8 * (layout.DROPPED + 1):
             continue
         words = memoryview(head).cast("Q")
-        is_open = words[layout.STATE] == layout.STATE_OPEN
+        is_open = words[layout.STATE] == layout.STATE_OPEN and words[layout.DROPPED] != words[layout.FILE_PID]
         pid, ticks = words[layout.FILE_PID], words[layout.FILE_START_TICKS]
         stem = name.removesuffix(".lanes")
         is_here = words[layout.FILE_PID_NAMESPACE] == here

@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 import time
 
-from . import about, closing, foreign, lanes, layout, spawn, waiting
+from . import about, closing, foreign, handles, lanes, layout, spawn, waiting
 from .descriptors import Mapped
 from .errors import BadArgument
 from .facts import Facts
@@ -49,8 +49,8 @@ class Run(Member):
 
     def __init__(self, place: Meeting, config: Config, *, is_owner: bool, rank: int | None) -> None:
         super().__init__(place, config, is_owner=is_owner, rank=rank)
-        self._config = Facts(lambda data: self._write("config", data), self._notices.once, {})
-        self._summary = Facts(lambda data: self._write("summary", data), self._notices.once, {})
+        self._config: dict[str, Any] = {}
+        self._summary: dict[str, Any] = {}
         self._outcome = closing.Outcome()
 
     # ---- the hot path: log -> ring.offer ------------------------------------------------------------
@@ -326,20 +326,24 @@ class Run(Member):
     @property
     def config(self) -> Facts:
         """Settings of the experiment; changes are stored."""
-        return self._config
+        return self._facts("config", self._config)
 
     @config.setter
     def config(self, config: Any) -> None:
-        self._config.replace(config)
+        self.config.replace(config)
 
     @property
     def summary(self) -> Facts:
         """Results of the run; changes are stored."""
-        return self._summary
+        return self._facts("summary", self._summary)
 
     @summary.setter
     def summary(self, summary: Any) -> None:
-        self._summary.replace(summary)
+        self.summary.replace(summary)
+
+    def _facts(self, kind: str, data: dict[str, Any]) -> Facts:
+        """A new object each time: it refers to the run, and a cycle would keep that beyond its last handle."""
+        return Facts(lambda changed: self._write(kind, changed), self._notices.once, data)
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -418,6 +422,7 @@ class Run(Member):
         Where no agent lives, one is started. A server is not waited for: what is on disk gets there, by the agent or by
         `logclient sync`.
         """
+        handles.let_go_dropped()
         return waiting.until_durable(self, self._patience("flush", timeout_s))[0]
 
     def _patience(self, what: str, timeout_s: object) -> float:

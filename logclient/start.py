@@ -12,7 +12,7 @@ import sys
 import time
 from _thread import RLock
 
-from . import about, closing, confined, launchers, meeting, notebook, parents, reap, spawn
+from . import about, closing, confined, dropped, handles, launchers, meeting, notebook, parents, spawn
 from . import config as settings
 from . import starting as _starting  # noqa: F401 - now: later its disk may be frozen
 from .config import Config
@@ -35,7 +35,6 @@ _MOST_PATH = 4095
 _MOST_WORDS = 500
 _LOCK_WAIT_S = 30.0
 _locks: dict[int, Any] = {}
-_open: dict[str, Run] = {}  # meeting place -> run, of this process
 _inits: dict[tuple[str, str], int] = {}  # (project, name) -> how many runs this rank got from its launcher
 _hooked = False
 
@@ -51,7 +50,7 @@ class Attempt:
     def __init__(self) -> None:
         self._run: Run | None = None  # made by this call
         self._place: meeting.Meeting | None = None
-        self._open_before = frozenset(_open)
+        self._open_before = frozenset(handles.by_place)
         self._handed_on = settings.parent_meeting()
         self._ordinal: tuple[str, str] | None = None
 
@@ -82,11 +81,12 @@ class Attempt:
     def _start(
         self, chosen: Config, config: Mapping[str, Any], described: dict[str, Any], wrong: list[str]
     ) -> Run | NullRun:
+        handles.let_go_dropped()
         parent = parents.find(chosen)
         if parent is not None:
             return self._join(parent, chosen, config)
         if not chosen.run_id and has_shell():
-            notebook.finish_earlier(_open.values(), chosen.project or "default", chosen.name)
+            notebook.finish_earlier(handles.runs(), chosen.project or "default", chosen.name)
         launch = launchers.find(settings.environment())
         run_id = chosen.run_id or self._id_of_launch(launch, chosen) or _new_id()
         facts = _facts(chosen, run_id)
@@ -101,7 +101,7 @@ class Attempt:
                 raise BadArgument(
                     f"resume='never', but run {run_id!r} is open on this host and goes to {place.dir}"
                 )
-            if _is_open_here(_open.get(place.path)):
+            if _is_open_here(handles.find(place.path)):
                 return self._join(place, chosen, config)
             run = self._make(place, chosen, launch, is_owner=True)
             if os.path.isdir(place.path):
@@ -138,7 +138,7 @@ class Attempt:
         return run
 
     def _join(self, place: meeting.Meeting, chosen: Config, config: Mapping[str, Any]) -> Run:
-        known = _open.get(place.path)
+        known = handles.find(place.path)
         if known is not None and _is_open_here(known):
             if 0 <= chosen.rank != known._rank:
                 known._take_rank(chosen.rank)
@@ -242,7 +242,7 @@ def _inert(chosen: Config) -> NullRun:
 
 def attach(path: str) -> Run | NullRun:
     """The run of a meeting place in this process: the open one, or a handle with lanes of its own."""
-    run = _open.get(path)
+    run = handles.find(path)
     if run is not None and _is_open_here(run):
         return run
     place = meeting.read(path)
@@ -301,24 +301,18 @@ def _keep(run: Run) -> None:
     if not _hooked:
         atexit.register(_at_exit)
         _hooked = True
-    _open[run._place.path] = run
+    handles.note(run)
 
 
 def forget(run: Run) -> None:
     """The run is closed in this process."""
-    if reap.got_orphans():
-        reap.ended()
-    path = run._place.path
-    if _open.get(path) is run:
-        del _open[path]
-    if settings.parent_meeting() == parents.handle(path):
-        others = [other for other in _open.values() if other._is_owner]
-        settings.hand_on(parents.handle(others[-1]._place.path) if others else None)
+    handles.forget(run)
+    dropped.leave_family(run._place.path)
 
 
 def _at_exit() -> None:
     state, begun = at_exit(), time.monotonic()
-    for run in list(_open.values()):
+    for run in handles.runs():
         if run._is_owner and run._pid == os.getpid():
             patience = patience_s(state, run._settings.finish_timeout_s)
             try:
@@ -329,6 +323,11 @@ def _at_exit() -> None:
         else:
             run._counters.publish()
             run._release_maps()
+            handles.forget(run)  # it goes with the process, whose end is what the agent sees
+    try:
+        dropped.end_all(begun, state)
+    except KeyboardInterrupt:
+        pass  # as above
 
 
 def _start_agent(run: Run, place: meeting.Meeting, chosen: Config) -> None:

@@ -17,13 +17,14 @@ from __future__ import annotations
 import os
 import time
 
-from . import foreign, layout, spawn, values
+from . import foreign, handles, layout, spawn, values
 from .ring import read_counts
 from .stats import describe_agent
 from .wake import wake
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from .handles import Held
     from .run import Run
 
 _MOST_S = 86_400.0  # every wait has a deadline: an infinite one is a day
@@ -53,7 +54,7 @@ def seconds(given: object) -> float | None:
     return None if number != number else min(max(number, 0.0), _MOST_S)
 
 
-def until_durable(run: Run, timeout_s: float) -> tuple[bool, str]:
+def until_durable(run: Run | Held, timeout_s: float) -> tuple[bool, str]:
     """Wait until everything that this process logged so far is on disk.
 
     Returns whether it is, and where nobody works on it, why.
@@ -78,6 +79,15 @@ def until_durable(run: Run, timeout_s: float) -> tuple[bool, str]:
         time.sleep(_NAP_S)
 
 
+def is_durable(run: Held) -> bool:
+    """Is everything on disk that this process logged?"""
+    if run._lanes is None:
+        return True
+    words = run._lanes.words
+    is_behind = any(read_counts(lane)[0] < lane[layout.SEQ] for lane in lane_headers(words))
+    return not is_behind and words[layout.DOCUMENTS_DURABLE] >= words[layout.DOCUMENTS_WRITTEN]
+
+
 def lane_headers(words: memoryview) -> list[memoryview]:
     """Return the header of each lane of a lane file."""
     starts = [layout.LANE_HEADERS + i * layout.LANE_HEADER_WORDS for i in range(words[layout.FILE_LANES])]
@@ -89,7 +99,7 @@ class Service:
 
     __slots__ = ("_deadline", "_grace_s", "_look_at", "_run", "trouble")
 
-    def __init__(self, run: Run, deadline: float) -> None:
+    def __init__(self, run: Run | Held, deadline: float) -> None:
         self._run = run
         self._deadline = deadline
         self._look_at = 0.0
@@ -113,6 +123,7 @@ class Service:
         finally:
             if run._status is None:
                 run._status = spawn.map_status(run._place)
+                handles.note_page(run)
 
     def _is_fresh(self) -> bool:
         """Does the page show a beat, or a call, of just now?"""

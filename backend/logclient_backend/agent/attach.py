@@ -91,7 +91,8 @@ class Producer:
         self.name = kept.name
         self.process = bytes.fromhex(self.name[: -len(LANES)])
         self.watch = kept.watch
-        self.mem = _map(kept)
+        self._mapped = _map(kept)
+        self.mem = memoryview(self._mapped)
         self.words = words = self.mem.cast("Q")
         _check_header(words, len(self.mem), self.process)
         self.pid = words[layout.FILE_PID]
@@ -165,7 +166,12 @@ class Producer:
     @property
     def has_finished(self) -> bool:
         """Gave up its lanes by itself."""
-        return bool(self.words[layout.STATE] == layout.STATE_FINISHED)
+        return bool(self.words[layout.STATE] == layout.STATE_FINISHED) or self.is_dropped
+
+    @property
+    def is_dropped(self) -> bool:
+        """Its process did not finish the run, and no handle leads to it any more there."""
+        return bool(self.words[layout.DROPPED] == self.pid)
 
     def may_still_tell(self, *, alive: bool, is_unknown: bool, linger_s: float) -> bool:
         """A program that is ending may still fail: its exit code is worth a short wait."""
@@ -235,7 +241,16 @@ class Producer:
     def sweep(self) -> None:
         """Remove its files: everything is staged or stored, and nobody writes any more."""
         self.words[layout.SWEPT] = 1
+        if self.is_dropped:
+            self._give_memory_back()
         remove_files(self._place, self.kept)
+
+    def _give_memory_back(self) -> None:
+        """Its process keeps the file mapped until it calls us again, and reads nothing but the first page of it."""
+        try:
+            self._mapped.madvise(mmap.MADV_REMOVE, layout.KEYS_OFFSET, len(self.mem) - layout.KEYS_OFFSET)
+        except (OSError, ValueError):
+            return  # a kernel or a file system without that: it goes with the mapping
 
 
 def remove_files(place: Place, kept: Kept) -> None:
@@ -247,9 +262,9 @@ def remove_files(place: Place, kept: Kept) -> None:
             _unlink(place.file(name))
 
 
-def _map(kept: Kept) -> memoryview:
+def _map(kept: Kept) -> mmap.mmap:
     with kept.opened() as fd:
-        return memoryview(_checked(fd))
+        return _checked(fd)
 
 
 def _checked(fd: int) -> mmap.mmap:

@@ -161,6 +161,8 @@ class Ledger:
         end: dict[str, Any] = {"time": time.time_ns(), "mono_ns": time.monotonic_ns(), "alive": alive}
         if is_replaced:
             end["replaced"] = True
+        if producer.is_dropped:
+            end["dropped"] = True
         if cause is not None:
             if cause.signal is None:
                 end["exit_code"] = cause.exit_code

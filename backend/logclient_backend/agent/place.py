@@ -129,7 +129,9 @@ class Kept:
     @property
     def is_open(self) -> bool:
         """Of a lane file: its process lives, and has not given up its lanes."""
-        return self.is_alive() and self._word(layout.STATE) == _OPEN
+        if not self.is_alive() or self._word(layout.STATE) != _OPEN:
+            return False
+        return self._word(layout.DROPPED) != self._word(layout.FILE_PID)
 
     @property
     def is_done(self) -> bool:

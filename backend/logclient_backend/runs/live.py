@@ -84,8 +84,10 @@ class LiveLanes:
 
     @property
     def has_finished(self) -> bool:
-        """It gave up its lanes by itself."""
-        return bool(self.words[layout.STATE] == layout.STATE_FINISHED)
+        """It gave up its lanes by itself, or no handle leads to the run any more in its process."""
+        return bool(
+            self.words[layout.STATE] == layout.STATE_FINISHED or self.words[layout.DROPPED] == self.pid
+        )
 
     @property
     def has_durable_documents(self) -> bool:

@@ -39,6 +39,7 @@ class End:
     """How the agent saw a process end: with a code, a signal, or neither: nobody could tell.
 
     `alive`: it only gave up its lanes. `replaced`: it became another program by `exec`, whose end says nothing of this.
+    `dropped`: its last handle of the run went, without `finish`; whatever its process did then is another matter.
     """
 
     time: int
@@ -46,6 +47,7 @@ class End:
     exit_code: int | None
     signal: int | None
     replaced: bool = False
+    dropped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +239,7 @@ def _end(node: Node, value: Any) -> End | None:
         code if type(code) is int else None,
         signal if type(signal) is int else None,
         value.get("replaced") is True,
+        value.get("dropped") is True,
     )
 
 

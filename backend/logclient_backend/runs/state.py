@@ -4,7 +4,7 @@ Pure functions of documents, of what the agent saw, and of what lives on this ho
 
 ============  ==========================================================================================
 running       its process has the run open (told by its lock on this host, by the agent's heartbeat elsewhere)
-finished      it said so, or ended with exit code 0
+finished      it said so, or ended with exit code 0, or dropped its last handle of the run
 failed        an exception, or another exit code
 preempted     it was cut short from outside, and its scheduler says that it took the job away; or it said so
 killed        SIGKILL
@@ -136,6 +136,8 @@ def _seen(process: Process) -> State:
     """From the end that the agent saw alone."""
     end = process.end
     assert end is not None
+    if end.dropped:
+        return State("finished", "handle dropped", end.time)
     if end.signal is not None:
         name = "killed" if end.signal == signal.SIGKILL else "terminated"
         return State(name, signal_name(end.signal), end.time, signal=end.signal)

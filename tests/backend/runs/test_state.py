@@ -21,7 +21,13 @@ def process(said: dict[str, Any] | None, end: End | None, job: str = "") -> Proc
 
 
 def ended(**how: Any) -> End:
-    return End(NOW - 40 * SECOND, how.get("alive", False), how.get("exit_code"), how.get("signal"))
+    return End(
+        NOW - 40 * SECOND,
+        how.get("alive", False),
+        how.get("exit_code"),
+        how.get("signal"),
+        dropped="dropped" in how,
+    )
 
 
 FINISH = {"state": "finished", "by": "finish"}
@@ -65,6 +71,8 @@ TABLE: list[tuple[dict[str, Any] | None, End | None, list[tuple[str, str]]]] = [
     (None, ended(signal=250), [("running", ""), *[("terminated", "signal 250")] * 3]),
     (None, ended(), [("running", ""), *[("lost", "unknown end: nobody saw how its process ended")] * 3]),
     (None, ended(alive=True), [("running", ""), *[("finished", "gave up its lanes")] * 3]),
+    (None, ended(alive=True, dropped=True), [("running", ""), *[("finished", "handle dropped")] * 3]),
+    (None, ended(signal=9, dropped=True), [("running", ""), *[("finished", "handle dropped")] * 3]),
     # what it said counts first
     (FINISH, None, [("finished", "")] * 4),
     (FINISH, ended(alive=True), [("finished", "")] * 4),
