@@ -30,7 +30,8 @@ NAME = "refused"
 BYTES = 4096
 _SLOTS = BYTES // 8 - 1
 _WAIT_S = 1.0  # for others that take a slot at the same moment
-_NAP_S = 0.001
+_FIRST_NAP_S = 0.001
+_MOST_NAP_S = 0.05  # a hundred that ask each millisecond would keep the one with the lock from running
 
 
 def take_slot(place: Meeting) -> memoryview | None:
@@ -40,9 +41,11 @@ def take_slot(place: Meeting) -> memoryview | None:
     except OSError:
         return None
     try:
-        if os.fstat(fd).st_size < BYTES or not _lock(fd):
+        if os.fstat(fd).st_size < BYTES:
             return None
-        words = memoryview(Mapped(fd, BYTES)).cast("Q")
+        words = memoryview(Mapped(fd, BYTES)).cast("Q")  # before the lock, which is held for two words only
+        if not _lock(fd):
+            return None
         taken = words[0]
         if taken >= _SLOTS:
             return None
@@ -71,12 +74,14 @@ def read(place: Meeting) -> int:
 
 def _lock(fd: int) -> bool:
     deadline = time.monotonic() + _WAIT_S
+    nap_s = _FIRST_NAP_S
     while True:
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             if time.monotonic() >= deadline:
                 return False
-            time.sleep(_NAP_S)
+            time.sleep(nap_s)
+            nap_s = min(1.5 * nap_s, _MOST_NAP_S)
         else:
             return True

@@ -13,6 +13,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from logclient.proc import umask
+
 DEFAULT_PACE = 20.0  # `make test`; 1 is full length, `make soak`
 PATIENCE = {  # of the product in tests that start agents: a machine that does much else is no fault to be tested
     "LOGCLIENT_START_TIMEOUT_S": "60",
@@ -117,6 +119,16 @@ def _no_settings_from_outside(
     # The developer's server is none of ours. Nobody, root either, can make this folder; matplotlib would.
     monkeypatch.setenv("XDG_CONFIG_HOME", "/proc/none")
     monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path_factory.getbasetemp() / "matplotlib"))
+
+
+@pytest.fixture(autouse=True)
+def _umask_is_kept() -> Iterator[None]:
+    """A test that leaves another umask behind would make a later one fail."""
+    before = umask()
+    yield
+    after = umask()
+    os.umask(before)
+    assert after == before, f"the umask was {before:04o} and is {after:04o}"
 
 
 @pytest.fixture

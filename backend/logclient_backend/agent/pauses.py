@@ -67,6 +67,10 @@ class Pipes:
         self.supervisor = Pipe(place, wake.SUPERVISOR)
         self.shipper = Pipe(place, wake.SHIPPER)
 
+    def descriptors(self) -> list[int]:
+        """Those of the pipes that there are."""
+        return [pipe.fd for pipe in (self.worker, self.supervisor, self.shipper) if pipe.fd >= 0]
+
 
 class Sleeper:
     """Sleeps for one process, until its pipe is rung, a watched process ends, or the time is over."""

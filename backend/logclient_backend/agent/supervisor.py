@@ -29,7 +29,7 @@ from logclient.meeting import Meeting
 from logclient.proc import pid_namespace
 from logclient.wake import wake
 
-from . import election, leaving, resident, rlimits, sweep
+from . import election, inherited, leaving, resident, rlimits, sweep
 from .exits import Watch
 from .handover import Handover
 from .memory import Memory
@@ -268,6 +268,8 @@ class Supervisor:
             worker.abandon()
         del worker
         gc.collect()  # its mappings: they would keep memory that is given back
+        ours = (self._pipes, self.place, self.terminal)
+        inherited.close_files_but({fd for each in ours for fd in each.descriptors()})
         return self._be_promoted()
 
     def _see_to_boss(self) -> Watch:

@@ -23,6 +23,10 @@ class Terminal:
         self._fd = fd
         self._child = 0  # that writes now, or hangs
 
+    def descriptors(self) -> list[int]:
+        """The one of the open file, where there is one."""
+        return [self._fd] if self._fd >= 0 else []
+
     def say(self, line: str) -> None:
         """Write a line, waiting a moment for it."""
         self._write(f"logclient: {line}\n".encode("utf-8", "backslashreplace"))

@@ -17,6 +17,7 @@ import click
 
 from logclient.config import silence_grpc
 from logclient.errors import BadArgument, LogclientError, NoRun, Unsupported
+from logclient.proc import umask
 
 from .text import safe_lines
 
@@ -154,7 +155,7 @@ def cli() -> None:
 def main() -> None:
     """The entry point of the command."""
     silence_grpc()
-    os.umask(os.umask(0o077) & 0o077)  # what we make we must be able to use
+    os.umask(umask() & 0o077)  # what we make we must be able to use
     cli(prog_name="logclient")
 
 
