@@ -8,7 +8,8 @@ Invariants:
 - nothing here waits for a device, nor makes Keras wait: `async_safe` lets it read the values of a batch in a thread of
   its own, as it does where there is no callback, and call `on_train_batch_end` there, several at once, in any order;
 - so that hook changes nothing that another thread changes; whoever comes behind it, in the thread that trains, is
-  called when all of them are done.
+  called when all of them are done;
+- the values that Keras reads are copies, which the next batch does not change: see `keras_steps.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 from keras.callbacks import Callback
 
 from logclient import NullRun, Run
-from logclient.integrations import guard
+from logclient.integrations import guard, keras_steps
 
 
 class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
@@ -64,9 +65,19 @@ class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
 
     @guard.opening
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
+        keras_steps.let_go(self.model)  # of a training that was interrupted
         self._begin()
         self._progress.is_training = True
         self._progress.described = False
+        if not self._off:
+            keras_steps.hold(self.model, self._stepped)
+
+    @guard.hook
+    def _stepped(self, batches: int | None, logs: Any) -> Any:
+        """Count the batches of a call of the model, and return values that stay; called in the thread that trains."""
+        if batches is not None:
+            self._progress.seen += batches
+        return keras_steps.copied(logs)
 
     def _begin(self) -> None:
         run = self._open(self.params)  # all callbacks of a training share that dict
@@ -77,6 +88,7 @@ class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         progress = self._progress
         progress.batches = self._batches()
+        progress.seen = 0
         progress.counts.begin_epoch(epoch, progress.batches)
         if not progress.described:
             progress.described = True
@@ -86,13 +98,14 @@ class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Of the last batch of `steps_per_execution`, where that is not 1; `logs` are means over the epoch so far."""
         progress = self._progress
-        progress.counts.last[get_ident()] = batch
+        done = progress.done(batch)
+        progress.counts.last[get_ident()] = done - 1
         if not logs:
             return
         row = {f"batch/{name}": value for name, value in logs.items()}
         if progress.batches:
-            row["epoch"] = progress.counts.epochs + (batch + 1) / progress.batches
-        self._run().log(progress.counts.first + batch + 1, row)
+            row["epoch"] = progress.counts.epochs + done / progress.batches
+        self._run().log(progress.counts.first + done, row)
 
     @guard.hook
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
@@ -109,6 +122,7 @@ class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
     @guard.hook
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         self._progress.is_training = False
+        keras_steps.let_go(self.model)
 
     @guard.opening
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
@@ -154,12 +168,25 @@ class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
 class _Progress:
     """Where the model is."""
 
-    __slots__ = ("batches", "counts", "described", "is_training")
+    __slots__ = ("batches", "counts", "described", "is_training", "seen")
 
     def __init__(self) -> None:
         self.counts = _Counts()
         self.batches = 0  # of an epoch, where that is known
+        self.seen = 0  # batches of this epoch that the model was called with, where that can be counted
         self.is_training = self.described = False
+
+    def done(self, batch: int) -> int:
+        """Return how many batches of this epoch there were, at the end of a call of the model.
+
+        Keras counts `steps_per_execution` batches for each call, and gives the number of the last one: in an epoch of
+        10 batches, with 3 a call, the last call has one and its number is 11.
+        """
+        done = batch + 1
+        for known in (self.batches, self.seen):
+            if known:
+                done = min(done, known)
+        return done
 
 
 class _Counts:

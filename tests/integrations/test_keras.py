@@ -26,6 +26,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     keras = pytest.importorskip("keras", reason="needs Keras")
 
+from logclient.integrations import keras_steps
 from logclient.integrations.keras import LogclientCallback
 
 BATCHES = 5  # of one epoch
@@ -190,6 +191,137 @@ def test_resumed_several_steps_and_unknown_length(lanes: Any) -> None:
     for last in (30, 35):
         model.fit(generate(), callbacks=[callback], verbose=0)
         assert epochs(read())[-1].step == last
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_several_steps_in_a_call(lanes: Any, known: bool) -> None:
+    """10 batches, 3 in a call: the last call has one. Epochs end at steps 10 and 20, known beforehand or not."""
+    _, read = lanes
+    model, callback = classifier(), LogclientCallback()
+    model.steps_per_execution = 3
+    model.train_function = lambda batches: {"loss": torch.tensor(float(len(batches)))}
+    hooks = keras.callbacks.CallbackList([callback], model=model, steps=10 if known else None, epochs=2)
+    hooks.on_train_begin()
+    for epoch in range(2):
+        hooks.on_epoch_begin(epoch)
+        for last, count in (
+            (2, 3),
+            (5, 3),
+            (8, 3),
+            (11, 1),
+        ):  # as a backend calls them that can do it; torch cannot
+            hooks.on_train_batch_begin(last - 2)
+            hooks.on_train_batch_end(last, model.train_function([()] * count))
+        hooks.on_epoch_end(epoch, {"loss": 0.5})
+    hooks.on_train_end()
+    records = read()
+    rows = batches(records)
+    assert [record.step for record in rows] == [3, 6, 9, 10, 13, 16, 19, 20]
+    assert [record.values["batch/loss"] for record in rows] == [3, 3, 3, 1] * 2
+    assert [record.step for record in epochs(records)] == [10, 20]
+    assert [record.values["epoch"] for record in epochs(records)] == [1, 2]
+    if known:
+        assert [record.values["epoch"] for record in rows][:4] == pytest.approx([0.3, 0.6, 0.9, 1])
+    assert type(model.train_function).__name__ == "function"
+
+
+class Positives(keras.metrics.Metric):  # type: ignore[name-defined]
+    """As the example in Keras's documentation: its result is its variable."""
+
+    def __init__(self, name: str = "positives") -> None:
+        super().__init__(name=name)
+        self.count = self.add_variable(shape=(), initializer="zeros", name="count")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.count.assign(self.count + keras.ops.sum(keras.ops.cast(y_true > 0.5, self.count.dtype)))
+
+    def result(self) -> Any:
+        return self.count
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_each_row_has_the_values_of_its_batch(lanes: Any, pace: Any) -> None:
+    """Metrics whose result is a variable, or a view of one, which the next batch changes: none is read too late."""
+    run, read = lanes
+    count, found = pace.count(5_000, least=500), []
+
+    class Reads(LogclientCallback):
+        """Empties the lanes before they are full."""
+
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            if batch % 100 == 0:
+                found.extend(read())
+
+    ones = np.ones((count, 1), "float32")
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, "sigmoid")])
+    metrics = [
+        Positives(),
+        keras.metrics.TruePositives(name="true"),
+        keras.metrics.FalseNegatives(name="false"),
+    ]
+    model.compile("sgd", "binary_crossentropy", metrics=metrics)
+    model.fit(ones, ones, batch_size=1, verbose=0, callbacks=[Reads()])
+    rows = batches([*found, *read()])
+    assert [record.step for record in rows] == list(range(1, count + 1))
+    assert [record.values["batch/positives"] for record in rows] == [record.step for record in rows]
+    sums = [record.values["batch/true"] + record.values["batch/false"] for record in rows]
+    assert sums == [record.step for record in rows]
+    assert run.status()["left_out"] == run.status()["refused"] == 0
+
+
+def test_a_step_is_the_models_own_again(lanes: Any) -> None:
+    """After a training; after one that was interrupted, when the next one begins, whoever logs it."""
+    model, callback = classifier(), LogclientCallback()
+    interrupt = keras.callbacks.LambdaCallback(on_train_batch_end=partial(_interrupt, 2))
+    kinds = []
+
+    class Looks(keras.callbacks.Callback):  # type: ignore[name-defined]
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            kinds.append(type(self.model.train_function).__name__)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, [callback, interrupt, Looks()])
+    fit(model, [LogclientCallback(logclient.NullRun("", {}, ())), Looks()])
+    assert set(kinds[:3]) == {"_Held"} and set(kinds[-BATCHES:]) == {"function"}
+    fit(model, [callback, Looks()])
+    assert kinds[-1] == "_Held" and type(model.train_function).__name__ == "function"
+
+
+def test_what_a_step_raises_reaches_the_user(lanes: Any) -> None:
+    """An error of the user's in a step, and a failure of ours behind one."""
+    run, _ = lanes
+
+    class Wrong(keras.Sequential):  # type: ignore[name-defined]
+        def train_step(self, data: Any) -> Any:
+            raise AttributeError("the user's")
+
+    model = Wrong([keras.Input((64,)), keras.layers.Dense(10)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    with pytest.raises(AttributeError, match="the user's"):
+        fit(model, [LogclientCallback()])
+    assert run.status()["refused"] == 0
+    callback = LogclientCallback()
+    del callback._progress
+    callback._off = False
+    held = keras_steps._Held(lambda batches: {"loss": 1.0}, callback._stepped, in_tuple=False)
+    assert held([()]) == {"loss": 1.0} and run.status()["refused"] == 1
+
+
+def test_a_step_that_takes_its_batches_from_an_iterator(lanes: Any) -> None:
+    """As on JAX, where values come with a state; those it took are counted, whatever ends the iterator."""
+    seen = []
+
+    def step(state: int, data: Iterator[Any]) -> Any:
+        return {"loss": float(sum(1 for _ in zip(range(3), data)))}, state + 1  # noqa: B905 - takes 3 at most
+
+    def stepped(count: int | None, values: Any) -> Any:
+        seen.append(count)
+        return values
+
+    held, data = keras_steps._Held(step, stepped, in_tuple=True), iter(range(10))
+    assert [held(7, data) for _ in range(4)] == [({"loss": n}, 8) for n in (3, 3, 3, 1)]
+    assert seen == [3, 3, 3, 1]
 
 
 def test_an_interrupted_training(lanes: Any) -> None:
