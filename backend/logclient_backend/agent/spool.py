@@ -107,7 +107,13 @@ class Spool:
         folder = str(self.facts["folder"])
         if self.facts.get("network") and not mounts.network_of(os.path.realpath(folder)):
             raise OSError(errno.ENODEV, "its network file system is not mounted", folder)
-        os.umask(umask_of(self.facts))  # this may be another run's process
+        before = os.umask(umask_of(self.facts))  # this may be another run's process
+        try:
+            return self._seal_in(folder)
+        finally:
+            os.umask(before)
+
+    def _seal_in(self, folder: str) -> int:
         os.makedirs(folder, exist_ok=True)
         count = 0
         for name in self.segments():
