@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from .typed import DeviceStatus
 
 _CLOSE_S = 1.0  # for calls of log() that are under way
+_LEAVE_S = 2.0  # for what the agent writes behind the last record
+_NAP_S = 0.002
 _SERVER_SHARE = 0.3  # of the time left, kept for the line that the agent writes into a file
 
 
@@ -54,7 +56,7 @@ def end(run: Run, state: dict[str, Any], timeout_s: float | None) -> bool:
     handles.let_go_dropped()
     outcome = run._outcome
     if not outcome.claim():
-        return outcome.is_durable or _wait_again(run, timeout_s)
+        return (outcome.is_durable and run._lanes is None) or _wait_again(run, timeout_s)
     run._closed, outcome.state = run._closed or "the run is finished", str(state.get("state", ""))
     if not run._mark[0]:  # a forked child that never logged
         run._leave_parent()
@@ -80,9 +82,32 @@ def end(run: Run, state: dict[str, Any], timeout_s: float | None) -> bool:
             wait_for_server(run._server, run._status, run._lanes.words, waited_until)
         if run._is_owner and not run._settings.quiet and (run._rank in (None, 0) or not done):
             say_goodbye(run, done, time.monotonic() - begun, trouble, deadline)
+        if done and run._is_owner and state.get("by") in ("finish", "with"):
+            _wait_until_left(run, deadline)
     finally:  # Ctrl-C while it waits: the agent goes on with what is there
         let_go(run)
     return done
+
+
+def _wait_until_left(run: Run, deadline: float) -> None:
+    """Wait until the agent has no more to write to the run folder for this run: its owner may remove it then.
+
+    Sealing segments and the last documents are what comes after all records are on disk. It is not waited for while
+    others log to the run, or a server takes records, and not at the end of the program, whose exit code is noted.
+    """
+    lanes = run._lanes
+    if lanes is not None:
+        lanes.words[layout.STATE] = layout.STATE_FINISHED
+        wake(run._place)
+        _see_it_left(lanes.words, run._status, deadline)
+
+
+def _see_it_left(words: memoryview, page: memoryview | None, deadline: float) -> None:
+    deadline = min(deadline, time.monotonic() + _LEAVE_S)
+    while not words[layout.FOLDER_LEFT] and time.monotonic() < deadline:
+        if page is None or page[layout.AGENT_CLOSING]:
+            return
+        time.sleep(_NAP_S)
 
 
 def _wait_again(run: Run, timeout_s: float | None) -> bool:
@@ -90,8 +115,13 @@ def _wait_again(run: Run, timeout_s: float | None) -> bool:
     if run._lanes is None or not run._mark[0]:
         return run._outcome.is_durable
     patience = run._settings.finish_timeout_s if timeout_s is None else timeout_s
-    close_lanes(run, time.monotonic() + min(patience, _CLOSE_S))
-    return waiting.until_durable(run, patience)[0]
+    deadline = time.monotonic() + patience
+    close_lanes(run, min(deadline, time.monotonic() + _CLOSE_S))
+    lanes = run._lanes
+    done = waiting.until_durable(run, max(0.0, deadline - time.monotonic()))[0]
+    if done and lanes is not None and lanes.words[layout.STATE] == layout.STATE_FINISHED:
+        _see_it_left(lanes.words, run._status, deadline)
+    return done
 
 
 def close_lanes(run: Run, deadline: float) -> None:

@@ -240,3 +240,48 @@ def test_nobody_is_waited_for_where_none_can_serve(run_dir: Path, capfd: pytest.
     said = capfd.readouterr().err
     assert "1 records are not on disk" in said and "removed" in said, said
     assert "goes on with it" not in said and "after 600 s" not in said
+
+
+REMOVED = """
+import os, sys, tempfile
+import logclient
+how, count = sys.argv[1], int(sys.argv[2])
+for number in range(count):
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        where = os.path.join(folder, "runs") if number % 2 else folder
+        run = logclient.init("case", dir=where, quiet=True)
+        for step in range(20):
+            run.log(step, {"loss": step / 2})
+        if how == "flush":
+            assert run.flush(60)
+        if how == "with":
+            with run:
+                run.log(20, {"loss": 1.0})
+        else:
+            assert run.finish(60)
+    assert os.listdir(".") == ["train.py"]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("how", ["finish", "flush", "with"])
+def test_folder_that_its_owner_removes_stays_removed(
+    how: str, run_dir: Path, tmp_path: Path, pace: Pace
+) -> None:
+    """Twenty `TemporaryDirectory` around a run each: once it is finished, nothing is written or made there again."""
+    scripts.run_well(tmp_path, REMOVED, how, str(pace.count(400, least=20)), timeout_s=200)
+    nothing_left(60)
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_folder_stays_removed_though_its_agent_was_not_done(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker stops before its last writes and is replaced: all was on disk, so nothing is made again."""
+    monkeypatch.setenv("LOGCLIENT_FAILPOINTS", "copy.seal=stop:1!")
+    scripts.run_well(tmp_path, REMOVED, "finish", "1")
+    nothing_left(60)
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]

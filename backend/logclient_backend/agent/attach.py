@@ -173,6 +173,18 @@ class Producer:
         """Its process did not finish the run, and no handle leads to it any more there."""
         return bool(self.words[layout.DROPPED] == self.pid)
 
+    @property
+    def has_left(self) -> bool:
+        """Nothing more comes from it."""
+        return self.is_gone or self.has_finished
+
+    @property
+    def is_durable(self) -> bool:
+        """All that it logged was on disk."""
+        words = self.words
+        is_behind = any(lane.durable < lane.reader.words[layout.SEQ] for lane in self.lanes)
+        return not is_behind and words[layout.DOCUMENTS_DURABLE] >= words[layout.DOCUMENTS_WRITTEN]
+
     def may_still_tell(self, *, alive: bool, is_unknown: bool, linger_s: float) -> bool:
         """A program that is ending may still fail: its exit code is worth a short wait."""
         state = (self.documents.get("state") or {}).get("data")

@@ -53,6 +53,10 @@ class Budget:
         self._is_kept = False
         self._sealed_bytes += os.stat(path).st_size if self._sealed_bytes >= 0 else 0
 
+    def gone(self) -> None:
+        """The folder was removed for good."""
+        self._is_kept, self._looked_for = True, self.acked
+
     def keep(self, folder: str, open_bytes: int, *, is_last: bool) -> None:
         """Make room where that is due: not with every seal, but always before the last rest."""
         self._keep_acked(folder)

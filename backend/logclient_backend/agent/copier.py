@@ -9,6 +9,8 @@ Invariants:
 - an error is kept, told in the status page, and tried again with a growing pause: late, never lost;
 - where a file system is better asked rarely (`pace_s`), what is new is copied that often, unless somebody waits;
 - a segment that cannot be sealed stays as it was copied: whole and durable, only larger;
+- a run folder that somebody removes is made again while the run is open, or as long as not all was in it; once the run
+  is over and was there whole it stays removed;
 - it never touches a lane.
 """
 
@@ -76,6 +78,8 @@ class Copier:
         self.on_result: Callable[[], None] = lambda: (
             None
         )  # called in our thread, after a result that may be awaited
+        self.is_over = False  # nobody has the run open, and all that was logged was in the folder
+        self.was_made = False  # the folder, by this agent
         self.pace_s = 0.0  # at least so much between the beginnings of two looks that nobody waits for
         self.aside: list[Kept] = []  # lane files that cannot be read: kept as they are, beside the segments
         self._lines: deque[tuple[int, str]] = deque(maxlen=1000)  # of the agent's log
@@ -188,6 +192,8 @@ class Copier:
         self.busy_since = 0
 
     def _work(self) -> None:
+        if self.is_over and self.was_made and not os.path.lexists(self.folder):
+            return self._pass_over()
         documents = self._make_folder()
         asked = self.beside_asked
         if asked != self.beside_told:
@@ -223,7 +229,7 @@ class Copier:
             for name, why in self._documents.odd.items():
                 self.say(f"{name} is passed over: {why}")
             self._seal_orphans()
-            self._made = wanted
+            self._made, self.was_made = wanted, True
         return self._documents
 
     def _seal_orphans(self) -> None:
@@ -321,6 +327,18 @@ class Copier:
         for staged in self.segments:
             staged.synced = 0
         self.document_done = 0
+
+    def _pass_over(self) -> None:
+        """Somebody removed the folder with all that was in it, and it stays so: nothing is left to do there."""
+        self.found = self.found or b""
+        for staged in tuple(self.segments):
+            staged.synced = staged.end
+            staged.is_sealed = staged.is_complete
+        self.document_done = self.document[0]
+        self.beside_told = self.beside_asked
+        self.budget.gone()
+        self.aside.clear()
+        self._lines.clear()
 
     def _keep_aside(self) -> None:
         for kept in tuple(self.aside):

@@ -17,6 +17,7 @@ from .exits import Cause
 _IN_HAND = slice(0, 24)  # id of the process whose lane file is worked on, and where; zeros: none is
 _PROCESS = slice(0, 16)
 _TOLD = 24  # how many lines of news are in the agent's log by now
+_MADE = 25  # 1: the run folder was made
 _WORDS_AT = 64
 _MOST_NEWS = 100  # one byte on the page
 _CRASHES = frozenset((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE))
@@ -32,6 +33,7 @@ class Handover:
         self._crashes: Counter[bytes] = Counter()  # by what was in hand
         self.news: list[str] = []  # lines for the agent's log, which only a worker can write
         self.set_aside: set[bytes] = set()  # process ids
+        self.has_made = False  # the run folder, by an earlier worker
 
     # ---- the worker's side -----------------------------------------------------------------------------
 
@@ -42,9 +44,10 @@ class Handover:
     def put_down(self) -> None:
         self._page[_IN_HAND] = bytes(24)
 
-    def told(self, lines: int) -> None:
-        """So many of the news are written: the next worker need not say them again."""
+    def told(self, lines: int, *, has_made: bool) -> None:
+        """So many of the news are written: the next worker need not say them again. `has_made`: the run folder."""
         self._page[_TOLD] = min(lines, len(self.news))
+        self._page[_MADE] = has_made
 
     def last_words(self, error: BaseException) -> None:
         """Say what we die of: names and numbers only, since source files may lie on a frozen disk."""
@@ -59,6 +62,7 @@ class Handover:
         words = self._page[_WORDS_AT:].rstrip(b"\0").decode("utf-8", "replace")
         in_hand = self._page[_IN_HAND]
         del self.news[: self._page[_TOLD]]
+        self.has_made = self.has_made or bool(self._page[_MADE])
         self._page[:] = bytes(mmap.PAGESIZE)
         how = "made no progress and was killed" if was_stuck else f"ended with {cause or 'a cause unknown'}"
         self.news.append(f"worker {worker} {how}{': ' if words else ''}{words}; another one goes on")

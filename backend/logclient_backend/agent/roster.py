@@ -16,6 +16,8 @@ import os
 import time
 from collections.abc import Callable, Iterator
 
+from logclient import layout
+
 from .attach import BadLaneFile, Producer, remove_files
 from .exits import Cause, Watch
 from .handover import Handover
@@ -34,6 +36,7 @@ class Roster:
     def __init__(self, place: Place, handover: Handover, ledger: Ledger, say: Callable[[str], None]) -> None:
         self.producers: dict[str, Producer] = {}
         self.aside: list[Kept] = []
+        self.swept: list[Producer] = []  # since `tell_swept`
         self._place = place
         self._handover = handover
         self._ledger = ledger
@@ -95,6 +98,11 @@ class Roster:
         kept.name += _ASIDE
         self.aside.append(kept)
 
+    @property
+    def is_over(self) -> bool:
+        """Has nobody the run open, and is all on disk that they logged?"""
+        return all(each.has_left and each.is_durable for each in self.producers.values())
+
     def watches(self) -> list[Watch]:
         """Processes whose end the kernel reports."""
         producers = self.producers.values()
@@ -120,7 +128,7 @@ class Roster:
         now = time.monotonic()
         if at_once or now >= self._ask_at:
             self._ask(now)
-        return [producer for producer in self.producers.values() if producer.is_gone or producer.has_finished]
+        return [producer for producer in self.producers.values() if producer.has_left]
 
     def farewell(self, producer: Producer, *, saved_version: int, linger_s: float) -> None:
         """All that it logged is staged: note its end, and let it go once everything is on disk."""
@@ -147,6 +155,13 @@ class Roster:
             del self.producers[producer.name]
             self._ledger.let_go(producer)
             producer.sweep()
+            self.swept.append(producer)
+
+    def tell_swept(self) -> None:
+        """To those that went: they may do with the run folder what they like."""
+        for producer in self.swept:
+            producer.words[layout.FOLDER_LEFT] = 1
+        self.swept.clear()
 
     def _is_explained(self, producer: Producer, cause: Cause | None, *, alive: bool) -> bool:
         """Is it known whether a scheduler had to do with this end?"""

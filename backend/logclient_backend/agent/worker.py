@@ -79,6 +79,7 @@ class Worker:
         self.patience = Patience(self.roster, self.stage, self.copier, status.words, settings.leave_s)
         self.pace = Pace(settings, time.monotonic())
         self.copier.on_result = self._copied
+        self.copier.was_made = handover.has_made
         self._place = place
         self._handover = handover
         self._pipes = pipes
@@ -223,6 +224,7 @@ class Worker:
     def _look(self) -> None:
         now = time.monotonic()
         self._meet_newcomers()
+        self.copier.is_over = self.roster.is_over
         self.copier.keep_running()
         self.destination.look(is_wanted=self.ledger.has_run)
         self._settle()
@@ -240,6 +242,8 @@ class Worker:
         saved_version = self.copier.document_done if self.destination.is_there else self.ledger.version
         for producer in gone:
             self.roster.farewell(producer, saved_version=saved_version, linger_s=self.settings.linger_s)
+        if self.roster.producers or self.shipped.is_behind:
+            self.roster.tell_swept()  # the folder is still in use, and not for them
 
     def _settle(self) -> None:
         self._turns = self.copier.turns
@@ -317,7 +321,7 @@ class Worker:
         return some
 
     def _report_writing(self) -> None:
-        self._handover.told(self.copier.told)
+        self._handover.told(self.copier.told, has_made=self.copier.was_made)
         words = self.status.words
         words[layout.AGENT_WRITE_ERROR] = max(0, self.copier.error)
         since = self.copier.busy_since
@@ -400,6 +404,7 @@ class Worker:
         self.stage.settle()
         if not self.destination.is_there and not self.ledger.has_run:
             return True  # `init` raised, and nothing is to be left of it
+        self._is_result_awaited = True
         if self.stage.segments:
             self.copier.wake()
             return False
@@ -415,4 +420,6 @@ class Worker:
         )
         if not is_done:
             self.copier.wake()
-        return is_done and self.shipped.is_done(self.copier.document[1])
+            return False
+        self.roster.tell_swept()
+        return self.shipped.is_done(self.copier.document[1])

@@ -36,6 +36,7 @@ def producer(number: int, role: str = "member", records: int = 1, **documents: A
         created_ns=number,
         created_mono_ns=number,
         found=None,
+        is_dropped=False,
         documents={kind: {"time": number, "data": data} for kind, data in kinds.items()},
         documents_seen=1,
         words=dict.fromkeys(range(layout.REFUSED, layout.LEFT_OUT + 1), 0),
