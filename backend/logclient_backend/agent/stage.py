@@ -119,7 +119,10 @@ class Stage:
                 troubles.append(f"{name} in shared memory cannot be taken over and stays there: {error}")
         troubles += self._adopt_spooled()
         for staged in self.segments:
-            troubles += [f"in shared memory: {damage}" for damage in staged.segment.damage]
+            if isinstance(staged.segment, OpenSegment):
+                # what was not committed is cut off by now: a tail that is torn is damage as well
+                damage = [*staged.segment.damage, *staged.segment.torn]
+                troubles += [f"in shared memory: {piece}" for piece in damage]
         self.segments.sort(key=lambda staged: order_of(staged.segment.name))
         self._take_over()
         return troubles
