@@ -126,7 +126,7 @@ class LogclientCallback(guard.Guarded, Callback):  # fastai has no types
         progress, learn = self._progress, self.learn
         begins = not progress.is_training and not self._off
         if begins:
-            run = self._open()
+            run = self._open(other=self._other())
             if not self._off and self._is_second():
                 self._second()
         if self._off:
@@ -229,6 +229,15 @@ class LogclientCallback(guard.Guarded, Callback):  # fastai has no types
 
     def _counts(self, run: Run | NullRun) -> _Counts:
         return guard.of_run(run, _Counts)
+
+    def _other(self) -> LogclientCallback | None:
+        """Return a callback that logs this training already."""
+        for cb in self.learn.cbs.sorted("order"):
+            if not isinstance(cb, LogclientCallback) or cb is self:
+                continue
+            if cb.run and not cb._off and cb._progress.is_training:
+                return cb
+        return None
 
     def _is_second(self) -> bool:
         """Of callbacks that log this learner to one run: a cell that adds one may be run again."""

@@ -11,8 +11,10 @@ Invariants:
 - a copy, pickled or deep, takes along what `Guarded._kept` names and the address of its run: no file, lock, tensor or
   run. Where it is used in a child of the process it comes from, while the run is live, it logs to that run; anywhere
   else it is inert, and says so once;
-- of several callbacks of one class in one training, one logs to a run; trainings that follow each other in a run count
-  on (`of_run`), whichever callbacks they have;
+- a callback logs to a run that the user began; else it begins one of its own, for all of its trainings. Of several
+  callbacks of one class in one training, one logs; trainings that follow each other in a run count on (`of_run`),
+  whichever callbacks they have;
+- in a search (`searches.py`) each trial has a run, in the search's group, also where one callback serves them all;
 - only the run that a callback started itself is the callback's to finish.
 
 A callback is `class LogclientCallback(guard.Guarded, TheirCallback)`: its `__init__` has every argument of
@@ -23,15 +25,19 @@ A callback is `class LogclientCallback(guard.Guarded, TheirCallback)`: its `__in
 
 from __future__ import annotations
 
+import marshal
 import os
 import sys
+from collections import deque
 from functools import wraps
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 import logclient
 from logclient import dynamo, foreign, stray
 from logclient.config import environment
+from logclient.ending import INTERRUPTED_S
 from logclient.errors import LogclientError
+from logclient.integrations import searches
 from logclient.null import NullRun
 from logclient.run import Run
 from logclient.stats import tell
@@ -51,6 +57,8 @@ _MOST_FITS = 200  # that the config lists
 _told: set[str] = set()
 _begun: WeakSet[Run | NullRun] = WeakSet()  # runs that a callback started
 _of_runs: WeakKeyDictionary[Run | NullRun, dict[Any, Any]] = WeakKeyDictionary()
+# newest trainings: what their callbacks are given, and, weakly, the callback that logs it
+_trainings: deque[tuple[object, ref[Guarded]]] = deque(maxlen=16)
 
 
 # what `logclient.init` names: every constructor has them, too, and a test compares the two
@@ -131,12 +139,15 @@ class Guarded:
     _instead = "make a new one, or begin the run before it is copied"  # of a copy
     _tie: Tie
 
-    def _open(self, training: object = None) -> Run | NullRun:
+    def _open(self, training: object = None, other: Guarded | None = None) -> Run | NullRun:
         """The run to log to, now that a training begins; tells whether hooks are switched off.
 
-        `training`: something that all callbacks of one training are given, so that one of them logs it.
+        `training`: something that all callbacks of one training are given, so that one of them logs it. `other`: a
+        callback that logs this training, where that is known without it.
         """
-        run = self._tie.open()
+        if training is not None:
+            other = next((who for who in _logging(training) if type(who) is type(self)), None)
+        run = self._tie.open(None if other is None or other is self else other._tie.run)
         self._off = self._tie.is_off
         name = type(self).__name__
         if self._off and self._tie.is_copy and name not in _told:
@@ -144,17 +155,17 @@ class Guarded:
             tell(
                 f"{name}: a copy whose run is not open in a parent of this process logs nothing: {self._instead}"
             )
-        if (
-            not self._off
-            and training is not None
-            and not of_run(run, _Leader, type(self)).leads(self, training)
-        ):
-            self._second()
+        if not self._off and training is not None:
+            if of_run(run, _Leader, type(self)).leads(self, training):
+                _trainings.append((training, ref(self)))
+            else:
+                self._second()
         return run
 
     def _here(self, training: object = None) -> Run | NullRun:
-        """The run, found now where no training began before, or in a copy."""
-        return self._tie.run or self._open(training)
+        """The run, found now where no training began before, in a copy, or in another trial of a search."""
+        run = self._tie.run
+        return self._open(training) if run is None or self._tie.is_past() else run
 
     def _second(self) -> None:
         """Another one of this class logs this training to this run."""
@@ -170,12 +181,12 @@ class Guarded:
 
 
 class Tie:
-    """Which run a callback logs to: the one given, else the process's current one, else one that it starts.
+    """Which run a callback logs to: the one given, else the current one of the user's, else one that it starts.
 
-    Of a current one that another callback started, see `_may_be`: a search makes a callback with a name for each try.
+    A run that another callback started is joined only where both log the same training.
     """
 
-    __slots__ = ("_copied", "_given", "_settings", "run", "started")
+    __slots__ = ("_copied", "_given", "_made_in", "_settings", "_trial", "run", "started")
 
     def __init__(self, run: Run | NullRun | None = None, settings: Mapping[str, Any] | None = None) -> None:
         """`settings` are arguments of `logclient.init`, used where a run has to be started."""
@@ -184,29 +195,74 @@ class Tie:
         self._copied: tuple[int, str] | None = (
             None  # of a copy: PID of the process and meeting place of the run
         )
+        trial = None if run is not None else searches.current()
+        self._made_in = None if trial is None else trial.key
+        self._trial: tuple[Any, ...] | None = None  # that the run belongs to
         self.run: Run | NullRun | None = run
         self.started = False  # by us, so that it is ours to finish
 
-    def open(self) -> Run | NullRun:
-        """The run, the same one as long as it is open. Raises `BadArgument` for settings that make no sense."""
-        if self._given is None and (not isinstance(self.run, Run) or is_over(self.run)):
-            self.run, self.started = self._find()
+    def open(self, other: Run | NullRun | None = None) -> Run | NullRun:
+        """The run, the same one as long as it is open and the trial of a search does not change.
+
+        `other`: the run that another callback logs this training to. Raises `BadArgument` for settings that make no
+        sense.
+        """
+        if self._given is None:
+            trial = searches.current()
+            if not self._is_right(trial):
+                self.run, self.started = self._find(trial, other)
+                self._trial = None if trial is None else trial.key
+            if trial is not None and self.started and self.run is not None:
+                _describe_trial(self.run, trial)
         return self.run  # type: ignore[return-value]
 
-    def _find(self) -> tuple[Run | NullRun, bool]:
-        if self._copied is not None:
+    def is_past(self) -> bool:
+        """Does this thread run in another trial than the run belongs to? Not in one that no search is known to call."""
+        if not self.started or self._settings.get("id"):
+            return False
+        trial = searches.current()
+        return trial is not None and trial.key != self._trial
+
+    def _is_right(self, trial: searches.Trial | None) -> bool:
+        """Can the run go on? One that was started for another trial of a search is finished."""
+        run = self.run
+        if not isinstance(run, Run) or is_over(run):
+            return False
+        key = None if trial is None else trial.key
+        if not self.started or key == self._trial or self._settings.get("id"):
+            return True
+        run._end({"state": "finished", "by": "finish"}, min(run._settings.finish_timeout_s, INTERRUPTED_S))
+        return False
+
+    def _find(self, trial: searches.Trial | None, other: Run | NullRun | None) -> tuple[Run | NullRun, bool]:
+        if self._copied is not None and (trial is None or not trial.dir):
             return _follow(*self._copied), False
         run = current()
-        if run is not None and self._may_be(run):
+        if run is not None and self._may_join(run, other):
             return run, False
-        run = logclient.init(**self._settings)
-        _begun.add(run)
-        return run, True
+        made = logclient.init(**(self._settings if trial is None else self._of_trial(trial)))
+        if made is run:
+            return made, False  # its id was given
+        _begun.add(made)
+        return made, True
 
-    def _may_be(self, run: Run | NullRun) -> bool:
-        """A run that the user began is meant for all; another callback's, if no other one is asked for by name."""
+    def _may_join(self, run: Run | NullRun, other: Run | NullRun | None) -> bool:
+        """A run that the user began is meant for all; another callback's, in one training, if none else is named."""
         known = {"project": run.project, "name": run.name, "id": run.id}
-        return run not in _begun or all(self._settings.get(key) in (None, "", known[key]) for key in known)
+        is_named = all(self._settings.get(key) in (None, "", known[key]) for key in known)
+        return run not in _begun or (is_named and (run is other or _is_script_of_ddp()))
+
+    def _of_trial(self, trial: searches.Trial) -> dict[str, Any]:
+        """The settings for a trial's run: in the search's group, and named apart where one callback serves them all."""
+        settings, known = dict(self._settings), environment()
+        if not settings.get("group") and not known.get("LOGCLIENT_GROUP"):
+            settings["group"] = trial.search()
+        if settings.get("name") and self._made_in != trial.key:
+            settings["name"] = f"{settings['name']}-{trial.label}"
+        if trial.dir:  # the working directory is the trial's, and goes
+            folder = settings.get("dir") or known.get("LOGCLIENT_DIR") or "logclient-runs"
+            settings["dir"] = os.path.join(trial.dir, folder)
+        return settings
 
     @property
     def is_copy(self) -> bool:
@@ -220,11 +276,14 @@ class Tie:
         return isinstance(self.run, NullRun) and not self.run._closed
 
     def __reduce__(self) -> tuple[Any, ...]:
+        kept = {name: value for name, value in self._settings.items() if _is_plain(value)}
+        if isinstance(self._settings.get("dir"), os.PathLike):
+            kept["dir"] = os.fspath(self._settings["dir"])
         if self._copied is not None:
-            return _copy, (*self._copied, self._settings.get("mode"))
+            return _copy, (*self._copied, kept)
         run = logclient._run if self.run is None else self.run  # copied before a training began
         path = run._place.path if isinstance(run, Run) else ""
-        return _copy, (os.getpid(), path, "disabled" if self.is_off else self._settings.get("mode"))
+        return _copy, (os.getpid(), path, kept | {"mode": "disabled"} if self.is_off else kept)
 
 
 class _Leader:
@@ -251,7 +310,10 @@ def of_run(run: Run | NullRun, kind: type[Kind], part: object = None) -> Kind:
 
 
 def add_fit(run: Run | NullRun, fit: Mapping[str, Any], **facts: Any) -> None:
-    """Store facts in the run's config, and a training behind the others under `fits`."""
+    """Store facts in the run's config, and a training behind the others under `fits`, with the trial that it is."""
+    trial = searches.current()
+    if trial is not None and fit.get("trial") is None:
+        fit = {**fit, "trial": trial.label if trial.number is None else trial.number}
     fits = [dict(each) for each in run.config.get("fits", ())][: _MOST_FITS - 1]
     run.config.update({**facts, "fits": [*fits, fit]})
 
@@ -305,10 +367,41 @@ def is_over(run: Run | NullRun) -> bool:
     return isinstance(run, Run) and bool(run._closed)
 
 
-def _copy(pid: int, path: str, mode: str | None = None) -> Tie:
-    tie = Tie(None, {"mode": mode})
+def _copy(pid: int, path: str, settings: dict[str, Any]) -> Tie:
+    tie = Tie(None, settings)
     tie._copied = pid, path
     return tie
+
+
+def _is_script_of_ddp() -> bool:
+    """Do several processes run this script, which Lightning started from a first one?
+
+    A child knows the run that was open then, and none that the first process begins later: all log to that one.
+    """
+    known = environment()
+    return "LOCAL_RANK" in known and "RANK" not in known  # every launcher sets both
+
+
+def _is_plain(value: Any) -> bool:
+    """Can any process take it out of a pickle?"""
+    try:
+        marshal.dumps(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _logging(training: object) -> list[Guarded]:
+    """Return the callbacks that log this training."""
+    found = [who() for known, who in tuple(_trainings) if known is training]
+    return [who for who in found if who is not None and not who._off]
+
+
+def _describe_trial(run: Run | NullRun, trial: searches.Trial) -> None:
+    """Store the trial in the run's config; some parameters are drawn only after the run began."""
+    facts = trial.facts()
+    if run.config.get("trial") != facts:
+        run.config.update({"trial": facts})
 
 
 def _follow(pid: int, path: str) -> Run | NullRun:

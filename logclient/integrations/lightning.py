@@ -8,7 +8,9 @@ Invariants:
   again), `ddp_spawn` (which get a pickled logger) and `ddp_fork` find it as children do, and log to it;
 - each process logs what it is given, with its rank; hyper-parameters and checkpoints are noted by rank 0;
 - the end of `fit` or `test` (`finalize`) does not end the run: what comes next lands in it, too. A run that the logger
-  started ends with the process, or where somebody finishes it; what is logged afterwards is counted as refused.
+  started ends with the process, or where somebody finishes it; what is logged afterwards is counted as refused;
+- steps count on over the trainings in a run: each trainer begins at 0, unless it resumes from a checkpoint. Lightning
+  calls `log_graph` where it begins to fit, validate or test, and by the model the trainer is known there.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
 from lightning_utilities.core import rank_zero
@@ -64,6 +67,7 @@ class LogclientLogger(guard.Guarded, Logger):
     _all_ranks = True
     _folder = _FOLDER
     _next_step = 0  # for metrics without a step
+    _offset = 0  # steps of the run before those of the trainer
     _prefix = ""
     _save_dir = ""
     _unnamed = "0"  # stands for the id of a run where there is none
@@ -149,9 +153,11 @@ class LogclientLogger(guard.Guarded, Logger):
             return
         if self._prefix:
             metrics = {self._prefix + key: value for key, value in metrics.items()}
+        run = self._here()
         if step is None:
             step = self._next_step
-        run = self._here()
+        elif self._offset and hasattr(step, "__index__"):  # anything else is refused, and counted
+            step += self._offset
         if dist.is_available() and dist.is_initialized():  # a run begun before that does not know its rank
             run.as_rank(dist.get_rank()).log(step, metrics)
         else:
@@ -163,12 +169,29 @@ class LogclientLogger(guard.Guarded, Logger):
         self, params: Mapping[str, Any] | Namespace, metrics: Mapping[str, Any] | None = None
     ) -> None:
         """Store them in the run's config, and `metrics` in its summary."""
-        if not _is_rank_zero():
+        run = self._open()  # Lightning's first call of a training: it may be another trial's
+        if not _is_rank_zero() or self._off:
             return
-        run = self._here()
         run.config.update(vars(params) if isinstance(params, Namespace) else params)
         if metrics:
             run.summary.update(metrics)
+
+    @guard.hook
+    def log_graph(self, model: Any, input_array: Any = None) -> None:
+        """Find the run, and where its steps go on: Lightning calls this where it begins to fit, validate or test."""
+        run, trainer = self._open(), getattr(model, "_trainer", None)
+        if self._off or trainer is None:
+            return
+        is_fit = trainer.state.fn == "fit"
+        self._offset = guard.of_run(run, _Steps).begin(trainer, is_fit and trainer.ckpt_path is not None)
+        if is_fit and _is_rank_zero():
+            first = self._offset + _steps_of(trainer)
+            guard.add_fit(run, {"first_step": first, "epochs": trainer.max_epochs})
+
+    @guard.hook
+    def finalize(self, status: str) -> None:
+        """Note how far the trainers came, before they may be gone."""
+        guard.of_run(self._here(), _Steps).count()
 
     @guard.hook
     def after_save_checkpoint(self, checkpoint_callback: ModelCheckpoint) -> None:
@@ -188,6 +211,40 @@ class LogclientLogger(guard.Guarded, Logger):
         if score is not None and score.device.type == "cpu":  # else reading it would be a wait
             notes["score"] = score
         self._here().summary["checkpoint"] = notes
+
+
+class _Steps:
+    """How many steps the trainings of a run took so far, whichever loggers they have."""
+
+    def __init__(self) -> None:
+        self._done = 0
+        self._newest = 0  # offset of the newest training
+        # trainer -> offset of its steps, and how far it was seen to come
+        self._trainers: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()
+
+    def begin(self, trainer: Any, is_resumed: bool) -> int:
+        """Return the offset of this trainer's steps; those of one that resumes from a checkpoint stay as they are."""
+        offset, came = self._trainers.get(trainer, (None, 0))
+        at = _steps_of(trainer)
+        self.count()
+        if offset is None or at < came:
+            offset = self._newest if is_resumed else self._done
+        self._newest = offset
+        self._trainers[trainer] = offset, at
+        return offset
+
+    def count(self) -> None:
+        """See how far the trainers came."""
+        for trainer, (offset, came) in list(self._trainers.items()):
+            came = max(came, _steps_of(trainer))
+            self._trainers[trainer] = offset, came
+            self._done = max(self._done, offset + came)
+
+
+def _steps_of(trainer: Any) -> int:
+    """As Lightning counts steps for loggers."""
+    loop = getattr(trainer.fit_loop, "epoch_loop", None)
+    return int(getattr(loop, "_batches_that_stepped", trainer.global_step))
 
 
 def _is_rank_zero() -> bool:

@@ -189,21 +189,59 @@ def test_which_run(run_dir: Path) -> None:
     assert type(second) is Run and second is not first
 
 
-def test_a_search_with_a_callback_for_each_try(run_dir: Path) -> None:
-    """One that names another run than the one that an earlier callback started starts it; any other one joins."""
-    settings: dict[str, Any] = {"project": "search", "quiet": True, "finish_timeout_s": 0.05}
-    made = [Callback(**settings, name=name) for name in ("one", "two", "two")] + [Callback()]
+def test_a_new_callback_begins_a_new_run(run_dir: Path) -> None:
+    """Whatever it names, where an earlier callback began the run that is open; its own trainings go on in one."""
+    settings: dict[str, Any] = {"project": "loop", "quiet": True, "finish_timeout_s": 0.05}
+    made = [Callback(**settings, name=name) for name in ("one", "two", "two", None)]
     runs: list[Any] = []
     try:
         for callback in made:
             callback.begin()
             runs.append(callback._tie.run)
-        assert [run.name for run in runs] == ["one", "two", "two", "two"]
-        assert runs[1] is runs[2] is runs[3] is logclient._run
-        assert [callback._tie.started for callback in made] == [True, True, False, False]
+            callback.begin()
+            assert callback._tie.run is runs[-1] is logclient._run and callback._tie.started
+        assert [run.name for run in runs[:3]] == ["one", "two", "two"] and len(set(runs)) == 4
+        joins = Callback(**settings, id=runs[-1].id)  # names the run itself
+        joins.begin()
+        assert joins._tie.run is runs[-1] and not joins._tie.started
     finally:
         for run in runs:
             run.finish()
+
+
+def test_a_script_that_lightning_runs_again_has_one_run(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child knows no run that the first process begins later, so there is none; a launcher's ranks find each."""
+    settings: dict[str, Any] = {"quiet": True, "finish_timeout_s": 0.05}
+    first, second, ranked = Callback(**settings), Callback(**settings), Callback(**settings)
+    first.begin()
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    second.begin()
+    assert second._tie.run is first._tie.run and not second._tie.started
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_PORT", "29500")):
+        monkeypatch.setenv(name, value)
+    ranked.begin()
+    assert ranked._tie.run is not first._tie.run
+    for callback in (first, ranked):
+        callback._tie.run.finish()  # type: ignore[union-attr]
+
+
+def test_two_callbacks_of_a_training_share_the_run_that_one_began(run_dir: Path) -> None:
+    """As when a notebook's cell that adds one is run again; one that names another run begins that."""
+    settings: dict[str, Any] = {"quiet": True, "finish_timeout_s": 0.05}
+    first, second, other = Callback(**settings), Callback(**settings), Callback(**settings, name="other")
+    training = object()
+    try:
+        for callback in (first, second, other, first, second):
+            callback._open(training)
+        assert first._tie.run is second._tie.run is not other._tie.run
+        assert (first._off, second._off, other._off) == (False, True, False)
+        second._open(object())  # alone
+        assert not second._off and second._tie.run is first._tie.run
+    finally:
+        for callback in (first, other):
+            callback._tie.run.finish()  # type: ignore[union-attr]
 
 
 def test_one_of_two_in_a_training_logs_it(run_dir: Path) -> None:

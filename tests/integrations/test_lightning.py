@@ -121,7 +121,7 @@ def test_lr_find_is_no_training(run: tuple[Any, Any], tmp_path: Path) -> None:
 def test_an_interrupted_fit_leaves_the_run_open(
     run: tuple[Any, Any], tmp_path: Path, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next one goes on in it."""
+    """The next one goes on in it, and its steps behind those of the first."""
 
     class Stops(Digits):
         def training_step(self, batch: Any, index: int) -> Any:
@@ -135,7 +135,79 @@ def test_an_interrupted_fit_leaves_the_run_open(
         trainer(tmp_path, logger).fit(Stops())
     assert steps_of(run[1], "loss") == [0, 1, 2]
     trainer(tmp_path, logger).fit(Digits())
-    assert steps_of(run[1], "loss") == [0, 1, 2, *range(16)] and not run[0].status()["notices"]
+    assert steps_of(run[1], "loss") == list(range(3 + 16)) and not run[0].status()["notices"]
+    assert [fit["first_step"] for fit in run[0].config["fits"]] == [0, 3]
+
+
+def test_trainings_in_a_run_count_on(run: tuple[Any, Any], tmp_path: Path) -> None:
+    """By one logger or several, also of a trainer that goes on; what is tested between lands at the newest step."""
+    logger = LogclientLogger()
+    first = trainer(tmp_path, logger)
+    first.fit(Digits())
+    trainer(tmp_path, logger).test(Digits(), verbose=False)
+    assert steps_of(run[1], "test_loss") == [16]
+    trainer(tmp_path, LogclientLogger(), max_epochs=1, log_every_n_steps=3).fit(Digits())
+    assert steps_of(run[1], "loss") == [*range(16), 18, 21]
+    trainer(tmp_path, logger, max_epochs=1).fit(Digits())
+    assert steps_of(run[1], "loss")[18:] == list(range(24, 32))
+    first.fit_loop.max_epochs = 3
+    first.fit(Digits())  # its own steps go on
+    assert steps_of(run[1], "loss")[26:] == list(range(16, 24))
+    assert [fit["first_step"] for fit in run[0].config["fits"]] == [0, 16, 24, 16]
+
+
+def test_a_training_that_is_resumed_keeps_its_steps(run: tuple[Any, Any], tmp_path: Path) -> None:
+    """From a checkpoint, after an error in the program, by the same logger."""
+
+    class Stops(Digits):
+        def on_train_epoch_start(self) -> None:
+            if self.current_epoch == 1:
+                raise ValueError("enough")
+
+    logger = LogclientLogger()
+    logger.log_metrics({"by_hand": 1}, step=7)
+    with pytest.raises(ValueError, match="enough"):
+        trainer(tmp_path, logger, callbacks=[checkpoint(tmp_path)]).fit(Stops())
+    assert steps_of(run[1], "loss") == list(range(8)) and steps_of(run[1], "by_hand") == [7]
+    trainer(tmp_path, logger).fit(Digits(), ckpt_path=str(tmp_path / "kept" / "last.ckpt"))
+    assert steps_of(run[1], "loss") == list(range(16))
+    trainer(tmp_path, logger, max_epochs=1).fit(Digits())
+    assert steps_of(run[1], "loss") == list(range(24))
+
+
+def test_loggers_in_a_loop_are_runs(run_dir: Path, tmp_path: Path) -> None:
+    """Without names: each has its own steps and configuration."""
+    for lr in (0.1, 0.2, 0.3):
+        logger = LogclientLogger(project="loop", quiet=True)
+        trainer(tmp_path, logger, max_epochs=1).fit(Digits(lr=lr))
+        logger.experiment.finish(60)
+    found = sorted(logclient.read(run_dir), key=lambda run: run.config["lr"])
+    assert [run.config["lr"] for run in found] == [0.1, 0.2, 0.3]
+    for each in found:
+        assert each.series("loss").step.tolist() == list(range(8)) and len(each.config["fits"]) == 1
+
+
+def test_one_logger_for_the_trials_of_a_search(run_dir: Path, tmp_path: Path) -> None:
+    """Each trial has a run, with its hyper-parameters and folder."""
+    optuna = pytest.importorskip("optuna", reason="needs Optuna")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    logger, folders = LogclientLogger(project="search", name="mlp", quiet=True), []
+
+    def objective(trial: Any) -> float:
+        made: Any = trainer(tmp_path, logger, max_epochs=1)
+        made.fit(Digits(lr=trial.suggest_float("lr", 0.1, 0.2)))
+        folders.append(made.checkpoint_callbacks[0].best_model_path)
+        return float(made.callback_metrics["val_loss"])
+
+    study = optuna.create_study(study_name="s")
+    study.optimize(objective, n_trials=2)
+    logclient.finish(60)
+    found = {run.name: run for run in logclient.read(run_dir)}
+    for trial in study.trials:
+        run = found[f"mlp-{trial.number}"]
+        assert run.config["lr"] == trial.params["lr"] == run.config["trial"]["params"]["lr"]
+        assert run.about["group"] == "s" and run.series("loss").step.tolist() == list(range(8))
+        assert f"/lightning_logs/{run.id}/" in folders[trial.number]
 
 
 def test_keys_steps_and_hyper_parameters(run: tuple[Any, Any]) -> None:
@@ -172,7 +244,7 @@ def test_beside_another_logger(run: tuple[Any, Any], tmp_path: Path) -> None:
         made = trainer(tmp_path, [LogclientLogger(), csv][::order], max_epochs=1)
         made.fit(Digits())
         assert len((Path(csv.log_dir) / "metrics.csv").read_text().splitlines()) == 10
-    assert steps_of(run[1], "loss") == [*range(8), *range(8)]
+    assert steps_of(run[1], "loss") == list(range(16))
 
 
 # ---- failures of ours ---------------------------------------------------------------------------------------------
@@ -184,6 +256,8 @@ def test_hooks_are_found() -> None:
         *(
             "_begin",
             "_find_folder",
+            "finalize",
+            "log_graph",
             "_found",
             "watch",
             "log_metrics",

@@ -16,7 +16,8 @@ from tests.lanes import wait_until
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "integrations").glob("*.md"))
-PACKAGES = {"wandb": "sklearn", "xla": "torch_xla"}  # where the page is not called like what it needs
+# where the page is not called like what it needs
+PACKAGES = {"searches": "optuna", "wandb": "sklearn", "xla": "torch_xla"}
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ import logclient
 from logclient import BadArgument, NullRun
 from logclient.integrations import guard
 from logclient.integrations.transformers import LogclientCallback, register
-from tests.integrations.gpt import pieces, trainer
+from tests.integrations.gpt import model, pieces, trainer
 from tests.lanes import opened
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("transformers")]
@@ -66,6 +66,30 @@ def test_a_training_is_logged_to_a_run_of_its_own(run_dir: Path, tmp_path: Path)
     assert read.summary["train_loss"] > 0 and read.summary["train_runtime"] > 0
     kept = read.summary["checkpoint"]
     assert kept["step"] == 8 and Path(kept["last"]).is_dir()
+
+
+def test_a_search_has_a_run_for_each_trial(run_dir: Path, tmp_path: Path) -> None:
+    """`hyperparameter_search` with one callback: each run has its settings, its curve from step 2 on, and its trial."""
+    optuna = pytest.importorskip("optuna", reason="needs Optuna")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    made = trainer(tmp_path, LogclientCallback(project="gpt", quiet=True), eval_strategy="epoch")
+    made.model_init = lambda trial=None: model()
+    best = made.hyperparameter_search(
+        hp_space=lambda trial: {"learning_rate": trial.suggest_float("learning_rate", 1e-4, 1e-1)},
+        n_trials=2,
+        direction="minimize",
+        backend="optuna",
+        study_name="s",
+    )
+    assert best.hyperparameters and logclient.finish(60)
+    found = sorted(logclient.read(run_dir), key=lambda run: run.config["trial"]["number"])
+    assert [run.config["trial"]["number"] for run in found] == [0, 1]
+    for run in found:
+        (fit,) = run.config["fits"]
+        assert fit["params"] == run.config["trial"]["params"]
+        assert fit["params"] == {"learning_rate": run.config["learning_rate"]}
+        assert fit["trial"] == run.config["trial"]["number"] and run.about["group"] == "s"
+        assert run.series("train/loss").step.tolist() == [2, 4, 6, 8] and fit["first_step"] == 1
 
 
 def test_nothing_is_logged_where_there_is_nothing_to_log(run: tuple[Any, Any], tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from .live import LivePlace
 from .node import Node, Process, listed, table, text, whole
 from .state import State
 
+_FITS = "fits"  # in a config
 COUNTS = ("accepted", "stored", "forgotten", "damaged", "refused", "left_out")
 
 
@@ -210,7 +211,7 @@ def _merge(run: RunView) -> None:
     ]
     for _, when, id, kind, data in sorted(written, key=lambda item: item[:4]):
         if kind == "config":
-            run.config.update(data)
+            _take_config(run.config, data)
         elif kind == "summary":
             run.summary.update(data)
         elif kind == "about":
@@ -218,6 +219,19 @@ def _merge(run: RunView) -> None:
         elif kind == "notices":
             _take_notices(run, id, data, when)
     run.alerts.sort(key=lambda alert: (alert["time"], alert["process"]))
+
+
+def _take_config(config: dict[str, Any], data: dict[str, Any]) -> None:
+    """Trainings that integrations list under `fits` go behind those of earlier attempts and of other processes."""
+    before = config.get(_FITS)
+    config.update(data)
+    if _are_fits(before) and _are_fits(data.get(_FITS)):
+        config[_FITS] = [*before, *data[_FITS]]  # type: ignore[misc]
+
+
+def _are_fits(value: Any) -> bool:
+    """Was it written by `add_fit` of the integrations' guard, and not by the user under the same name?"""
+    return isinstance(value, list) and all(isinstance(fit, dict) and "first_step" in fit for fit in value)
 
 
 def _take_about(run: RunView, data: dict[str, Any]) -> None:

@@ -41,6 +41,19 @@ def test_documents_are_merged_in_time_order_key_by_key(tmp_path: Path) -> None:
     assert run.summary == {"best": 1}
 
 
+def test_trainings_of_a_resumed_run_are_listed_behind_those_before(tmp_path: Path) -> None:
+    """What integrations note under `fits`; a list of the user's own under that name is one value."""
+    fits = [{"first_step": step, "epochs": 1} for step in (1, 1, 9)]
+    for place, own in (("ours", False), ("users", True)):
+        for number, listed in enumerate((fits[:1], fits[1:]), 1):
+            node = NodeMaker(tmp_path / place, "run", f"{number}a")
+            value = [fit["epochs"] for fit in listed] if own else listed
+            node.process(number, documents={"config": (NOW_NS + number, {"fits": value, "lr": number})})
+            node.save()
+    assert seen(tmp_path / "ours").config == {"fits": fits, "lr": 2}
+    assert seen(tmp_path / "users").config == {"fits": [1, 1], "lr": 2}
+
+
 def test_later_attempt_keeps_name_tags_and_notes(tmp_path: Path) -> None:
     """A resume that names only the id takes nothing away."""
     first = NodeMaker(tmp_path, "run", "aa")
