@@ -17,6 +17,7 @@ import time
 
 from . import layout, spawn
 from .owner import is_locked
+from .regular import open_regular
 from .stats import describe_agent
 
 TYPE_CHECKING = False
@@ -41,7 +42,7 @@ def _is_called(status: memoryview, stall_s: float) -> bool:
 def _note_call(place: Meeting, status: memoryview, stall_s: float) -> bool:
     """Note that an agent is called for now; False where another process has just done so."""
     try:
-        fd = os.open(place.file("agent.status"), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = open_regular(place.file("agent.status"), os.O_RDWR)
     except OSError:
         return False
     try:

@@ -32,6 +32,7 @@ import time
 from . import layout, modes, refusals, stdlib
 from .modes import is_ours
 from .proc import pid_namespace, start_ticks, umask
+from .regular import open_regular, read_regular, read_start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -227,15 +228,9 @@ def _read_json(path: str) -> dict[str, Any] | None:
     json = stdlib.load("json")
 
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        found = json.loads(os.read(fd, 1 << 20))
+        found = json.loads(read_regular(path, max_bytes=1 << 20))
     except (OSError, ValueError):
         return None
-    finally:
-        os.close(fd)
     return found if isinstance(found, dict) else None
 
 
@@ -316,8 +311,7 @@ def _is_of(path: str, pid: int) -> bool:
     if not path.removesuffix(_MAKING).endswith(".lanes"):
         return False
     try:
-        with open(path, "rb", buffering=0) as file:
-            head = file.read(8 * (layout.FILE_START_TICKS + 1))
+        head = read_start(path, 8 * (layout.FILE_START_TICKS + 1))
     except OSError:
         return False
     if len(head) < 8 * (layout.FILE_START_TICKS + 1):
@@ -332,7 +326,7 @@ def _give_up(path: str) -> None:
     if path.endswith(_MAKING):
         os.unlink(path)
         return
-    fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    fd = open_regular(path, os.O_WRONLY)
     try:
         os.pwrite(fd, layout.STATE_FINISHED.to_bytes(8, "little"), 8 * layout.STATE)
     finally:

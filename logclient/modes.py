@@ -14,6 +14,7 @@ import os
 import stat
 
 from .proc import file_limit
+from .regular import open_regular
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def new_file(path: str, flags: int) -> int:
 
 def private(path: str, flags: int) -> int:
     """Open or make a file for this user alone: an opener for `open`."""
-    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, FILE)
+    fd = open_regular(path, flags, FILE)
     try:
         os.fchmod(fd, FILE)
     except BaseException:

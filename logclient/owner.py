@@ -23,6 +23,7 @@ from struct import calcsize, pack, unpack
 from . import modes
 from .descriptors import close_own, identity
 from .proc import STAT_START, STAT_STATE, entry_of, has_mapped, pid_namespace, stat_of
+from .regular import OddFile, open_regular
 
 _MADV_WIPEONFORK = 18  # linux/mman.h; not in the mmap module
 _FLOCK = "hhlli"  # struct flock: type, whence, start, length, pid
@@ -101,7 +102,9 @@ def is_locked(path: str) -> bool:
     if _held.get(path) == os.getpid():
         return True
     try:
-        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = open_regular(path, os.O_RDWR)
+    except OddFile:
+        return False
     except OSError as error:
         return error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # else it cannot be told: alive
     try:

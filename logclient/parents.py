@@ -23,6 +23,7 @@ from .ancestry import ancestors, has_ancestor
 from .config import Config
 from .owner import is_alive, is_locked
 from .proc import pid_namespace, start_ticks
+from .regular import read_start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -114,13 +115,9 @@ def _who_is_in(place: meeting.Meeting) -> Iterator[tuple[int, int]]:
         return
     for name in names[:_MOST_LANES]:
         try:
-            fd = os.open(place.file(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            head = read_start(place.file(name), 8 * (layout.DROPPED + 1))
         except OSError:
             continue
-        try:
-            head = os.pread(fd, 8 * (layout.DROPPED + 1), 0)
-        finally:
-            os.close(fd)
         if len(head) < 8 * (layout.DROPPED + 1):
             continue
         words = memoryview(head).cast("Q")

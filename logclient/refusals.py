@@ -21,6 +21,7 @@ import os
 import time
 
 from .descriptors import Mapped
+from .regular import open_regular, read_start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ _MOST_NAP_S = 0.05  # a hundred that ask each millisecond would keep the one wit
 def take_slot(place: Meeting) -> memoryview | None:
     """Return the word in which this process counts; None where there is none to be had."""
     try:
-        fd = os.open(place.file(NAME), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = open_regular(place.file(NAME), os.O_RDWR)
     except OSError:
         return None
     try:
@@ -65,8 +66,7 @@ def total(words: memoryview) -> int:
 def read(place: Meeting) -> int:
     """Return the same, asked once; 0 where the page is gone."""
     try:
-        with open(place.file(NAME), "rb", buffering=0) as file:
-            page = file.read(BYTES)
+        page = read_start(place.file(NAME), BYTES)
     except OSError:
         return 0
     return total(memoryview(page).cast("Q")) if len(page) == BYTES else 0

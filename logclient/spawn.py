@@ -14,6 +14,7 @@ from . import layout, modes
 from .descriptors import Mapped
 from .meeting import SAY, Meeting
 from .owner import is_locked
+from .regular import open_regular, read_start
 from .stats import terminal_device
 from .wake import SUPERVISOR, wake
 
@@ -29,8 +30,7 @@ def agent_lives(meeting: Meeting) -> bool:
 def _is_keeping(meeting: Meeting) -> bool:
     """Is its agent about to leave, with all that there is left in shared memory?"""
     try:
-        with open(meeting.file("agent.status"), "rb", buffering=0) as file:
-            page = file.read(8 * (layout.AGENT_CLOSING + 1))
+        page = read_start(meeting.file("agent.status"), 8 * (layout.AGENT_CLOSING + 1))
     except OSError:
         return False
     return page[8 * layout.AGENT_CLOSING :] == layout.CLOSING_KEPT.to_bytes(8, "little")
@@ -102,7 +102,7 @@ def tell_in_file(line: str) -> None:
 def map_status(meeting: Meeting) -> memoryview | None:
     """The agent's status page as words (layout.AGENT_...); None where it is gone."""
     try:
-        fd = os.open(meeting.file("agent.status"), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = open_regular(meeting.file("agent.status"), os.O_RDWR)
     except OSError:
         return None
     try:

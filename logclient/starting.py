@@ -24,6 +24,7 @@ from . import config, interpreter, layout, modes, orphan, proc, reap
 from .held import let_in
 from .interpreter import NoInterpreter, Starter
 from .meeting import AGENT_PATH, Meeting
+from .regular import open_regular, read_start
 from .stats import terminal_device
 
 TYPE_CHECKING = False
@@ -81,7 +82,7 @@ def _find(meeting: Meeting, deadline: float) -> Starter | str:
 def _call_off(meeting: Meeting) -> None:
     """No agent is on its way: whoever waits for one need not."""
     try:
-        fd = os.open(meeting.file("agent.status"), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = open_regular(meeting.file("agent.status"), os.O_WRONLY)
     except OSError:
         return
     try:
@@ -213,8 +214,7 @@ def _is_readable(watch: int, timeout_s: float) -> bool:
 
 def _take_code(path: str) -> int | None:
     try:
-        with open(path, "rb", buffering=0) as file:
-            code = int(file.read(16))
+        code = int(read_start(path, 16))
         os.unlink(path)
     except (OSError, ValueError):
         return None

@@ -23,11 +23,16 @@ def main() -> int:
 def _take_paths(place: str = "") -> None:
     """What the agent needs may be where the trainer's modules are, and nowhere else: they come behind our own."""
     try:
-        with open(f"{place}/agent.path", "rb") as file:
-            paths = [os.fsdecode(path) for path in file.read().split(b"\0") if path]
+        with open(f"{place}/agent.path", "rb", opener=_no_wait) as file:
+            paths = [os.fsdecode(path) for path in file.read(1 << 24).split(b"\0") if path]
     except OSError:
         return
     sys.path += [path for path in paths if path not in sys.path]
+
+
+def _no_wait(path: str, flags: int) -> int:
+    """An opener; `logclient.regular` may be out of reach yet."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
 if __name__ == "__main__":

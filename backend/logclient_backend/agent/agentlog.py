@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import time
 
+from logclient.regular import open_regular
+
 NAME = "agent.log"
 _MOST_BYTES = 256 << 10
 
@@ -19,7 +21,7 @@ def write(folder: str, lines: list[tuple[int, str]]) -> None:
     )
     path = os.path.join(folder, NAME)
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        fd = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             os.write(fd, text)
             if os.fstat(fd).st_size > _MOST_BYTES:

@@ -23,9 +23,9 @@ from logclient import layout
 from logclient.documents import read_document
 from logclient.errors import Corrupt
 from logclient.record import Shape
+from logclient.regular import read_regular
 from logclient.ring import RingReader, read_counts
 
-from ..wal.files import read_regular
 from .beside import Beside
 from .device import Cells
 from .mapping import map_file

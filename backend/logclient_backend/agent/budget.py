@@ -14,7 +14,8 @@ from __future__ import annotations
 import os
 import time
 
-from ..wal.files import MAX_FILE_BYTES
+from logclient.regular import MAX_FILE_BYTES
+
 from ..wal.reader import SEALED
 from ..wal.seqs import SeqSet
 from ..wal.spans import Spans

@@ -24,10 +24,11 @@ from collections import deque
 from collections.abc import Callable
 
 from logclient import layout
+from logclient.regular import OddFile
 
 from .. import failpoint
 from ..wal.documents import DocumentFile
-from ..wal.files import CREATE, REAL, OddFile, read_file
+from ..wal.files import CREATE, REAL, read_file
 from ..wal.reader import OPEN, SEALED
 from ..wal.repair import sweep
 from ..wal.scan import Scan, StreamColumns

@@ -19,9 +19,10 @@ from struct import pack_into
 from logclient import cells, layout
 from logclient.errors import Corrupt
 from logclient.record import PREFIX, VARIABLE, Columns, Shape, variable_cells
+from logclient.regular import open_regular
 from logclient.ring import Taken
 
-from ..wal.files import WRITE, open_regular
+from ..wal.files import WRITE
 from .mapping import map_file
 from .place import Place
 

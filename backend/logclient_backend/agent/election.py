@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from logclient import layout
 from logclient.proc import pid_namespace
+from logclient.regular import open_regular
 
 from .place import Place
 from .status import StatusPage
@@ -45,7 +46,7 @@ def win(place: Place, status: StatusPage) -> int | None:
 def try_lock(place: Place) -> int | None:
     """The descriptor that holds the lock now; None where another process does, or the place is another's by now."""
     try:
-        fd = os.open(place.file(_LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = open_regular(place.file(_LOCK), os.O_RDWR | os.O_CREAT, 0o600)
     except OSError:
         return None
     try:

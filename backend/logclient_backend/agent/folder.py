@@ -28,9 +28,9 @@ from logclient.config import temporary_folders
 from logclient.errors import LogclientError
 from logclient.meeting import Meeting, bases_in, folder_name
 from logclient.modes import FILE
+from logclient.regular import read_regular
 
 from ..wal.documents import DocumentFile
-from ..wal.files import read_regular
 from . import mounts
 
 USABLE = ("ok", "fallback", "none")

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 from logclient import layout, modes, reap
 from logclient import meeting as meetings
+from logclient.regular import read_regular
 
-from ..wal.files import read_regular
 from . import exits
 from .status import StatusPage
 from .terminal import DESCRIPTOR, Terminal

@@ -41,9 +41,9 @@ from typing import Any
 
 from logclient import layout, modes
 from logclient.meeting import Meeting
+from logclient.regular import read_regular
 
 from ..signals import signal_name
-from ..wal.files import read_regular
 from .attach import Producer
 from .exits import Cause
 

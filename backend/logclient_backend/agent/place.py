@@ -20,14 +20,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import stat
 import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from logclient import layout, refusals
+from logclient import layout, refusals, regular
 from logclient.meeting import Meeting
 from logclient.proc import has_mapped, pid_namespace
 
@@ -279,13 +278,9 @@ def is_kept(name: str) -> bool:
 def open_regular(path: str) -> int:
     """A regular file; -1 where it is none, or gone."""
     try:
-        fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return regular.open_regular(path, os.O_RDWR)
     except OSError:
         return -1
-    if stat.S_ISREG(os.fstat(fd).st_mode):
-        return fd
-    os.close(fd)
-    return -1
 
 
 def _is_locked(fd: int) -> bool:

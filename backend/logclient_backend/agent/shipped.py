@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from logclient import layout
+from logclient.regular import read_regular
 from logclient.stats import ship_texts
 
-from ..wal.files import read_regular
 from ..wal.seqs import SeqSet
 from .ledger import Ledger
 from .place import Place

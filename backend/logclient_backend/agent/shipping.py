@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING
 from logclient import layout, modes
 from logclient.errors import BadArgument
 from logclient.meeting import Meeting, folder_name
+from logclient.regular import read_regular
 
-from ..wal.files import read_regular
 from ..wire import messages
 from .destination import USABLE
 from .handover import describe

@@ -31,8 +31,9 @@ from logclient import meeting
 from logclient.config import temporary_folders
 from logclient.meeting import Meeting, folder_name
 from logclient.modes import umask_of
+from logclient.regular import OddFile
 
-from ..wal.files import NEW, REAL, WRITE, OddFile, read_file
+from ..wal.files import NEW, REAL, WRITE, read_file
 from ..wal.seal import seal
 from ..wal.segment import parse_name
 from ..wal.writer import replicate

@@ -10,6 +10,7 @@ import time
 import zlib
 
 from logclient import layout
+from logclient.regular import open_regular
 
 from .mapping import map_file
 
@@ -18,7 +19,7 @@ class StatusPage:
     """The mapped page; `words[layout.AGENT_...]`."""
 
     def __init__(self, path: str) -> None:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fd = open_regular(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             if os.fstat(fd).st_size < layout.STATUS_BYTES:
                 os.posix_fallocate(fd, 0, layout.STATUS_BYTES)

@@ -21,8 +21,8 @@ from logclient import meeting as meetings
 from logclient.meeting import GONE, Meeting
 from logclient.modes import is_ours
 from logclient.owner import is_locked
+from logclient.regular import read_regular
 
-from ..wal.files import read_regular
 from .leaving import remove, remove_if_empty
 from .place import LANES, SEGMENT, Place, is_lane_file
 

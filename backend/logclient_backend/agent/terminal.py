@@ -10,6 +10,7 @@ import os
 import time
 
 from logclient.meeting import SAY, Meeting
+from logclient.regular import read_regular
 
 DESCRIPTOR = 3  # where the launcher finds it
 TOLD_WAIT_S = 0.2
@@ -39,8 +40,7 @@ class Terminal:
         if self._fd < 0 or self._is_busy() or not os.path.exists(self._request):
             return
         try:
-            with open(self._request, "rb") as file:
-                line = file.read()
+            line = read_regular(self._request, max_bytes=1 << 20)
         except OSError:
             return
         self._write(line)

@@ -19,7 +19,8 @@ import json
 import os
 import time
 
-from ..wal.files import read_regular
+from logclient.regular import read_regular
+
 from .data import BACKUP, STORE, DataFolder
 from .store.interface import Store, StoreError
 from .store.open import restore_store

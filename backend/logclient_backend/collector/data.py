@@ -20,7 +20,8 @@ import pwd
 import stat
 from dataclasses import dataclass
 
-from ..wal.files import read_regular
+from logclient.regular import read_regular
+
 from .store.interface import StoreError
 from .tokens import FILE as TOKENS
 from .tokens import replace_file

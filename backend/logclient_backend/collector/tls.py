@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from logclient.errors import BadArgument
+from logclient.regular import read_regular
 
-from ..wal.files import read_regular
 from ..wire.server import ServerTls
 from .store.interface import StoreError
 

@@ -35,8 +35,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from logclient.errors import BadArgument, Unsupported
+from logclient.regular import open_regular
 
-from ..wal.files import open_regular
 from .store.interface import StoreError
 
 INGEST, READ, ADMIN = "ingest", "read", "admin"
@@ -201,9 +201,7 @@ class Tokens:
     @contextmanager
     def _edit(self) -> Iterator[None]:
         """One editor at a time, and what others wrote is seen."""
-        fd = os.open(
-            os.path.join(self._folder, LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-        )
+        fd = open_regular(os.path.join(self._folder, LOCK), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX)
             self._look()

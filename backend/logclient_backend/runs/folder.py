@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from logclient import config as settings
 from logclient import meeting
 from logclient.errors import NoRun, Unsupported
+from logclient.regular import read_regular
 
-from ..wal.files import read_regular
 from ..wal.reader import WalReader
 from . import live, node
 from .live import LivePlace

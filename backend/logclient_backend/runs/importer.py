@@ -19,9 +19,10 @@ from typing import IO, TYPE_CHECKING, Any
 from logclient.errors import BadArgument, Corrupt, NoRun, Unsupported
 from logclient.meeting import folder_name
 from logclient.record import VARIABLE, Columns, Shape
+from logclient.regular import MAX_STORE_BYTES, OddFile, open_regular
 
 from ..wal.documents import DocumentFile
-from ..wal.files import MAX_STORE_BYTES, REAL, OddFile, open_regular
+from ..wal.files import REAL
 from ..wal.scan import Gap, StreamColumns
 from ..wal.seal import sealed_pieces, write_sealed
 from ..wal.segment import CAUSES

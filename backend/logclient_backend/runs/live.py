@@ -19,11 +19,10 @@ from typing import Any
 from logclient import cells, layout, meeting, refusals
 from logclient.config import Config
 from logclient.owner import is_alive, is_locked
+from logclient.regular import open_regular, read_regular
 from logclient.ring import RingReader, read_counts
 from logclient.spawn import map_status
 from logclient.stats import describe_agent, describe_server, lane_counts, missing_there
-
-from ..wal.files import open_regular, read_regular
 
 _SUFFIX = ".lanes"
 _MOST_BYTES = 1 << 30

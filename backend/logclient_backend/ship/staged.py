@@ -12,8 +12,8 @@ import os
 from collections.abc import Iterator
 
 from logclient import layout
+from logclient.regular import read_regular
 
-from ..wal.files import read_regular
 from ..wal.reader import Follower
 from ..wal.scan import Damage, Gap, StreamColumns
 from ..wal.seen import Seen

@@ -28,8 +28,9 @@ import zlib
 from struct import Struct
 
 from logclient.errors import Corrupt, Unsupported
+from logclient.regular import OddFile
 
-from .files import CREATE, REAL, Files, OddFile, read_file
+from .files import CREATE, REAL, Files, read_file
 
 MAGIC = b"LCDOC\r\n\0"
 FORMAT = 1

@@ -20,9 +20,10 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 
 from logclient.errors import Corrupt, Unsupported
+from logclient.regular import OddFile
 
 from .codec import Codec
-from .files import READ, REAL, Files, OddFile, read_file
+from .files import READ, REAL, Files, read_file
 from .scan import Damage, Gap, Item, Scan, StreamColumns, footer_at
 from .seen import Seen
 from .segment import HEADER_BYTES, TRAILER, parse_header, parse_name, parse_trailer, salt_of

@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from logclient.errors import Unsupported
+from logclient.regular import OddFile
 
 from .blocks import Block
 from .codec import Codec
-from .files import NEW, READ, REAL, WRITE, Files, OddFile, read_file
+from .files import NEW, READ, REAL, WRITE, Files, read_file
 from .reader import OPEN, SEALED, Stem, list_stems, read_footer
 from .scan import Damage, Gap, Scan, StreamColumns
 from .seal import TEMPORARY, sealed_pieces, write_sealed

@@ -19,9 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from logclient.errors import Corrupt, Unsupported
+from logclient.regular import OddFile
 
 from .codec import Codec
-from .files import READ, REAL, Files, OddFile, read_file
+from .files import READ, REAL, Files, read_file
 from .reader import OPEN, SEALED, list_stems, read_footer, spans_of
 from .scan import Gap, Scan
 from .seal import Sealer, write_sealed

@@ -23,8 +23,8 @@ from typing import Any
 
 from logclient import config as settings
 from logclient.errors import BadArgument
+from logclient.regular import read_regular
 
-from ..wal.files import read_regular
 from . import address
 from .address import Address
 

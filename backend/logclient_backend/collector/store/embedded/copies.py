@@ -11,7 +11,8 @@ import os
 import secrets
 import sqlite3
 
-from ....wal.files import MAX_STORE_BYTES, open_regular
+from logclient.regular import MAX_STORE_BYTES, open_regular
+
 from ..interface import StoreError
 from . import schema
 from .database import FILE, errors, make_folder, sync_folder, version_of

@@ -24,8 +24,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from logclient.errors import BadArgument, Corrupt, Unsupported
+from logclient.regular import MAX_STORE_BYTES, open_regular
 
-from ....wal.files import MAX_STORE_BYTES, open_regular
 from ..interface import StoreError, StoreFull
 from . import schema
 from .pack import Packer
@@ -74,6 +74,7 @@ class Database:
         self.folder = folder
         self.path = os.path.join(folder, FILE)
         self.id = ""
+        self.open_ns = 0  # for how long the store was open before, all in all
         self.lock = threading.RLock()
         self._synchronous = synchronous
         self._idle: list[Session] = []
@@ -83,7 +84,8 @@ class Database:
             is_new = version_of(self.path, newest=version) is None
             self._prepare(is_new, version, migrations)
             with self.reading() as session:
-                (self.id,) = session.connection.execute("SELECT value FROM meta WHERE name='id'").fetchone()
+                meta = dict(session.connection.execute("SELECT name, value FROM meta").fetchall())
+            self.id, self.open_ns = meta["id"], int(meta.get("open_ns", 0))
         except BaseException:
             self._unlock()
             raise
@@ -218,9 +220,7 @@ def _lock_folder(folder: str) -> tuple[int, tuple[int, int]]:
         with _held_lock:  # a second descriptor, once closed, would free this process's lock
             if place in _held:
                 raise taken
-            fd = os.open(
-                os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-            )
+            fd = open_regular(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT, 0o600)
             try:
                 fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:

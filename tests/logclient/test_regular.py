@@ -1,0 +1,125 @@
+"""What lies under a name of ours in shared memory and is no regular file makes nobody wait, and nobody fall."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logclient import calling, layout, meeting, modes, owner, parents, refusals, spawn, starting
+from logclient.meeting import Meeting
+from logclient.regular import OddFile, open_regular, read_regular, read_start
+from logclient_backend.agent import agentlog
+from logclient_backend.agent.place import open_regular as open_in_place
+from logclient_backend.agent.status import StatusPage
+from logclient_backend.agent.terminal import Terminal
+from logclient_backend.collector.tokens import Tokens
+
+DEADLINE_S = 30.0
+LANES = f"{'f' * 32}.lanes"
+
+
+def huge(path: Path) -> None:
+    with open(path, "wb") as file:
+        file.truncate(1 << 42)
+
+
+KINDS: dict[str, Callable[[Path], None]] = {"fifo": os.mkfifo, "huge": huge, "folder": Path.mkdir}
+
+
+def _raises(function: Callable[[], Any]) -> bool:
+    try:
+        function()
+    except OSError:
+        return True
+    return False
+
+
+# what is asked of a place in which the file of that name is odd, and what comes of it
+ASKED: dict[str, tuple[str, Callable[[Meeting], Any], Any]] = {
+    "facts": ("run.json", lambda place: meeting.read(place.path), None),
+    "is an agent about to leave": ("agent.status", spawn._is_keeping, False),
+    "map the status page": ("agent.status", spawn.map_status, None),
+    "call an agent off": ("agent.status", lambda place: _raises(lambda: starting._call_off(place)), False),
+    "note a call": (
+        "agent.status",
+        lambda place: calling._note_call(place, memoryview(bytearray(4096)).cast("Q"), 1.0),
+        False,
+    ),
+    "its agent's page": (
+        "agent.status",
+        lambda place: _raises(lambda: StatusPage(place.file("agent.status"))),
+        True,
+    ),
+    "who refuses": (refusals.NAME, refusals.take_slot, None),
+    "what was refused": (refusals.NAME, refusals.read, 0),
+    "an agent's lock": ("agent.lock", lambda place: owner.is_locked(place.file("agent.lock")), False),
+    "who is in": (LANES, lambda place: list(parents._who_is_in(place)), []),
+    "whose lanes": (LANES, lambda place: meeting._is_of(place.file(LANES), os.getpid()), False),
+    "an exit code": ("any.answer", lambda place: starting._take_code(place.file("any.answer")), None),
+    "a line for a terminal": (
+        meeting.SAY,
+        lambda place: Terminal(place, os.open(os.devnull, os.O_WRONLY)).look(),
+        None,
+    ),
+    "a file to write": (
+        "any.new",
+        lambda place: _raises(lambda: modes.private(place.file("any.new"), os.O_WRONLY | os.O_CREAT)),
+        True,
+    ),
+    "a log": (agentlog.NAME, lambda place: agentlog.write(place.path, [(0, "line")]), None),
+    "kept by an agent": (LANES, lambda place: open_in_place(place.file(LANES)), -1),
+    "a lock of tokens": (
+        "tokens.lock",
+        lambda place: _raises(lambda: Tokens(place.path).add("name", ["read"])),
+        True,
+    ),
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("what", ASKED)
+def test_nobody_waits_for_what_is_no_regular_file(tmp_path: Path, what: str, kind: str) -> None:
+    """It is as if the file was not there, or an error that the caller takes."""
+    name, ask, expected = ASKED[what]
+    if kind == "huge" and name in (
+        LANES,
+        "any.answer",
+        "agent.status",
+        "any.new",
+        refusals.NAME,
+        "agent.lock",
+    ):
+        pytest.skip("its first bytes are read, or it is cut, whatever follows")
+    tmp_path.chmod(0o700)
+    KINDS[kind](tmp_path / name)
+    got: list[Any] = []
+    asker = threading.Thread(target=lambda: got.append(ask(Meeting(str(tmp_path), {}))), daemon=True)
+    asker.start()
+    asker.join(DEADLINE_S)
+    assert got == [expected]
+
+
+def test_the_first_bytes_of_a_large_file_can_be_read(tmp_path: Path) -> None:
+    """The whole of it cannot."""
+    huge(tmp_path / "large")
+    (tmp_path / "small").write_bytes(b"abc")
+    assert read_start(str(tmp_path / "large"), 4) == bytes(4)
+    assert read_start(str(tmp_path / "small"), 2) == b"ab" and read_regular(str(tmp_path / "small")) == b"abc"
+    for refused in (read_regular, open_regular):
+        with pytest.raises(OddFile) as raised:
+            refused(str(tmp_path / "large"))
+        assert "larger" in raised.value.reason
+    with pytest.raises(OddFile):
+        read_regular(str(tmp_path / "small"), max_bytes=2)
+    started = time.monotonic()
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(OddFile) as odd:
+        read_start(str(tmp_path / "fifo"), 8 * (layout.STATE + 1))
+    assert odd.value.reason == "it is a FIFO, no regular file" and time.monotonic() - started < DEADLINE_S
