@@ -35,7 +35,7 @@ def with_data(function: F) -> F:
 # ---- tokens ----------------------------------------------------------------------------------------------------
 
 
-def _data(ctx: click.Context, data: str | None) -> DataFolder:
+def data_folder(ctx: click.Context, data: str | None) -> DataFolder:
     """The folder that is meant: named here, or before the verb."""
     from ..collector import data as folders
 
@@ -62,7 +62,7 @@ def token() -> None:
 def _tokens(ctx: click.Context, data: str | None) -> Tokens:
     from ..collector.tokens import Tokens
 
-    return Tokens(_data(ctx, data).path)
+    return Tokens(data_folder(ctx, data).path)
 
 
 @token.command("add", epilog="Exit codes: 0 made, 2 no such role, or the name is taken.")
@@ -166,11 +166,11 @@ def backup(ctx: click.Context, folder: str, data: str | None, as_json: bool) -> 
     from ..collector.backup import backup as copy
     from ..collector.store.open import open_store
 
-    found = _data(ctx, data)
+    found = data_folder(ctx, data)
     folder = os.path.abspath(folder)
     made: Any = control.ask(found, "backup", timeout_s=_BACKUP_S, folder=folder)
     if made is None:
-        _check_store(found)
+        check_store(found)
         store = open_store(found.store)
         try:
             made = copy(store, found, folder)
@@ -230,7 +230,7 @@ def delete(ctx: click.Context, run: str, data: str | None, as_json: bool) -> Non
     \b
     logclient server delete 20260102-101500-abcd1234 --data DIR
     """
-    _change(_data(ctx, data), "delete", run, as_json)
+    _change(data_folder(ctx, data), "delete", run, as_json)
 
 
 @click.command(
@@ -248,7 +248,7 @@ def undelete(ctx: click.Context, run: str, data: str | None, as_json: bool) -> N
     \b
     logclient server undelete 20260102-101500-abcd1234 --data DIR
     """
-    _change(_data(ctx, data), "undelete", run, as_json)
+    _change(data_folder(ctx, data), "undelete", run, as_json)
 
 
 def _change(found: DataFolder, what: str, run: str, as_json: bool) -> None:
@@ -259,7 +259,7 @@ def _change(found: DataFolder, what: str, run: str, as_json: bool) -> None:
     if answer is not None:
         is_done = bool(answer["done"])
     else:
-        _check_store(found)
+        check_store(found)
         store = open_store(found.store)
         try:
             is_done = (
@@ -276,7 +276,7 @@ def _change(found: DataFolder, what: str, run: str, as_json: bool) -> None:
         click.echo(f"{safe(run)} is {what}d")
 
 
-def _check_store(found: DataFolder) -> None:
+def check_store(found: DataFolder) -> None:
     if not found.has_store:
         raise NoRun(f"{found.path} holds no store: was a collector ever started there?")
 

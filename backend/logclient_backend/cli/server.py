@@ -14,7 +14,7 @@ import click
 from logclient.errors import BadArgument
 
 from ..agent.mounts import mount_of, network_of
-from . import caretaker, login
+from . import caretaker, login, migrating
 from .caretaker import with_data
 from .options import with_json
 from .text import ago, safe, size
@@ -114,6 +114,7 @@ def command(ctx: click.Context, /, **given: Any) -> None:
 
 for each in (caretaker.token, caretaker.backup, caretaker.restore, caretaker.delete, caretaker.undelete):
     command.add_command(each)
+command.add_command(migrating.migrate)
 
 
 def _serve(

@@ -69,6 +69,6 @@ class Upkeep:
             self._stop.wait(pause_s)
 
     def _purge_deleted(self) -> None:
-        gone = self._purge(time.time_ns() - self._keep_ns)
+        gone = self._purge(self._keep_ns)
         if gone:
             self._log.event(f"{gone} runs that were deleted are gone for good")

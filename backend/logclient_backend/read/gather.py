@@ -1,8 +1,9 @@
 """The points of some keys out of records, each once, in one order that depends on nothing but what is stored.
 
-The order: by step; points of one step by time, then by process, number in the process, seq. Of attempts that overlap
-the newest counts, by the rule of `runs.contents`: of an older attempt's points of a key, those are left out that lie
-between the lowest and the highest step that a later attempt logged of that key.
+The order: by step; points of one step by attempt, within it process by process, in the order of the time at which each
+logged its last one; those of one process by their number in it: a clock that was set turns nothing round. Of attempts
+that overlap the newest counts, by the rule of `runs.contents`: of an older attempt's points of a key, those are left
+out that lie between the lowest and the highest step that a later attempt logged of that key.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ class Gathered:
         place = {process: at for at, process in enumerate(sorted(set(self.processes)))}
         process_of = np.array([place[process] for process in self.processes], np.int32)
         value = _values(chunks)
-        chosen = np.lexsort((seq, stream, order, process_of[stream], time, step))
+        chosen = np.lexsort((seq, stream, order, process_of[stream], attempt, step))
+        if len(place) > 1:
+            chosen = _by_time(chosen, step, attempt, process_of[stream], time)
         if not every:
             chosen = chosen[_is_newest(step, attempt)[chosen]]
         return Series(
@@ -137,6 +140,19 @@ def _objects(values: Any) -> Array:
     made = np.empty(len(values), object)
     made[:] = values
     return made
+
+
+def _by_time(chosen: Array, step: Array, attempt: Array, process: Array, time: Array) -> Array:
+    """`chosen` orders by step, attempt and process: of one step and attempt, put the processes in order of time."""
+    step, attempt, process, time = (column[chosen] for column in (step, attempt, process, time))
+    is_other = (np.diff(step) != 0) | (np.diff(attempt) != 0) | (np.diff(process) != 0)
+    starts = np.concatenate(([0], np.flatnonzero(is_other) + 1))
+    sizes = np.diff(starts, append=len(chosen))
+    latest = time[starts + sizes - 1]
+    groups = np.lexsort((process[starts], latest, attempt[starts], step[starts]))
+    before = np.concatenate(([0], np.cumsum(sizes[groups])[:-1]))
+    at = np.repeat(starts[groups] - before, sizes[groups]) + np.arange(len(chosen))
+    return chosen[at]
 
 
 def _is_newest(step: Array, attempt: Array) -> npt.NDArray[np.bool_]:

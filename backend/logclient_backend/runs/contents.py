@@ -176,7 +176,10 @@ def read(
         if progress is not None:
             progress(len(item.columns))
     for key in found.keys.values():
-        key.last = max(key.lasts.values(), key=lambda each: (each[0], each[1].time, each[1].order))[1]
+        newest = max(
+            key.lasts.items(), key=lambda each: (each[1][0], each[1][1].time, each[1][1].order, each[0])
+        )
+        key.last = newest[1][1]
     found.keys = {key.name: key for key in sorted(found.keys.values(), key=lambda key: key.first)}
     _settle_extremes(found, numbers, reader)
     settle(found, run, reader)

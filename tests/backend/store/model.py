@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -51,10 +52,6 @@ class Point:
             column = array("Q", column)
         return read_column(self.code, column)[0]
 
-    @property
-    def age(self) -> tuple[int, int, int, int, int]:
-        return (self.record.time, self.record.order, self.stream.number, self.seq, self.place)
-
     def as_float(self) -> float:
         try:
             return float(self.value)
@@ -87,6 +84,16 @@ class Run:
                     here = (record.time, record.order, place)
                     first[name] = min(first.get(name, here), here)
         return sorted(first, key=lambda name: first[name])
+
+    def newest(self, points: list[Point]) -> Point:
+        """Of each process the last that it counted; of those by attempt, then time."""
+        lasts: dict[bytes, Point] = {}
+        for point in sorted(points, key=lambda p: (p.record.order, p.seq, p.stream.number, p.place)):
+            lasts[point.stream.process] = point
+        return max(
+            lasts.values(),
+            key=lambda p: (self.attempt(p), p.record.time, p.record.order, p.stream.process),
+        )
 
     def attempt(self, point: Point) -> int:
         return self.attempts.get(point.stream.process.hex(), 1)
@@ -175,7 +182,9 @@ def bits(value: Any) -> Any:
 BUCKET_COLUMNS = ("start", "count", "nans", "infs", "neg_infs", "min", "max", "last")
 
 
-def buckets(points: list[Point], most: int) -> tuple[int, list[tuple[Any, ...]]]:
+def buckets(
+    points: list[Point], most: int, attempt: Callable[[Point], int] = lambda point: 1
+) -> tuple[int, list[tuple[Any, ...]]]:
     """Width, and of each bucket: start, count, NaN, infinities above and below, lowest, highest, last."""
     if not points:
         return 1, []
@@ -184,7 +193,7 @@ def buckets(points: list[Point], most: int) -> tuple[int, list[tuple[Any, ...]]]
     if most == 1 and low < 0 <= high:  # no aligned range of steps holds them
         while low < -(1 << shift) or high >= 1 << shift:
             shift += 1
-        return 2 << shift, [_bucket(-(1 << shift), points)]
+        return 2 << shift, [_bucket(-(1 << shift), points, attempt)]
     while shift < 63 and (high >> shift) - (low >> shift) >= most:
         shift += 1
     while True:
@@ -194,13 +203,16 @@ def buckets(points: list[Point], most: int) -> tuple[int, list[tuple[Any, ...]]]
         if not shift or 2 * len(found) > most:
             break
         shift = max(0, shift - ((most // len(found)).bit_length() - 1))
-    return 1 << shift, [_bucket(place << shift, mine) for place, mine in sorted(found.items())]
+    return 1 << shift, [_bucket(place << shift, mine, attempt) for place, mine in sorted(found.items())]
 
 
-def _bucket(start: int, mine: list[Point]) -> tuple[Any, ...]:
+def _bucket(start: int, mine: list[Point], attempt: Callable[[Point], int]) -> tuple[Any, ...]:
     numbers = [point.as_float() for point in mine]
     real = [number for number in numbers if math.isfinite(number)]
-    newest = max(mine, key=lambda p: (p.record.step, p.record.time, p.stream.number, p.seq, p.place))
+    lasts: dict[int, Point] = {}
+    for point in sorted(mine, key=lambda p: (p.record.step, p.seq, p.place)):
+        lasts[point.stream.number] = point
+    newest = max(lasts.values(), key=lambda p: (p.record.step, attempt(p), p.record.time, p.stream.number))
     return (
         start,
         len(mine),

@@ -21,7 +21,6 @@ from logclient_backend.collector.store.embedded import open_store
 from .samples import parcel, ramp
 
 RECORDS = 100
-UNTIL_NS = 2  # what was deleted before
 
 
 def main(folder: str, first: int, mib: int) -> None:
@@ -42,7 +41,7 @@ def main(folder: str, first: int, mib: int) -> None:
 
     writer = threading.Thread(target=write)
     writer.start()
-    store.writer.purge(UNTIL_NS)
+    store.writer.purge(0)
     while store.compact(deadline_s=0.5):
         pass
     is_done.set()

@@ -23,7 +23,6 @@ from logclient_backend.collector.store.interface import Filter, RunDeleted, RunQ
 from tests.conftest import Pace
 from tools.bench.small_runs import fill
 
-from .removing import UNTIL_NS
 from .samples import described, noise, parcel, ramp
 
 ROOT = Path(__file__).parents[3]
@@ -165,7 +164,7 @@ def test_a_large_run_goes_for_good_in_little_memory(tmp_path: Path, pace: Pace) 
             store.writer.write([parcel(noise(1, 5, KEYS), run="large")])
         assert store.writer.undelete("large")
         assert store.writer.write([parcel(noise(1, 5, KEYS), run="large")]).records == 5
-        assert store.writer.purge(UNTIL_NS) == 0
+        assert store.writer.purge(0) == 0
     finally:
         store.close()
     connection = sqlite3.connect(folder / FILE)

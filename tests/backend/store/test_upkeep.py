@@ -79,7 +79,7 @@ def test_disk_space_comes_back(store: EmbeddedStore, tmp_path: Path) -> None:
     path = tmp_path / "store" / FILE
     before = path.stat().st_size
     assert before > 10 * 500 * 50 * 6
-    assert store.writer.delete("run", 1) and store.writer.purge(2) == 1
+    assert store.writer.delete("run", 1) and store.writer.purge(0) == 1
     upkeep(store)
     assert path.stat().st_size < before / 5
     assert store.reader.points("other", "loss").step.tolist() == list(range(1, 101))
@@ -105,7 +105,7 @@ def interrupt_purge(store: EmbeddedStore, steps: int, monkeypatch: pytest.Monkey
     left = itertools.count(steps, -1)
     with monkeypatch.context() as patch:
         patch.setattr(Remover, "step", lambda self: next(left) > 0 and real(self))
-        store.writer.purge(2)
+        store.writer.purge(0)
     assert store.reader.run("run") is None and store.reader.is_deleted("run")
     assert store.reader.points("run", "loss").is_all
     assert store.writer.undelete("run")
@@ -115,7 +115,7 @@ def interrupt_purge(store: EmbeddedStore, steps: int, monkeypatch: pytest.Monkey
     assert store.reader.points("run", "loss").step.tolist() == [7, 8, 9]
     statistics = store.statistics()
     assert (statistics["runs"], statistics["blocks"], statistics["points"]) == (1, 1, 6)
-    assert store.writer.delete("run", 1) and store.writer.purge(2) == 1 and store.writer.undelete("run")
+    assert store.writer.delete("run", 1) and store.writer.purge(0) == 1 and store.writer.undelete("run")
 
 
 LIMITED = """
@@ -127,7 +127,7 @@ def peak_kib():  # ru_maxrss begins with the memory of the process that started 
     return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
 base = peak_kib()
 store.writer.delete("run", 1)
-assert store.writer.purge(2) == 1
+assert store.writer.purge(0) == 1
 while store.compact(deadline_s=60, now=True): pass
 print(peak_kib() - base)
 store.close()

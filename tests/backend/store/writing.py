@@ -39,7 +39,7 @@ def main(folder: str, first: int, synchronous: str) -> None:
         if choose.random() < 0.05:  # some of another run, deleted at once: the purge is killed too
             store.writer.write([parcel(ramp(1, 50), run=f"gone-{number}")])
             store.writer.delete(f"gone-{number}", 1)
-            store.writer.purge(2)
+            store.writer.purge(0)
 
 
 if __name__ == "__main__":

@@ -182,7 +182,7 @@ class RunPage:
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """The newest value of a key: of the record that was logged last."""
+    """The newest value of a key: of a process the one that it logged last; of several by attempt, then by time."""
 
     value: Value
     code: str
@@ -255,11 +255,31 @@ class Buckets:
     neg_infs: npt.NDArray[np.int64]  # of minus infinity
     min: npt.NDArray[np.float64]  # over what is finite; NaN where there is nothing else
     max: npt.NDArray[np.float64]
-    last: npt.NDArray[np.float64]  # of the highest (step, time)
+    last: npt.NDArray[
+        np.float64
+    ]  # of the highest step; there of the newest attempt, of a stream by seq, else by time
     points: int  # that went in
     first_step: int
     last_step: int
     codes: str  # every type the key was logged with, sorted, as in `Key`; with "s" there are texts that did not go in
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What bringing a store to the version of this program will take."""
+
+    version: int
+    newest: int
+    rows: int  # that are written anew
+    bytes: int  # of them, about
+    file_bytes: int
+    free_bytes: int  # on its disk
+    read_s: float  # what it took to read them now
+
+    @property
+    def needed_bytes(self) -> int:
+        """On the disk, for a moment: the rows as they were, and as they become."""
+        return 2 * self.bytes
 
 
 class Writer(Protocol):
@@ -277,8 +297,11 @@ class Writer(Protocol):
     def undelete(self, run: str) -> bool:
         """Out of the bin again, or ready to take data again after it was purged; False where it is not deleted."""
 
-    def purge(self, before_ns: int) -> int:
-        """Runs deleted before that time go for good, in small steps; a note that they were deleted stays. How many."""
+    def purge(self, keep_ns: int) -> int:
+        """Runs that have been in the bin for so long go for good, in small steps; a note that they were deleted stays.
+
+        How many. It is the time in which the store was open that counts: no setting of the wall's clock changes it.
+        """
 
 
 class Reader(Protocol):

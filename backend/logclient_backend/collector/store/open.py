@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from . import embedded
 
 if TYPE_CHECKING:
-    from .interface import Store
+    from .interface import Outlook, Store
 
 
 def open_store(folder: str, *, is_durable: bool = True) -> Store:
@@ -17,6 +17,11 @@ def open_store(folder: str, *, is_durable: bool = True) -> Store:
     where the folder cannot be used or another process has it, `Unsupported` where a newer version wrote it.
     """
     return embedded.open_store(folder, synchronous="FULL" if is_durable else "NORMAL")
+
+
+def outlook(folder: str) -> Outlook:
+    """What `open_store` will have to do to a store that an older version wrote; changes nothing."""
+    return embedded.outlook(folder)
 
 
 def restore_store(copy: str, folder: str) -> None:

@@ -3,7 +3,7 @@
 ==============  =======================================================================================
 `store.py`      the engine as a whole, `open_store`
 `database.py`   the file: version, lock, connections, errors as sentences
-`schema.py`     its tables; migrations
+`schema.py`     its tables; migrations; `outlook.py` tells what they will take
 `writer.py`     what arrives: tail rows, in one transaction with the ledger
 `ledger.py`     which seqs of each stream are stored or gone
 `compact.py`    upkeep: tail rows to blocks, small blocks to large ones
@@ -16,7 +16,7 @@
 `rows.py`       records as numpy columns, body of a tail row
 `blocks.py`     blocks and their summaries
 `pack.py`       columns as bytes
-`backup.py`     backup and restore
+`copies.py`     backup and restore
 ==============  =======================================================================================
 
 An LSM of columns: what arrives is committed nearly as it came (`tail`), later packed into blocks of many records with a
@@ -24,6 +24,7 @@ summary per group of steps. Readers see both as one.
 """
 
 from .copies import backup, restore
+from .outlook import outlook
 from .store import EmbeddedStore, open_store
 
-__all__ = ["EmbeddedStore", "backup", "open_store", "restore"]
+__all__ = ["EmbeddedStore", "backup", "open_store", "outlook", "restore"]

@@ -13,7 +13,8 @@ A *group* is the records of a block with the same ``step >> shift``; the shift i
 GROUP_RECORDS records to a group. Groups of a power of two nest in buckets of a larger one, so a chart that reads
 summaries is the same as one that reads every value. A summary has, per group, the lowest and highest finite value, the
 last value, and how many are NaN, plus infinity and minus infinity. The last record of a group is that with the highest
-(step, time, seq). Values are summed up as floats; texts have no summary::
+(step, seq); in store versions 1 and 2 it was that with the highest (step, time, seq). Values are summed up as floats;
+texts have no summary::
 
     u8 which counts follow: bit 0 NaN, 1 plus infinity, 2 minus infinity; u32 size of the words
     words lowest, highest, last
@@ -158,7 +159,7 @@ def encode(packer: Packer, rows: Rows, codes: str) -> Encoded:
     if (step[1:] > step[:-1]).all():
         by_step = None
     else:
-        by_step = np.lexsort((rows.seq, rows.time, step))
+        by_step = np.argsort(step, kind="stable")  # of equal steps the one with the highest seq is the last
         step = step[by_step]
     shift = _shift(step)
     starts = _starts(step >> shift)

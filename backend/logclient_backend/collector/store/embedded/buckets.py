@@ -2,7 +2,8 @@
 
 Everything becomes `Rows`-like columns of *bits* (one per group of a block, or per value), which are reduced to one per
 bucket; since groups nest in buckets, it does not matter which of the two a point came as, nor in how many steps they
-are reduced. The last value of a bucket is that with the highest (step, time, stream, seq, place).
+are reduced. The last value of a bucket is of the highest step; of one stream's points at that step the one with the
+highest (seq, place), of those of several streams that with the highest (attempt, time, stream).
 
 The width is the smallest power of two that divides the range of steps into at most `most` buckets; where most of these
 are empty (a stray step far off) it is halved as long as what is not empty surely stays within `most`. One bucket over
@@ -14,10 +15,11 @@ Of attempts that overlap, the newest counts: see `_hidden`.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from threading import Lock
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -55,6 +57,7 @@ class Bits:
     last: Floats
     first_step: Ints
     step: Ints  # of the last
+    attempt: Ints
     time: Ints
     stream: Ints
     seq: Ints
@@ -75,6 +78,7 @@ class Bits:
             self.last,
             self.first_step,
             self.step,
+            self.attempt,
             self.time,
             self.stream,
             self.seq,
@@ -107,14 +111,14 @@ def buckets(
             if spans:
                 wanted.append((source, spans))
     if not wanted:
-        return _made(0, _reduced([]), codes)
+        return _made(0, _reduced([], _OF_STREAMS), codes)
     most = max(1, most)
+    reader = _BitReader(session, shared, attempt_of)
     if most == 1:
-        return _single(_BitReader(session, shared), wanted, codes)
+        return _single(reader, wanted, codes)
     low = min(max(source.head.min_step, spans[0][0]) for source, spans in wanted)
     high = max(min(source.head.max_step, spans[-1][1]) for source, spans in wanted)
     shift = _shift(low, high, most)
-    reader = _BitReader(session, shared)
     found = reader.reduced(wanted, shift)
     if len(found):  # there may be no points near the ends of what was asked for
         exact = _shift(int(found.first_step[0]), int(found.step[-1]), most)
@@ -137,7 +141,7 @@ def _single(reader: _BitReader, wanted: Sequence[tuple[Source, list[Range]]], co
     is_around_0 = low < 0 <= high
     shift = _shift(low, high, 1 + is_around_0)
     found.bucket = np.full(len(found), low >> shift, np.int64)
-    made = _made(shift, _reduced([found]), codes)
+    made = _made(shift, _reduced([found], _OF_STREAMS), codes)
     return replace(made, width=2 << shift) if is_around_0 else made
 
 
@@ -208,21 +212,37 @@ def _shown(source: Source, hidden: Sequence[Range], first: int, last: int) -> li
 class _BitReader:
     """Bits of sources, reduced as they come."""
 
-    def __init__(self, session: Session, shared: Shared) -> None:
+    def __init__(self, session: Session, shared: Shared, attempt_of: Mapping[int, int]) -> None:
         self._session = session
         self._shared = shared
+        self._attempt_of = attempt_of
 
     def reduced(self, wanted: Sequence[tuple[Source, list[Range]]], shift: int) -> Bits:
+        """`wanted` is ordered by stream."""
         pending: list[Bits] = []
         waiting = 0
-        for source, spans in wanted:
+        for _, group in groupby(wanted, key=lambda each: each[0].head.stream):
+            bits = self._of_stream(group, shift)
+            pending.append(bits)
+            waiting += len(bits)
+            if waiting > _PENDING:
+                pending = [_reduced(pending, _OF_STREAMS)]
+                waiting = len(pending[0])
+        return _reduced(pending, _OF_STREAMS)
+
+    def _of_stream(self, sources: Iterable[tuple[Source, list[Range]]], shift: int) -> Bits:
+        """Bits of one stream, no two of the same step in one bucket."""
+        pending: list[Bits] = []
+        waiting = 0
+        for source, spans in sources:
             for bits in self._bits(source, spans, shift):
                 pending.append(bits)
                 waiting += len(bits)
             if waiting > _PENDING:
-                pending = [_reduced(pending)]
+                pending = [_reduced(pending, _OF_ONE_STREAM)]
                 waiting = len(pending[0])
-        return _reduced(pending)
+        whole = _joined(pending)
+        return whole if _is_sorted(whole) else _reduced([whole], _OF_ONE_STREAM)
 
     def _bits(self, source: Source, spans: list[Range], shift: int) -> Iterator[Bits]:
         head = source.head
@@ -234,14 +254,14 @@ class _BitReader:
         if is_whole and coarse_shift is not None and coarse_shift <= shift:
             groups, summary = self._shared.summaries.coarse(self._session, source)
             if summary.is_exact:
-                yield _of_groups(source, groups, summary, shift - coarse_shift, slice(None))
+                yield self._of_groups(source, groups, summary, shift - coarse_shift, slice(None))
                 return
         groups, summary = self._shared.summaries.get(self._session, source)
         if not summary.is_exact:
             yield from self._values(source, None if is_whole else spans, shift)
             return
         if is_whole:
-            yield _of_groups(source, groups, summary, shift - head.shift, slice(None))
+            yield self._of_groups(source, groups, summary, shift - head.shift, slice(None))
             return
         first = groups.place << head.shift
         last = first + ((1 << head.shift) - 1)
@@ -252,7 +272,7 @@ class _BitReader:
             cut |= (first <= high) & (low <= last)
         cut &= ~inside
         if inside.any():
-            yield _of_groups(source, groups, summary, shift - head.shift, inside)
+            yield self._of_groups(source, groups, summary, shift - head.shift, inside)
         if cut.any():
             yield from self._values(source, spans, shift, groups.place[cut])
 
@@ -285,47 +305,69 @@ class _BitReader:
                 values,
                 step,
                 step,
+                np.full(n, self._attempt_of[head.stream], np.int64),
                 time,
                 np.full(n, head.stream, np.int64),
                 seq,
                 np.full(n, source.place, np.int64),
             )
 
+    def _of_groups(
+        self,
+        source: Source,
+        groups: Groups,
+        summary: Summary,
+        coarser: int,
+        chosen: slice | npt.NDArray[np.bool_],
+    ) -> Bits:
+        """In buckets so many bits coarser than the groups."""
+        place = groups.place[chosen] >> coarser
+        stream = source.head.stream
+        return Bits(
+            place,
+            groups.count[chosen],
+            summary.nans[chosen],
+            summary.infs[chosen],
+            summary.neg_infs[chosen],
+            summary.low[chosen],
+            summary.high[chosen],
+            summary.last[chosen],
+            groups.first_step[chosen],
+            groups.last_step[chosen],
+            np.full(len(place), self._attempt_of[stream], np.int64),
+            groups.last_time[chosen],
+            np.full(len(place), stream, np.int64),
+            groups.last_seq[chosen],
+            np.full(len(place), source.place, np.int64),
+        )
 
-def _of_groups(
-    source: Source, groups: Groups, summary: Summary, coarser: int, chosen: slice | npt.NDArray[np.bool_]
-) -> Bits:
-    """In buckets so many bits coarser than the groups."""
-    place = groups.place[chosen] >> coarser
-    return Bits(
-        place,
-        groups.count[chosen],
-        summary.nans[chosen],
-        summary.infs[chosen],
-        summary.neg_infs[chosen],
-        summary.low[chosen],
-        summary.high[chosen],
-        summary.last[chosen],
-        groups.first_step[chosen],
-        groups.last_step[chosen],
-        groups.last_time[chosen],
-        np.full(len(place), source.head.stream, np.int64),
-        groups.last_seq[chosen],
-        np.full(len(place), source.place, np.int64),
-    )
+
+# by what the last of several bits of one bucket is told, least first
+_OF_ONE_STREAM = ("place", "seq", "step", "bucket")
+_OF_STREAMS = ("stream", "time", "attempt", "step", "bucket")
 
 
-def _reduced(parts: Sequence[Bits]) -> Bits:
-    """One per bucket, rising."""
+def _joined(parts: Sequence[Bits]) -> Bits:
+    if len(parts) == 1:
+        return parts[0]
     if not parts:
         whole, real = np.empty(0, np.int64), np.empty(0, np.float64)
-        none = (whole, whole, whole)
-        return Bits(*none, whole, whole, real, real, real, *none, *none)
-    columns = [np.concatenate(found) for found in zip(*(part.columns() for part in parts), strict=True)]
-    bits = Bits(*columns)
+        return Bits(*(5 * [whole]), *(3 * [real]), *(7 * [whole]))  # type: ignore[arg-type]
+    columns: list[npt.NDArray[Any]] = [
+        np.concatenate(found) for found in zip(*(part.columns() for part in parts), strict=True)
+    ]
+    return Bits(*columns)
+
+
+def _reduced(parts: Sequence[Bits], by: Sequence[str]) -> Bits:
+    """One per bucket, rising."""
+    bits = _joined(parts)
+    if not len(bits):
+        return bits
     if not _is_sorted(bits):
-        by = np.lexsort((bits.place, bits.seq, bits.stream, bits.time, bits.step, bits.bucket))
-        bits = Bits(*(column[by] for column in columns))
+        order = np.lexsort([getattr(bits, name) for name in by])
+        columns: list[npt.NDArray[Any]] = [column[order] for column in bits.columns()]
+        bits = Bits(*columns)
     starts = np.concatenate(([0], np.flatnonzero(np.diff(bits.bucket)) + 1))
     ends = np.append(starts[1:], len(bits)) - 1
     low, high = np.fmin.reduceat(bits.low, starts), np.fmax.reduceat(bits.high, starts)
@@ -339,7 +381,7 @@ def _reduced(parts: Sequence[Bits]) -> Bits:
         high,
         bits.last[ends],
         np.minimum.reduceat(bits.first_step, starts),
-        *(column[ends] for column in (bits.step, bits.time, bits.stream, bits.seq, bits.place)),
+        *(column[ends] for column in bits.columns()[9:]),
     )
 
 

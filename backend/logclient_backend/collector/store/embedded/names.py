@@ -1,7 +1,9 @@
 """A run's keys: what is compacted of each is summed up in its row, what is in the tail is added when asked.
 
-`count` runs in the upkeep's transaction, the rest in any reader's session. *First* and *last* are the points with the
-lowest and the highest (time, order, stream, seq, place in the record).
+`count` runs in the upkeep's transaction, the rest in any reader's session. *First* is the point with the lowest (time,
+order, place in the record). *Last* is of a process the one that it logged last, by its own count; of several processes
+that of the newest attempt, and within an attempt the newest by time, as `runs.contents` has it. So of each stream its
+newest value is kept: clocks may have been set, and attempts become known later.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 from logclient.record import Shape
 
@@ -32,17 +36,16 @@ UPDATE names SET first_ns=:ns, first_order=:order, first_place=:place
 WHERE run=:run AND name=:name AND (first_ns, first_order, first_place) > (:ns, :order, :place)
 """
 _LAST = """
-UPDATE names SET last_ns=:ns, last_order=:order, last_stream=:stream, last_seq=:seq, last_place=:place,
-  last_step=:step, last_rank=:rank, last_code=:code, last_value=:value
+INSERT INTO lasts SELECT name_id, :stream, :seq, :place, :number, :ns, :step, :rank, :code, :value FROM names
 WHERE run=:run AND name=:name
-  AND (last_ns, last_order, last_stream, last_seq, last_place) < (:ns, :order, :stream, :seq, :place)
+ON CONFLICT(name_id, stream) DO UPDATE SET seq=excluded.seq, place=excluded.place, number=excluded.number,
+  ns=excluded.ns, step=excluded.step, rank=excluded.rank, code=excluded.code, value=excluded.value
+WHERE (excluded.seq, excluded.place) > (seq, place)
 """
-_ROW = (
-    "name_id, name, points, codes, min_step, max_step, first_ns, first_order, first_place,"
-    " last_ns, last_order, last_stream, last_seq, last_place, last_step, last_rank, last_code, last_value"
-)
-_KEY = "name, codes, points, min_step, max_step, last_value, last_code, last_step, last_ns, last_rank"
-_FIRST_CAME = "first_ns, first_order, first_place, name_id"
+_ROW = "name_id, name, points, codes, min_step, max_step, first_ns, first_order, first_place"
+_KEY = "names.name_id, name, codes, points, min_step, max_step"
+_NEWEST = "l.stream, l.seq, l.place, l.number, l.ns, l.step, l.rank, l.code, l.value"
+_FIRST_CAME = "first_ns, first_order, first_place, names.name_id"
 
 
 def count(connection: sqlite3.Connection, run: int, stream: int, rank: int, shape: Shape, rows: Rows) -> None:
@@ -54,8 +57,8 @@ def count(connection: sqlite3.Connection, run: int, stream: int, rank: int, shap
     at = rows.oldest()
     base["ns"], base["order"] = int(rows.time[at]), min(int(rows.order[at]), MOST_SEQ)
     connection.executemany(_FIRST, [{**base, "name": name, "place": place} for place, (name, _) in keys])
-    at = rows.newest()
-    base["ns"], base["order"] = int(rows.time[at]), min(int(rows.order[at]), MOST_SEQ)
+    at = len(rows) - 1
+    base["ns"], base["number"] = int(rows.time[at]), min(int(rows.order[at]), MOST_SEQ)
     base["seq"], base["step"] = int(rows.seq[at]), int(rows.step[at])
     connection.executemany(
         _LAST,
@@ -64,6 +67,65 @@ def count(connection: sqlite3.Connection, run: int, stream: int, rank: int, shap
             for place, (name, code) in keys
         ],
     )
+
+
+class Newest(NamedTuple):
+    """The newest point of a key in one stream."""
+
+    stream: int
+    seq: int
+    place: int
+    number: int  # of its record in its process
+    ns: int
+    step: int
+    rank: int
+    code: str
+    value: bytes
+
+    def last(self) -> Last:
+        return Last(
+            value_of(self.code, self.value),
+            self.code,
+            self.step,
+            self.ns,
+            None if self.rank < 0 else self.rank,
+        )
+
+
+class _Order:
+    """Which of several streams' newest points is the last one, in one run; asks the store only where there are some."""
+
+    def __init__(self, session: Session, run: int) -> None:
+        self._session = session
+        self._run = run
+        self._found: dict[int, tuple[int, bytes]] | None = None  # attempt and process, by stream
+
+    def last(self, points: Sequence[Newest]) -> Last:
+        if len(points) == 1:
+            return points[0].last()
+        if self._found is None:
+            self._found = self._load()
+        by_process: dict[bytes, tuple[int, Newest]] = {}
+        for point in points:
+            attempt, process = self._found[point.stream]
+            known = by_process.get(process)
+            if known is None or _count_of(point) > _count_of(known[1]):
+                by_process[process] = attempt, point
+        best = max(
+            by_process.items(), key=lambda each: (each[1][0], each[1][1].ns, each[1][1].number, each[0])
+        )
+        return best[1][1].last()
+
+    def _load(self) -> dict[int, tuple[int, bytes]]:
+        fetch = self._session.connection.execute
+        (packed,) = fetch("SELECT attempts FROM runs WHERE run=?", (self._run,)).fetchone()
+        attempts = json.loads(packed)
+        rows = fetch("SELECT stream, process FROM streams WHERE run=?", (self._run,))
+        return {stream: (attempts.get(process.hex(), 1), process) for stream, process in rows}
+
+
+def _count_of(point: Newest) -> tuple[int, int, int]:
+    return point.number, point.seq, point.stream
 
 
 @dataclass(slots=True)
@@ -76,61 +138,52 @@ class Known:
     min_step: int = MOST_SEQ
     max_step: int = -MOST_SEQ - 1
     first: tuple[int, int, int] = (MOST_SEQ, 0, 0)
-    newest: tuple[int, int, int, int, int] = (-MOST_SEQ - 1, 0, 0, 0, 0)
-    step: int = 0
-    rank: int = -1
-    code: str = ""
-    value: bytes = b""
+    newest: dict[int, Newest] = field(default_factory=dict)  # by stream
 
-    def last(self) -> Last:
-        return Last(
-            value_of(self.code, self.value),
-            self.code,
-            self.step,
-            self.newest[0],
-            None if self.rank < 0 else self.rank,
+    def last(self, order: _Order) -> Last:
+        return order.last(list(self.newest.values()))
+
+    def key(self, order: _Order) -> Key:
+        codes = "".join(sorted(self.codes))
+        return Key(self.name, codes, self.points, self.min_step, self.max_step, self.last(order))
+
+
+def _known(session: Session, ids: Sequence[int]) -> dict[str, Known]:
+    """What is compacted of these keys."""
+    fetch = session.connection.execute
+    wanted = json.dumps(ids)
+    found = {
+        row[0]: Known(row[1], row[2], set(row[3]), row[4], row[5], tuple(row[6:9]))
+        for row in fetch(
+            f"SELECT {_ROW} FROM json_each(?) AS wanted CROSS JOIN names ON name_id=wanted.value", (wanted,)
         )
-
-    def key(self) -> Key:
-        return Key(
-            self.name, "".join(sorted(self.codes)), self.points, self.min_step, self.max_step, self.last()
-        )
-
-
-def _known(row: Sequence[Any]) -> Known:
-    return Known(row[1], row[2], set(row[3]), row[4], row[5], tuple(row[6:9]), tuple(row[9:14]), *row[14:18])
-
-
-def _key(
-    name: str,
-    codes: str,
-    points: int,
-    low: int,
-    high: int,
-    value: bytes,
-    code: str,
-    step: int,
-    ns: int,
-    rank: int,
-) -> Key:
-    """As `Known.key`: there may be very many of a run that is all compacted."""
-    last = Last(value_of(code, value), code, step, ns, None if rank < 0 else rank)
-    return Key(name, codes if len(codes) == 1 else "".join(sorted(codes)), points, low, high, last)
+    }
+    for id, *newest in fetch(
+        f"SELECT l.name_id, {_NEWEST} FROM json_each(?) AS wanted CROSS JOIN lasts AS l ON l.name_id=wanted.value",
+        (wanted,),
+    ):
+        found[id].newest[newest[0]] = Newest(*newest)
+    return {known.name: known for known in found.values()}
 
 
 def page(session: Session, shared: Shared, run: int, start: int, most: int) -> KeyPage:
     """In the order in which they came first. Of those that are not on the page no more is read than their places."""
     fetch = session.connection.execute
     tail = _Tail(session, run)
+    order = _Order(session, run)
     if not tail.sums:
         (total,) = fetch("SELECT count(*) FROM names WHERE run=? AND points>0", (run,)).fetchone()
         rows = fetch(
-            f"SELECT {_KEY} FROM"
+            f"SELECT {_KEY}, {_NEWEST} FROM"
             f" (SELECT name_id AS id FROM names WHERE run=? AND points>0 ORDER BY {_FIRST_CAME} LIMIT ? OFFSET ?)"
-            f" CROSS JOIN names ON name_id=id ORDER BY {_FIRST_CAME}",
+            f" CROSS JOIN names ON names.name_id=id CROSS JOIN lasts AS l ON l.name_id=id ORDER BY {_FIRST_CAME}",
             (run, most, start),
         )
-        return KeyPage([_key(*row) for row in rows], total)
+        keys = []
+        for (_, name, codes, points, low, high), group in groupby(rows, key=itemgetter(slice(6))):
+            last = order.last([Newest(*row[6:]) for row in group])
+            keys.append(Key(name, "".join(sorted(codes)), points, low, high, last))
+        return KeyPage(keys, total)
     first: dict[str, tuple[int, int, int]] = {}
     ids: dict[str, int] = {}
     for id, name, has_points, *came in fetch(
@@ -146,13 +199,9 @@ def page(session: Session, shared: Shared, run: int, start: int, most: int) -> K
             first[name] = min(first.get(name, came), came)
     there = sorted((name for name in ids if name in first), key=first.__getitem__)
     wanted = there[start : start + most]
-    rows = fetch(
-        f"SELECT {_ROW} FROM json_each(?) AS wanted CROSS JOIN names ON name_id=wanted.value",
-        (json.dumps([ids[name] for name in wanted]),),
-    )
-    found = {row[1]: _known(row) for row in rows}
+    found = _known(session, [ids[name] for name in wanted])
     tail.add_to(session, shared, found)
-    return KeyPage([found[name].key() for name in wanted], len(there))
+    return KeyPage([found[name].key(order) for name in wanted], len(there))
 
 
 def last_values(
@@ -164,21 +213,24 @@ def last_values(
     made: dict[tuple[str, str], Last] = {}
     wanted = json.dumps([run for run in runs if run not in live])
     keys = list(keys)
+    orders = {run: _Order(session, run) for run in runs}
     for name in keys:
-        for run, value, code, step, ns, rank in fetch(
-            "SELECT run, last_value, last_code, last_step, last_ns, last_rank"
-            " FROM json_each(?) AS wanted CROSS JOIN names WHERE run=wanted.value AND name=? AND points>0",
+        rows = fetch(
+            f"SELECT names.run, {_NEWEST} FROM json_each(?) AS wanted CROSS JOIN names CROSS JOIN lasts AS l"
+            " WHERE names.run=wanted.value AND name=? AND points>0 AND l.name_id=names.name_id",
             (wanted, name),
-        ):
-            made[runs[run], name] = Last(value_of(code, value), code, step, ns, None if rank < 0 else rank)
+        )
+        for run, group in groupby(rows, key=itemgetter(0)):
+            made[runs[run], name] = orders[run].last([Newest(*row[1:]) for row in group])
     for run in live:
-        found = {}
+        ids = []
         for name in keys:
-            row = fetch(f"SELECT {_ROW} FROM names WHERE run=? AND name=?", (run, name)).fetchone()
+            row = fetch("SELECT name_id FROM names WHERE run=? AND name=?", (run, name)).fetchone()
             if row is not None:
-                found[name] = _known(row)
+                ids.append(row[0])
+        found = _known(session, ids)
         _Tail(session, run).add_to(session, shared, found)
-        made |= {(runs[run], name): known.last() for name, known in found.items() if known.points}
+        made |= {(runs[run], name): known.last(orders[run]) for name, known in found.items() if known.points}
     return made
 
 
@@ -186,22 +238,19 @@ class _Tail:
     """What waits to be compacted of a run, by key table."""
 
     def __init__(self, session: Session, run: int) -> None:
-        self.newest: dict[int, Sequence[int]] = {}  # the row with the newest record
+        self.newest: dict[
+            tuple[int, int], Sequence[int]
+        ] = {}  # the row with the newest record of table and stream
         self.sums: dict[int, list[int]] = {}  # records, lowest and highest step, first time and order
         for head in session.connection.execute(
-            "SELECT tbl, id, stream, rank, n, min_step, max_step, first_ns, first_order, last_ns, last_order,"
-            " last_newest FROM tail WHERE run=?",
+            "SELECT tbl, id, stream, rank, n, last_seq, min_step, max_step, first_ns, first_order"
+            " FROM tail WHERE run=?",
             (run,),
         ):
-            table, _, stream, _, n, low, high, first_ns, first_order, last_ns, last_order, seq = head
-            there = self.newest.get(table)
-            if there is None or (last_ns, last_order, stream, seq) > (
-                there[9],
-                there[10],
-                there[2],
-                there[11],
-            ):
-                self.newest[table] = head
+            table, _, stream, _, n, last_seq, low, high, first_ns, first_order = head
+            there = self.newest.get((table, stream))
+            if there is None or last_seq > there[5]:
+                self.newest[table, stream] = head
             of_table = self.sums.setdefault(table, [0, low, high, first_ns, first_order])
             of_table[0] += n
             of_table[1:3] = min(of_table[1], low), max(of_table[2], high)
@@ -223,19 +272,25 @@ class _Tail:
 
 
 def _add_newest(session: Session, shape: Shape, head: Sequence[int], found: dict[str, Known]) -> None:
-    _, id, stream, rank, n, *_, last_ns, last_order, seq = head
+    _, id, stream, rank, n, seq, *_ = head
     wanted = []
     for place, name in enumerate(shape.names):
         known = found.get(name)
-        if known is not None and known.newest < (last_ns, last_order, stream, seq, place):
+        if known is not None and _is_newer(known, stream, seq, place):
             wanted.append((place, known))
     if not wanted:
         return
     (body,) = session.connection.execute("SELECT body FROM tail WHERE id=?", (id,)).fetchone()
     rows = read_tail(session.packer, body, n, shape.codes, [place for place, _ in wanted])
-    at = int(rows.seq.searchsorted(seq))
+    number, ns, step = min(int(rows.order[-1]), MOST_SEQ), int(rows.time[-1]), int(rows.step[-1])
     for place, known in wanted:
-        if known.newest < (last_ns, last_order, stream, seq, place):
-            known.newest = (last_ns, last_order, stream, seq, place)
-            known.step, known.rank, known.code = int(rows.step[at]), rank, shape.codes[place]
-            known.value = raw_value(rows.cells[place], at)
+        if _is_newer(known, stream, seq, place):
+            value = raw_value(rows.cells[place], n - 1)
+            known.newest[stream] = Newest(
+                stream, seq, place, number, ns, step, rank, shape.codes[place], value
+            )
+
+
+def _is_newer(known: Known, stream: int, seq: int, place: int) -> bool:
+    there = known.newest.get(stream)
+    return there is None or (seq, place) > (there.seq, there.place)

@@ -4,6 +4,8 @@ Invariants:
 
 - a run that is being purged has no id any more (a tombstone has it), so nobody sees half of it, and the same id can
   be taken again by data that come after an `undelete` while the old rows still go;
+- how long a run has been in the bin is counted in the time in which the store was open (`Shared.open_ns`): whatever the
+  wall's clock is set to, no run goes early;
 - rows go in small transactions: memory stays flat, other writers wait for a moment at most, and a purge that was
   interrupted goes on with the next one, or with the upkeep.
 """
@@ -37,8 +39,10 @@ class Remover:
         """Into the bin; one that is there already keeps its time."""
         with self._database.changing(self._session) as connection:
             connection.execute(
-                "UPDATE runs SET deleted_ns=? WHERE id=? AND deleted_ns=0", (max(1, now_ns), run)
+                "UPDATE runs SET deleted_ns=?, deleted_open_ns=? WHERE id=? AND deleted_ns=0",
+                (max(1, now_ns), self._shared.open_ns(), run),
             )
+            _save_open(connection, self._shared.open_ns())
             return connection.execute("SELECT 1 FROM runs WHERE id=?", (run,)).fetchone() is not None
 
     def undelete(self, run: str) -> bool:
@@ -49,16 +53,19 @@ class Remover:
             gone = connection.execute("DELETE FROM tombstones WHERE id=?", (run,)).rowcount
             return bool(kept or gone)
 
-    def purge(self, before_ns: int) -> int:
+    def purge(self, keep_ns: int) -> int:
         """How many runs went."""
+        now_ns = self._shared.open_ns()
+        before_ns = now_ns - keep_ns
         with self._database.changing(self._session) as connection:
+            _save_open(connection, now_ns)
             connection.execute(
                 "INSERT OR REPLACE INTO tombstones SELECT id, deleted_ns FROM runs"
-                " WHERE id IS NOT NULL AND deleted_ns>0 AND deleted_ns<?",
+                " WHERE id IS NOT NULL AND deleted_ns>0 AND deleted_open_ns<=?",
                 (before_ns,),
             )
             count = connection.execute(
-                "UPDATE runs SET id=NULL, deleted_ns=-1 WHERE id IS NOT NULL AND deleted_ns>0 AND deleted_ns<?",
+                "UPDATE runs SET id=NULL, deleted_ns=-1 WHERE id IS NOT NULL AND deleted_ns>0 AND deleted_open_ns<=?",
                 (before_ns,),
             ).rowcount
         while self.step():
@@ -119,8 +126,13 @@ _SMALL = (
     ("coarse", "tbl, place, block", "tbl IN (SELECT tbl FROM tables WHERE run=?)"),
     ("streams", "stream", "run=?"),
     ("tables", "tbl", "run=?"),
+    ("lasts", "name_id, stream", "name_id IN (SELECT name_id FROM names WHERE run=?)"),
     ("names", "name_id", "run=?"),
 )
+
+
+def _save_open(connection: sqlite3.Connection, open_ns: int) -> None:
+    connection.execute("INSERT OR REPLACE INTO meta VALUES('open_ns', ?)", (str(open_ns),))
 
 
 def checkpoint(database: Database, session: Session) -> None:

@@ -74,14 +74,6 @@ class Rows:
         stop = int(np.searchsorted(self.seq, np.uint64(last), side="right"))
         return self if stop - start == len(self) else self.part(start, stop)
 
-    def newest(self) -> int:
-        """Position of the one with the highest (time, order, seq)."""
-        at = np.flatnonzero(self.time == self.time.max())
-        if len(at) > 1:
-            orders = self.order[at]
-            at = at[orders == orders.max()]
-        return int(at[-1])
-
     def oldest(self) -> int:
         """Position of the one with the lowest (time, order, seq)."""
         at = np.flatnonzero(self.time == self.time.min())

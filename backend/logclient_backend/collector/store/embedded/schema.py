@@ -1,14 +1,15 @@
 """Tables of the embedded engine, its version, and how one version becomes the next.
 
 ==============  =======================================================================================
-meta            the store's id
+meta            the store's id, and for how long it has been open, all in all
 runs            one row a run: what lists sort and filter by, its description, its place in the bin
 tombstones      ids of runs that were purged: late data do not bring them back
 facts           config and summary, flattened, for filters; keys and values are data, never a path
 documents       what a node told, whole
 streams         a stream's process, lane and edges; `told` says which nodes told of it
 ledger          ranges of seqs by stream: cause 0 is stored, the others are gaps (`ledger.py`)
-names           a run's keys, with what is compacted of each: points, range of steps, first and last value
+names           a run's keys, with what is compacted of each: points, range of steps, first point
+lasts           of each key and stream the newest value that is compacted: which one is shown is told by attempts
 tables          a run's key tables: the shape of records; `places` says where a key stands in which
 tail            records nearly as they came (`rows.py`)
 block, part     compacted records: a head, and one row per column (`blocks.py`)
@@ -28,17 +29,11 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-VERSION = 2
+VERSION = 3
 APPLICATION = 0x6C6F6763  # "logc"
 PAGE_BYTES = 8192
 
 Migration: TypeAlias = Callable[[sqlite3.Connection], None]
-# version: what makes it of the one before; no commit inside
-MIGRATIONS: Mapping[int, Migration] = {
-    2: lambda connection: (
-        None
-    ),  # summaries count infinities; those of version 1 are known by an infinite extreme
-}
 
 TABLES = """
 CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -51,6 +46,7 @@ CREATE TABLE runs(
   created_ns INTEGER NOT NULL DEFAULT 0, last_seen_ns INTEGER NOT NULL DEFAULT 0,
   records INTEGER NOT NULL DEFAULT 0, points INTEGER NOT NULL DEFAULT 0, bytes INTEGER NOT NULL DEFAULT 0,
   deleted_ns INTEGER NOT NULL DEFAULT 0, -- -1: is being purged
+  deleted_open_ns INTEGER NOT NULL DEFAULT 0, -- how long the store had been open then, all in all
   facts BLOB NOT NULL DEFAULT x'',      -- digest of config and summary
   brief TEXT,                           -- JSON of what lists show of the description
   attempts TEXT NOT NULL DEFAULT '{}',
@@ -89,12 +85,14 @@ CREATE TABLE names(
   min_step INTEGER NOT NULL DEFAULT 9223372036854775807, max_step INTEGER NOT NULL DEFAULT -9223372036854775808,
   first_ns INTEGER NOT NULL DEFAULT 9223372036854775807, first_order INTEGER NOT NULL DEFAULT 0,
   first_place INTEGER NOT NULL DEFAULT 0,
-  last_ns INTEGER NOT NULL DEFAULT -9223372036854775808, last_order INTEGER NOT NULL DEFAULT 0,
-  last_stream INTEGER NOT NULL DEFAULT 0, last_seq INTEGER NOT NULL DEFAULT 0, last_place INTEGER NOT NULL DEFAULT 0,
-  last_step INTEGER NOT NULL DEFAULT 0, last_rank INTEGER NOT NULL DEFAULT -1,
-  last_code TEXT NOT NULL DEFAULT '', last_value BLOB NOT NULL DEFAULT x'',
   UNIQUE(run, name)
 );
+CREATE TABLE lasts(
+  name_id INTEGER NOT NULL, stream INTEGER NOT NULL,
+  seq INTEGER NOT NULL, place INTEGER NOT NULL, number INTEGER NOT NULL, -- of the record in its process
+  ns INTEGER NOT NULL, step INTEGER NOT NULL, rank INTEGER NOT NULL, code TEXT NOT NULL, value BLOB NOT NULL,
+  PRIMARY KEY(name_id, stream)
+) WITHOUT ROWID;
 CREATE TABLE tables(
   tbl INTEGER PRIMARY KEY AUTOINCREMENT,
   run INTEGER NOT NULL, digest BLOB NOT NULL, definition BLOB NOT NULL,
@@ -111,7 +109,6 @@ CREATE TABLE tail(
   n INTEGER NOT NULL, points INTEGER NOT NULL, first_seq INTEGER NOT NULL, last_seq INTEGER NOT NULL,
   min_step INTEGER NOT NULL, max_step INTEGER NOT NULL,
   first_ns INTEGER NOT NULL, first_order INTEGER NOT NULL,
-  last_ns INTEGER NOT NULL, last_order INTEGER NOT NULL, last_newest INTEGER NOT NULL, -- seq of the newest record
   body BLOB NOT NULL
 );
 CREATE INDEX tail_run ON tail(run, stream, tbl, rank);
@@ -134,6 +131,35 @@ CREATE TABLE coarse(
   PRIMARY KEY(tbl, place, block)
 ) WITHOUT ROWID;
 """
+
+
+def _to_2(connection: sqlite3.Connection) -> None:
+    """Summaries count infinities; those of version 1 are known by an infinite extreme."""
+
+
+_GONE = {
+    "names": "last_ns last_order last_stream last_seq last_place last_step last_rank last_code last_value",
+    "tail": "last_ns last_order last_newest",
+}
+
+
+def _to_3(connection: sqlite3.Connection) -> None:
+    """The newest values are those of each stream; of earlier ones the one that was newest by the clock is known."""
+    start = TABLES.index("CREATE TABLE lasts(")
+    connection.execute(TABLES[start : TABLES.index(";\n", start)])
+    connection.execute(
+        "INSERT INTO lasts SELECT name_id, last_stream, last_seq, last_place, last_order, last_ns, last_step,"
+        " last_rank, last_code, last_value FROM names WHERE points>0"
+    )
+    for table, columns in _GONE.items():
+        for column in columns.split():
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+    connection.execute("ALTER TABLE runs ADD COLUMN deleted_open_ns INTEGER NOT NULL DEFAULT 0")
+
+
+# version: what makes it of the one before; no commit inside
+MIGRATIONS: Mapping[int, Migration] = {2: _to_2, 3: _to_3}
+WRITTEN_ANEW: Mapping[int, tuple[str, ...]] = {3: ("names", "tail")}  # tables, of which all rows are
 
 
 def create(connection: sqlite3.Connection, store_id: str) -> None:

@@ -48,15 +48,21 @@ class Tail:
 class Shared:
     """One per open store."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, open_ns: int = 0) -> None:
+        """`open_ns`: for how long the store was open before, all in all."""
         self.tail = Tail()
         self.tables = ReaderTables()
         self.summaries = Summaries()
         self._lock = threading.Lock()
         self.clock = clock or Clock()
         self.heard = HeardRuns(self.clock)
+        self._opened_ns = self.clock.steady_ns() - open_ns
         self._unsaved: dict[str, int] = {}
         self._saved_at = time.monotonic()
+
+    def open_ns(self) -> int:
+        """For how long the store has been open, all in all: a clock that nobody sets."""
+        return self.clock.steady_ns() - self._opened_ns
 
     def hear(self, runs: Mapping[str, int]) -> None:
         """At these times; stored with what is written next."""

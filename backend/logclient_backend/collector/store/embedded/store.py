@@ -32,7 +32,7 @@ class EmbeddedStore:
         clock: Clock | None = None,
     ) -> None:
         self._database = Database(folder, synchronous=synchronous, version=version, migrations=migrations)
-        self._shared = Shared(clock)
+        self._shared = Shared(clock, self._database.open_ns)
         self._upkeep = threading.Lock()
         self._is_closed = False
         self._compactor = Compactor(self._database, self._shared)

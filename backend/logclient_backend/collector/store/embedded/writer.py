@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _TAIL = (
     "INSERT INTO tail(run, stream, tbl, rank, n, points, first_seq, last_seq, min_step, max_step,"
-    " first_ns, first_order, last_ns, last_order, last_newest, body) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+    " first_ns, first_order, body) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)"
 )
 # what was stored while the clock was ahead does not stay
 _SEEN = "last_seen_ns=max(min(last_seen_ns, ?), ?)"
@@ -79,12 +79,12 @@ class EmbeddedWriter:
     def undelete(self, run: str) -> bool:
         return self._remover.undelete(run)
 
-    def purge(self, before_ns: int) -> int:
+    def purge(self, keep_ns: int) -> int:
         """Takes the write lock for a moment at a time: call it from a thread of its own."""
         with self._database.lock:
             self._ledger.forget()
             self._tables.forget()
-        return self._remover.purge(before_ns)
+        return self._remover.purge(keep_ns)
 
     def save_heard(self) -> None:
         heard = self._shared.take_heard(now=True)
@@ -157,7 +157,7 @@ class _Write:
     def _tail(self, run: _RunWrite, stream: int, columns: Columns) -> None:
         session, shape, rows = self._writer._session, columns.shape, heads_of(columns)
         count, points = len(rows), len(rows) * len(shape.codes)
-        oldest, newest = rows.oldest(), rows.newest()
+        oldest = rows.oldest()
         body = pack_tail(session.packer, rows, columns)
         self._connection.execute(
             _TAIL,
@@ -174,9 +174,6 @@ class _Write:
                 int(rows.step.max()),
                 int(rows.time[oldest]),
                 clamped(int(rows.order[oldest])),
-                int(rows.time[newest]),
-                clamped(int(rows.order[newest])),
-                int(rows.seq[newest]),
                 body,
             ),
         )

@@ -1,0 +1,86 @@
+"""`logclient server migrate`: bring a store to this program's version, or tell before what that will take."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from .caretaker import check_store, data_folder, with_data
+from .options import with_json
+from .text import safe, size
+
+if TYPE_CHECKING:
+    from ..collector.store.interface import Outlook
+
+
+@click.command(
+    "migrate",
+    short_help="Bring the store to this version, or tell what that takes.",
+    epilog="Exit codes: 0 it has this version (--dry-run: it can be had), 1 it cannot be, or there is too little room.",
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Change nothing: tell the versions, how much is written, how much room."
+)
+@with_data
+@with_json
+@click.pass_context
+def migrate(ctx: click.Context, dry_run: bool, data: str | None, as_json: bool) -> None:
+    """Bring the store of a collector that does not run to the version of this program: all of it or nothing.
+
+    A collector does the same at its start. There is no way back but a backup, or a copy of the data folder.
+
+    \b
+    logclient server migrate --dry-run --data DIR
+    """
+    from ..collector.store.interface import StoreFull
+    from ..collector.store.open import open_store, outlook
+
+    found = data_folder(ctx, data)
+    check_store(found)
+    told = outlook(found.store)
+    is_due = told.version < told.newest
+    if is_due and told.free_bytes < told.needed_bytes:
+        raise StoreFull(f"{_versions(told)}: {_takes(told)}. That is too little room: make some first.")
+    took_s = None
+    if is_due and not dry_run:
+        started = time.monotonic()
+        open_store(found.store).close()
+        took_s = time.monotonic() - started
+    if as_json:
+        from . import screen
+
+        screen.print_json(
+            {
+                "version": told.version,
+                "newest": told.newest,
+                "rows": told.rows,
+                "bytes": told.bytes,
+                "needed_bytes": told.needed_bytes,
+                "free_bytes": told.free_bytes,
+                "file_bytes": told.file_bytes,
+                "read_s": told.read_s,
+                "seconds": took_s,
+            }
+        )
+    elif not is_due:
+        click.echo(f"{safe(found.path)}: the store has version {told.version}, that of this program")
+    elif took_s is None:
+        click.echo(
+            f"{safe(found.path)}: {_versions(told)}. {_takes(told)}. Reading them took {told.read_s:.2f} s; the whole "
+            "takes some times that. Nothing was changed: stop the collector and copy the folder, then start the new one"
+        )
+    else:
+        click.echo(f"{safe(found.path)}: {_versions(told)}, in {took_s:.1f} s")
+
+
+def _versions(told: Outlook) -> str:
+    return f"the store goes from version {told.version} to {told.newest}"
+
+
+def _takes(told: Outlook) -> str:
+    return (
+        f"{told.rows:,} rows of some {size(told.bytes)} are written anew, of a file of {size(told.file_bytes)}, with "
+        f"{size(told.needed_bytes)} of room for a moment; {size(told.free_bytes)} are free"
+    )
