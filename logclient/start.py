@@ -16,6 +16,7 @@ from . import about, closing, confined, dropped, handles, launchers, meeting, no
 from . import config as settings
 from . import starting as _starting  # noqa: F401 - now: later its disk may be frozen
 from .config import Config
+from .descriptors import is_none_left
 from .ending import at_exit, has_shell, patience_s  # now: at exit their disk may be frozen
 from .errors import BadArgument, FolderError, LogclientError
 from .held import Held
@@ -335,7 +336,7 @@ def _start_agent(run: Run, place: meeting.Meeting, chosen: Config) -> None:
     strict = chosen.folder_errors == "raise"
     in_file = not chosen.quiet and spawn.is_file_to_tell()
     trouble = None
-    if spawn.agent_lives(place):
+    if not is_none_left() and spawn.agent_lives(place):
         answer = place.folder_answer()
     else:
         name = f"{os.urandom(8).hex()}.answer"

@@ -20,7 +20,7 @@ import select
 import time
 from _signal import valid_signals  # type: ignore[import-not-found]  # `signal` is 2 ms of import
 
-from . import config, interpreter, layout, modes, orphan, proc, reap
+from . import config, descriptors, interpreter, layout, modes, orphan, proc, reap
 from .held import let_in
 from .interpreter import NoInterpreter, Starter
 from .meeting import AGENT_PATH, Meeting
@@ -70,6 +70,8 @@ def _find(meeting: Meeting, deadline: float) -> Starter | str:
     """What starts the agent, or why there can be none."""
     if config.is_agent():
         return "this process was started by an agent of logclient: it starts none"
+    if descriptors.is_none_left():
+        return f"no agent can be started: this program has no file descriptor left (ulimit -n){_KEPT}"
     if not proc.is_mounted():
         return f"no agent can be started: /proc is not mounted here, and it needs that{_KEPT}"
     _pass_paths(meeting)
@@ -173,6 +175,9 @@ class _Launcher:
         try:
             while True:
                 has_ended = self._has_ended(watch)
+                if has_ended and watch >= 0:
+                    os.close(watch)  # it may be the last descriptor, and the code is in a file
+                    watch = -1
                 if code is None:
                     code = _take_code(end)
                 if code is not None and (has_ended or self._stays or time.monotonic() >= deadline):

@@ -18,6 +18,7 @@ import os
 import time
 
 from . import foreign, handles, layout, spawn, values
+from .descriptors import is_none_left
 from .ring import read_counts
 from .stats import describe_agent
 from .wake import wake
@@ -143,7 +144,8 @@ class Service:
         if not os.path.exists(place.file("run.json")):  # an agent that lives serves what it has open
             self.trouble = "its shared memory was removed" if is_silent else ""
             return not is_silent
-        return spawn.agent_lives(place) and not self._hangs(is_silent)
+        # without a descriptor the lock cannot be asked, and the page shows no beat
+        return not is_none_left() and spawn.agent_lives(place) and not self._hangs(is_silent)
 
     def _hangs(self, is_silent: bool) -> bool:
         self.trouble = "its agent does not answer" if is_silent else ""

@@ -185,3 +185,46 @@ def test_lane_files_beyond_the_limit_are_served_by_name(run_dir: Path, tmp_path:
     counts = scripts.the_run(run_dir).counts()
     assert counts["stored"] == counts["accepted"] == 60 * 50 + 1
     scripts.wait_gone()
+
+
+SPENT = """
+import json, os, resource, sys, time
+import logclient
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+kept = []
+try:
+    while True:
+        kept.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    pass
+for _ in range(int(sys.argv[1])):
+    os.close(kept.pop())
+run = logclient.init(project="case", quiet=True)
+for step in range(1_000):
+    run.log(step, {"loss": step / 2})
+flushed, done = run.flush(60), run.finish(60)
+print(json.dumps([flushed, done, run.status()["accepted"], run.status()["notices"]]))
+"""
+
+
+@pytest.mark.parametrize("left", [3, 5])
+def test_program_that_used_its_descriptors_has_enough_with_three(
+    left: int, run_dir: Path, tmp_path: Path
+) -> None:
+    """The launcher's answer is read with the last of them: no sentence says that no agent was started."""
+    ended = scripts.run_well(tmp_path, SPENT, str(left))
+    assert json.loads(ended.out) == [True, True, 1_000, []]
+    assert scripts.steps(scripts.the_run(run_dir)) == list(range(1_000))
+    scripts.wait_gone()
+
+
+def test_program_without_a_descriptor_for_an_agent_is_told_so(run_dir: Path, tmp_path: Path) -> None:
+    """No agent can be started: `flush` and `finish` wait for nobody, the cause is named, `recover` stores it all."""
+    ended = scripts.run_well(tmp_path, SPENT, "2")
+    flushed, done, accepted, notices = json.loads(ended.out)
+    assert (flushed, done, accepted) == (False, False, 1_000)
+    assert any("no file descriptor left" in line for line in notices), notices
+    assert not any("does not answer" in line for line in notices), notices
+    scripts.run_words(tmp_path, [sys.executable, "-m", "logclient_backend", "recover"], 60)
+    assert scripts.steps(scripts.the_run(run_dir)) == list(range(1_000))
+    scripts.wait_gone()
