@@ -137,7 +137,6 @@ def test_spooled_segments_come_home_after_a_reboot(mount, spool, tmp_path, who):
     assert found.records > sum(left.values()) / 200
 
 
-@pytest.mark.xfail(reason="open: the successor stores the gap, and status() does not count it as damaged")
 @pytest.mark.timeout(120)
 def test_spool_that_somebody_clears_costs_what_was_in_it_counted(mount, spool, tmp_path):
     """The worker is killed and its spooled segments are removed: these records count as damaged, the rest is stored."""

@@ -168,6 +168,21 @@ def test_few_open_files_cost_nothing(files: int, run_dir: Path, tmp_path: Path) 
     scripts.wait_gone()
 
 
+@pytest.mark.parametrize("files", [14, 8, 5])
+def test_too_few_open_files_are_said_and_nobody_waits(files: int, run_dir: Path, tmp_path: Path) -> None:
+    """Below what an agent needs none is started: `init` says so, `finish` does not wait, `recover` stores all."""
+    process = scripts.start(tmp_path, FEW_FILES, str(files), "finished")
+    ended = scripts.end(process, timeout_s=50)
+    done, accepted, notices = json.loads(ended.out)
+    assert ended.code == 0 and not done and accepted == 1_000 and ended.took_s < 50, ended
+    assert any("ulimit -Hn" in line and "it needs 20" in line for line in notices), notices
+    assert not scripts.agents()
+    program = [sys.executable, "-m", "logclient_backend", "recover"]
+    assert scripts.run_words(tmp_path, program).code == 0
+    scripts.wait_gone()
+    assert scripts.steps(scripts.the_run(run_dir)) == list(range(1_000))
+
+
 def test_a_trainer_with_few_open_files_is_killed(run_dir: Path, tmp_path: Path) -> None:
     """Its agent stores what was accepted, sees the signal, and leaves."""
     ended = scripts.run(tmp_path, FEW_FILES, "24", "killed")

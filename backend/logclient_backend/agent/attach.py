@@ -53,6 +53,9 @@ class Lane:
         self.stream = stream
         self.tail_seen = reader.words[layout.RELEASED]  # at the last look
         self.durable, self.stored, self.damaged = read_counts(reader.words)
+        self.least_damaged = (
+            0  # counts with fewer are not told: what went from the spool is not yet among them
+        )
         self.staged_seq = self.durable
         self.staged_stored, self.staged_damaged = self.stored, self.damaged
         self.lost: list[

@@ -19,7 +19,6 @@ import os
 import threading
 import time
 from collections import deque
-from typing import Any
 
 from logclient.meeting import Meeting
 
@@ -47,7 +46,6 @@ class SpooledSegment:
         self.created_ns = created_ns
         self.summary = summary
         self.fd = fd
-        self.damage: list[Any] = []
 
     @property
     def number(self) -> int:

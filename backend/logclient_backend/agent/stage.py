@@ -359,12 +359,18 @@ class Stage:
         self._memory.give_back(segment.path)
 
     def _write_off(self, staged: Staged) -> None:
-        """Some of its records are gone: told as damaged with the next look at their lanes."""
+        """Some of its records are gone: told as damaged with the next look at their lanes.
+
+        Until that is on disk their lanes are not durable: whoever waits would hear of fewer records than there were.
+        """
         gone, staged.gone = staged.gone, {}
         for lane in {id(mark.lane): mark.lane for mark in staged.marks}.values():
             seqs = gone.get(lane.stream, SeqSet())
             lane.staged_stored -= len(seqs)
-            lane.lost = lane.lost + seqs.ranges()
+            if seqs:
+                lane.lost = lane.lost + seqs.ranges()
+                owed = sum(last - first + 1 for first, last in lane.lost)
+                lane.least_damaged = lane.staged_damaged + owed
             for later in self.segments[self.segments.index(staged) :]:
                 for mark in later.marks:
                     mark.stored -= len(seqs) if mark.lane is lane else 0
@@ -397,7 +403,7 @@ def _publish(staged: Staged, synced: int) -> None:
     del marks[:done]
     for mark in latest.values():
         lane = mark.lane
-        if mark.durable >= lane.durable:
+        if mark.durable >= lane.durable and mark.damaged >= lane.least_damaged:
             lane.durable, lane.stored, lane.damaged = mark.durable, mark.stored, mark.damaged
             write_counts(lane.reader.words, mark.durable, mark.stored, mark.damaged)
 
