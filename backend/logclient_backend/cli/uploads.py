@@ -116,7 +116,7 @@ def _add(uploads: dict[tuple[str, str], Upload], run: Found, each: Node) -> None
     node_id = node.text((each.raw or {}).get("node")) or each.id
     made = uploads.setdefault((run_id, node_id), Upload(run_id, run.run_name, node_id, is_over=True))
     made.problem = made.problem or each.problem
-    silent_s = (time.time_ns() - each.heard_ns) / 1e9
+    silent_s = (each.clock_ns(time.time_ns()) - each.heard_ns) / 1e9
     made.is_over = made.is_over and place is None and (each.closed or silent_s > _SILENT_S)
     if place is not None and os.path.realpath(place.meeting.path) == os.path.realpath(each.path):
         made.place = each.path

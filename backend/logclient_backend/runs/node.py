@@ -24,6 +24,9 @@ from ..wal.reader import list_stems
 from ..wal.spans import Spans
 
 VERSION = 1  # of the documents' JSON
+_COPY_NS = (
+    24 * 3600 * 10**9
+)  # documents that were written so long after what they say lie in a copy of the folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,9 @@ class Node:
     host: str = ""
     revision: int = 0  # of the documents; 0: an earlier build wrote them
     heard_ns: int = 0
+    written_ns: int = (
+        0  # the same moment as the file system of the folder told it: one clock for all nodes; 0: not known
+    )
     heard_mono_ns: int = 0  # the same moment by the monotonic clock of its host; 0: an earlier build wrote it
     closed: bool = False
     refused: int = 0  # records, by processes that got no lanes
@@ -118,6 +124,19 @@ class Node:
     # where they are not what this host's clock and the segments in `path` tell: in a collector, and read from one
     now_ns: int = 0  # what time it is by the clock of this node
     spans: Callable[[], Spans] | None = None
+
+    def clock_ns(self, now_ns: int) -> int:
+        """What time it is by the clock of this node, if `now_ns` is that of the reader.
+
+        Two hosts' clocks differ by minutes, so how long the node is silent is told by when its documents were written,
+        as the file system has it: a clock that all nodes and readers of a shared folder have in common, about. In a
+        copy of the folder that is the time of the copy, and nothing but the node's own time is left.
+        """
+        if self.now_ns:
+            return self.now_ns
+        if self.written_ns and abs(self.written_ns - self.heard_ns) < _COPY_NS:
+            return self.heard_ns + max(0, now_ns - self.written_ns)
+        return now_ns
 
 
 def load_node(path: str) -> Node:
@@ -131,6 +150,7 @@ def load_node(path: str) -> Node:
             names = list_stems(REAL, path)
             node.problem = "its documents are missing or damaged" if names else "empty"
             return node
+        node.written_ns = documents.written_ns
         take(node, json.loads(data))
     except Unsupported:
         node.problem = "written by a newer logclient: update to read it"

@@ -10,7 +10,7 @@ preempted     it was cut short from outside, and its scheduler says that it took
 killed        SIGKILL
 terminated    another signal, Ctrl-C among them
 replaced      its process became another program (`exec`) and had not said how the run ended
-lost          nothing is heard and no cause is known
+lost          nothing is heard and no cause is known: for SILENT_S, by one clock (`Node.clock_ns`)
 ============  ==========================================================================================
 
 Invariants: nothing here is remembered, so a state is right again as soon as data comes; what a process said of

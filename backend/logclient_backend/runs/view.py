@@ -158,7 +158,7 @@ def view(found: Found, now_ns: int | None = None) -> RunView:
     now_ns = time.time_ns() if now_ns is None else now_ns
     run = RunView(found, found.id, found.run_name)
     heard: dict[str, int] = {}
-    now = {node.id: node.now_ns or now_ns for node in found.nodes}
+    now = {node.id: node.clock_ns(now_ns) for node in found.nodes}
     for node in sorted(found.nodes, key=lambda node: (whole(node.run.get("created_ns")), node.id)):
         run.project = text(node.run.get("project")) or run.project
         for process in node.processes.values():

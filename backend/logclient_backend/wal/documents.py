@@ -47,6 +47,7 @@ class DocumentFile:
         """`writer` is only of interest to `save`: `load` finds the newest of all writers."""
         self.folder = folder
         self.version = 0  # that `load` or `save` met last; 0: none
+        self.written_ns = 0  # when that was, by the file system's clock; 0: not known
         self.odd: dict[str, str] = {}  # files under our names that `load` met and that are none of ours: why
         stem = f"{name}.{writer.hex()}" if writer else name
         self._mine = (f"{stem}.0", f"{stem}.1")
@@ -73,6 +74,7 @@ class DocumentFile:
         self._next = 1 if holder == self._mine[0] else 0
         self._is_first = holder not in self._mine
         self.version = newest[0]
+        self.written_ns = _written_ns(os.path.join(self.folder, holder)) if holder else 0
         return newest[1] if newest[0] else None
 
     def save(self, data: bytes) -> int:
@@ -117,6 +119,13 @@ class DocumentFile:
         for name in names:
             if name not in self._mine and name not in self.odd:
                 self._files.unlink(os.path.join(self.folder, name))
+
+
+def _written_ns(path: str) -> int:
+    try:
+        return os.stat(path, follow_symlinks=False).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def pack_slot(version: int, data: bytes) -> bytes:
