@@ -3,6 +3,7 @@
 Runs in the worker's main thread; reads shared memory only. `log` wakes nobody, so the pause follows what has come:
 
 - at most the time in which the smallest lane in use fills by a quarter at the fastest rate this run has shown;
+- very short for `_FIRST_S` after a newcomer, as long as no rate is known: its first records may come as fast as any;
 - short for `BUSY_S` after a record or a newcomer, and while a lane file of the least size is in use;
 - at most `CONFINED_S` where the place ends with the trainer, so that little is outside the run folder then;
 - else `REST_S`, or a quarter of the stall time where that is less: a worker at rest must not look stuck.
@@ -22,6 +23,8 @@ REST_S = 1.0
 BUSY_S = 30.0
 CONFINED_S = 0.25
 _QUARTER = 0.25
+_FIRST_S = 1.0
+_FIRST_PAUSE_S = 0.02  # a loop of 1.5 us a record fills a quarter of a lane of 3 MiB in that time
 _LEAST_WINDOW_S = 0.01  # a rate is not measured over less
 
 
@@ -34,7 +37,7 @@ class Pace:
         if settings.is_confined:
             self._rest_s = min(self._rest_s, CONFINED_S)
         self._looked_at = now
-        self._busy_at = now
+        self._busy_at = self._joined_at = now
         self._fastest = 0.0  # bytes a second in one lane
         self._least_bytes = 0  # of the smallest lane in use; 0: none is
         self._has_small = False
@@ -80,7 +83,7 @@ class Pace:
 
     def note_newcomer(self, now: float) -> None:
         """A process joined: its first records are likely to follow."""
-        self._busy_at = now
+        self._busy_at = self._joined_at = now
 
     def pause_s(self, now: float, *, may_be_long: bool) -> float:
         """The longest pause that loses nothing."""
@@ -89,4 +92,6 @@ class Pace:
             pause_s = min(pause_s, self._short_s)
         if self._fastest and self._least_bytes:
             pause_s = min(pause_s, _QUARTER * self._least_bytes / self._fastest)
+        elif now - self._joined_at < _FIRST_S:
+            pause_s = min(pause_s, _FIRST_PAUSE_S)
         return pause_s

@@ -182,6 +182,14 @@ def test_rest_is_shorter_where_the_place_ends_or_a_worker_would_look_stuck(facts
     assert Pace(Settings(facts), 0.0).pause_s(2 * BUSY_S, may_be_long=True) == rest_s
 
 
+def test_first_pauses_after_a_newcomer_are_very_short():
+    """Until a rate is known, for a second: the newcomer may log as fast as any."""
+    pace = Pace(Settings({}), 0.0)
+    pace.note_newcomer(LONG_S)
+    assert pace.pause_s(LONG_S + 0.5, may_be_long=True) == pytest.approx(0.02)
+    assert pace.pause_s(LONG_S + 1.5, may_be_long=True) == pytest.approx(0.1)
+
+
 def test_words_that_ask_are_told_from_records(producers):
     """Records alone wait for their time; documents, flushes and refusals are looked at with the next look."""
     pace = Pace(Settings({}), 0.0)
