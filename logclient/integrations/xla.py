@@ -132,15 +132,15 @@ class LogclientXLACallback(guard.Guarded):
             lock = _starting.setdefault(os.getpid(), threading.RLock())
             is_mine = lock.acquire(timeout=_START_S)
             try:
-                run = self._open()
+                run = self._open(other=_of_another_thread())
+                mine = local.mine = _Thread(self, run, 0 if self._off else xr.global_ordinal())
+                if not _alive:
+                    atexit.unregister(_count_unended)
+                    atexit.register(_count_unended)  # after the run's own: so it comes before that
+                _alive.add(mine)
             finally:
                 if is_mine:
                     lock.release()
-            mine = local.mine = _Thread(run, 0 if self._off else xr.global_ordinal())
-            if not _alive:
-                atexit.unregister(_count_unended)
-                atexit.register(_count_unended)  # after the run's own: so it comes before that
-            _alive.add(mine)
         return mine
 
     def _threads(self) -> threading.local:
@@ -220,8 +220,10 @@ class _Step:
 class _Thread:
     """One device's thread: its run with its rank, and the steps whose closures have not run."""
 
-    def __init__(self, run: Run | NullRun, rank: int) -> None:
+    def __init__(self, callback: LogclientXLACallback, run: Run | NullRun, rank: int) -> None:
         self.pid = os.getpid()
+        self.ident = threading.get_ident()
+        self.callback = weakref.ref(callback)
         self.run = run
         self.log = run.as_rank(rank).log
         self.step: _Step | None = None  # until the next sync
@@ -266,6 +268,16 @@ class _Thread:
         if isinstance(self.run, Run):
             self.run._count_refused(amount - 1)
             self.run._refuse("xla", why)
+
+
+def _of_another_thread() -> LogclientXLACallback | None:
+    """Find a callback that logs another device of this process: all devices of a launch are one training."""
+    pid, ident = os.getpid(), threading.get_ident()
+    for mine in tuple(_alive):
+        callback = mine.callback()
+        if mine.pid == pid and mine.ident != ident and callback is not None and not _is_over(mine.run):
+            return callback
+    return None
 
 
 def _count_unended() -> None:
