@@ -14,27 +14,27 @@ from collections.abc import Set
 _STANDARD = 3  # descriptors below it are /dev/null, or the terminal's
 
 
-def close_files_but(kept: Set[int]) -> None:
-    """Close all files and folders but these; descriptors of processes and sockets stay.
-
-    The paths come from /proc, which asks no file system. To close a file may wait for its disk: a thread does that.
-    """
-    files = [fd for fd in _files() if fd not in kept]
-    if files:
-        threading.Thread(target=_close, args=(files,), name="close-inherited", daemon=True).start()
-
-
-def _files() -> list[int]:
-    found = []
+def open_files() -> set[tuple[int, str]]:
+    """Return the open files and folders with their paths, as /proc has them: that asks no file system."""
+    found = set()
     for name in os.listdir("/proc/self/fd"):
-        fd = int(name)
         try:
             path = os.readlink(f"/proc/self/fd/{name}")
         except OSError:
             continue  # the descriptor that listed them
-        if fd >= _STANDARD and path.startswith("/"):
-            found.append(fd)
+        if int(name) >= _STANDARD and path.startswith("/"):
+            found.add((int(name), path))
     return found
+
+
+def close_files_since(before: Set[tuple[int, str]], kept: Set[int]) -> None:
+    """Close the files and folders that were opened since then, but these; descriptors of processes and sockets stay.
+
+    To close a file may wait for its disk: a thread does that.
+    """
+    files = [fd for fd, _ in open_files() - before if fd not in kept]
+    if files:
+        threading.Thread(target=_close, args=(files,), name="close-inherited", daemon=True).start()
 
 
 def _close(files: list[int]) -> None:

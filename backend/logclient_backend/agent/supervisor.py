@@ -258,6 +258,7 @@ class Supervisor:
             self._lock = None
         self._boss = Watch(self._me)
         self._note_worker(os.getpid())
+        before = inherited.open_files()
         assert self._pipes is not None
         worker = Worker(self.place, self.status, self.settings, self._handover, self._pipes)
         try:
@@ -269,7 +270,7 @@ class Supervisor:
         del worker
         gc.collect()  # its mappings: they would keep memory that is given back
         ours = (self._pipes, self.place, self.terminal)
-        inherited.close_files_but({fd for each in ours for fd in each.descriptors()})
+        inherited.close_files_since(before, {fd for each in ours for fd in each.descriptors()})
         return self._be_promoted()
 
     def _see_to_boss(self) -> Watch:
