@@ -51,13 +51,31 @@ def try_lock(place: Place) -> int | None:
         return None
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        named = os.stat(os.path.join(place.public, _LOCK), follow_symlinks=False)
-        if os.path.samestat(named, os.fstat(fd)):
+        if _is_at(place.public, fd):
             return fd
+        _take_back(place, fd)
     except OSError:
         pass
     os.close(fd)
     return None
+
+
+def _is_at(folder: str, fd: int) -> bool:
+    try:
+        named = os.stat(os.path.join(folder, _LOCK), follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(named, os.fstat(fd))
+
+
+def _take_back(place: Place, fd: int) -> None:
+    """Remove the file that we locked in a folder which its agent is removing, and that folder.
+
+    That agent has removed its own file by then, else the lock would be its. Ours, made since, would keep the folder.
+    """
+    if _is_at(place.path, fd):
+        os.unlink(place.file(_LOCK))
+        os.rmdir(os.readlink(place.path))
 
 
 def has_foreign_worker(status: StatusPage, wake_it: Callable[[], None] = lambda: None) -> bool:
