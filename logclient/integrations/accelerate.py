@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
+from weakref import WeakSet
 
 from accelerate import PartialState
 from accelerate.tracking import GeneralTracker
@@ -22,6 +23,10 @@ from logclient import NullRun, Run
 from logclient.integrations import guard
 
 __all__ = ["LogclientTracker"]
+
+
+# runs that trackers started: the user began them by his calls, so callbacks of other frameworks join them
+_started: WeakSet[Run | NullRun] = WeakSet()
 
 
 class LogclientTracker(guard.Guarded, GeneralTracker):  # has no types
@@ -80,6 +85,14 @@ class LogclientTracker(guard.Guarded, GeneralTracker):  # has no types
         before = self._tie.run
         if self._open() is not before and before is not None:
             self._next_step = 0  # another run
+
+    def _open(self, training: object = None, other: guard.Guarded | None = None) -> Run | NullRun:
+        guard.keep_apart(_started)  # a new tracker is a new run
+        run = super()._open(training, other)
+        if self._tie.started:
+            _started.add(run)
+        guard.share(_started)
+        return run
 
     @guard.hook
     def store_init_configuration(self, values: dict[str, Any]) -> None:

@@ -65,6 +65,16 @@ _trainings: deque[tuple[object, ref[Guarded]]] = deque(maxlen=16)
 ARGUMENTS = "project", "name", "id", "config", "group", "tags", "notes", "resume", "mode", "dir", "server"
 
 
+def keep_apart(runs: WeakSet[Run | NullRun]) -> None:
+    """Let no callback that begins a training now join these runs, which callbacks started."""
+    _begun.update(runs)
+
+
+def share(runs: WeakSet[Run | NullRun]) -> None:
+    """Let callbacks join these runs, although a callback started them: at the user's own call."""
+    _begun.difference_update(runs)
+
+
 def given(names: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of `logclient.init` that a constructor was given: `names` are its `locals()`."""
     named = {name: names[name] for name in ARGUMENTS}

@@ -157,7 +157,7 @@ def test_switched_off_no_line_of_ours_runs(run_dir: Path) -> None:
         train(tracker)
     finally:
         sys.settrace(before)
-    assert ran == {"start", "tracker"} and not list(run_dir.glob("*"))
+    assert ran == {"_open", "start", "tracker"} and not list(run_dir.glob("*"))
 
 
 def test_a_copy_takes_along_no_run(run: tuple[Any, Any]) -> None:

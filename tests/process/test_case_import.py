@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # All that is loaded beyond an interpreter that has not even its `site` (-S), most of which others have loaded anyway.
 # A new one needs a reason, in milliseconds.
 STANDARD = {
-    *("errno", "itertools", "_operator", "_collections", "_stat", "_struct"),  # built in
+    *("errno", "itertools", "_functools", "_operator", "_collections", "_stat", "_struct"),  # built in
     *("os", "os.path", "posixpath", "genericpath", "stat", "_collections_abc"),  # `site` loads them
     *("__future__", "struct", "types", "zlib", "fcntl", "mmap", "select", "_blake2"),  # 0.1 each
     *("array", "collections", "collections.abc", "keyword", "operator", "reprlib"),  # array brings these: 1.5
