@@ -75,7 +75,9 @@ def _take_back(place: Place, fd: int) -> None:
     """
     if _is_at(place.path, fd):
         os.unlink(place.file(_LOCK))
-        os.rmdir(os.readlink(place.path))
+        folder = os.readlink(place.path)
+        os.rmdir(folder)
+        os.rmdir(os.path.dirname(folder))  # unless other runs are there
 
 
 def has_foreign_worker(status: StatusPage, wake_it: Callable[[], None] = lambda: None) -> bool:
