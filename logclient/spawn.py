@@ -66,13 +66,6 @@ def start_agent(
     )
 
 
-def too_few_files() -> str:
-    """Why no agent could work here, where that is the limit of open files; else empty."""
-    from .starting import too_few_files as ask  # `init` has loaded it
-
-    return ask()
-
-
 def is_file_to_tell() -> bool:
     """Is standard error a file, and handed on to what we start?"""
     return terminal_device() != 0 and os.get_inheritable(2)

@@ -338,8 +338,6 @@ def _start_agent(run: Run, place: meeting.Meeting, chosen: Config) -> None:
     trouble = None
     if not is_none_left() and spawn.agent_lives(place):
         answer = place.folder_answer()
-        if run._status is None:  # without a descriptor a lock cannot be asked for, and counts as held
-            trouble = spawn.too_few_files() or None
     else:
         name = f"{os.urandom(8).hex()}.answer"
         trouble = spawn.start_agent(

@@ -75,22 +75,14 @@ def _find(meeting: Meeting, deadline: float) -> Starter | str:
         return f"no agent can be started: this program has no file descriptor left (ulimit -n){_KEPT}"
     if not proc.is_mounted():
         return f"no agent can be started: /proc is not mounted here, and it needs that{_KEPT}"
-    if trouble := too_few_files():
-        return trouble
+    files = proc.most_files()
+    if files < _LEAST_FILES:
+        return f"no agent can be started: {files} files may be open (ulimit -Hn), and it needs {_LEAST_FILES}{_KEPT}"
     _pass_paths(meeting)
     try:  # to ask a Python takes its own time, once per process
         return interpreter.find(_python(meeting), meeting.file(AGENT_PATH), deadline)
     except NoInterpreter as why:
         return f"{why}{_KEPT}"
-
-
-def too_few_files() -> str:
-    """Why no agent could work here, where that is the limit of open files; else empty."""
-    files = proc.most_files()
-    if files >= _LEAST_FILES:
-        return ""
-    limit = f"{files} files may be open" if files else "all files that may be open are"
-    return f"no agent can be started: {limit} (ulimit -Hn), and it needs {_LEAST_FILES}{_KEPT}"
 
 
 def _call_off(meeting: Meeting) -> None:

@@ -141,14 +141,10 @@ class Service:
         place, page = run._place, run._status
         health = describe_agent(page, time.monotonic_ns(), run._settings.stall_s)["state"]
         is_silent = page is not None and health in ("gone", "gave up")
-        if page is None or is_silent:  # without a descriptor a lock cannot be asked for, and counts as held
-            self.trouble = spawn.too_few_files()
-            if self.trouble:
-                return False
         if not os.path.exists(place.file("run.json")):  # an agent that lives serves what it has open
             self.trouble = "its shared memory was removed" if is_silent else ""
             return not is_silent
-        # without a descriptor the lock cannot be asked, and the page shows no beat
+        # without a descriptor the lock cannot be asked and counts as held, and the page shows no beat
         return not is_none_left() and spawn.agent_lives(place) and not self._hangs(is_silent)
 
     def _hangs(self, is_silent: bool) -> bool:

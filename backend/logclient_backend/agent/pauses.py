@@ -68,7 +68,7 @@ class Pipes:
         self.shipper = Pipe(place, wake.SHIPPER)
 
     def descriptors(self) -> list[int]:
-        """Those of the pipes that there are."""
+        """Return the descriptors of the pipes that are open."""
         return [pipe.fd for pipe in (self.worker, self.supervisor, self.shipper) if pipe.fd >= 0]
 
 

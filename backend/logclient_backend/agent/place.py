@@ -252,7 +252,7 @@ class Place:
         return iter(tuple(self._kept.values()))
 
     def descriptors(self) -> list[int]:
-        """Those that this place holds: of its folder and of the files that it keeps."""
+        """Return the descriptors that this place holds: of its folder and of the files that it keeps."""
         return [self.fd, *(kept.fd for kept in self._kept.values() if kept.fd >= 0)]
 
     def let_go(self, kept: Kept) -> None:

@@ -25,7 +25,7 @@ class Terminal:
         self._child = 0  # that writes now, or hangs
 
     def descriptors(self) -> list[int]:
-        """The one of the open file, where there is one."""
+        """Return the descriptor of the open file, if there is one."""
         return [self._fd] if self._fd >= 0 else []
 
     def say(self, line: str) -> None:
