@@ -107,8 +107,10 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
 
 def _begin() -> bool:
     """Mark what there is; True once torch took it."""
-    marks_callees = hasattr(_table(), "set_code_exec_strategy")
-    return _tell(tuple(_entries) if marks_callees else tuple(_all_codes()))
+    table = _table()
+    if table is None:  # most programs: the search below would take a millisecond of the import
+        return False
+    return _tell(tuple(_entries if hasattr(table, "set_code_exec_strategy") else _all_codes()))
 
 
 class _Finder:

@@ -24,7 +24,7 @@ from _signal import (  # type: ignore[import-not-found]  # `signal` is 2 ms of i
 from _thread import get_ident
 from itertools import count
 
-from . import calling, foreign, handles, lanes, launchers, layout, meeting, refusals, spawn
+from . import foreign, handles, lanes, launchers, layout, meeting, refusals, spawn
 from .config import environment
 from .descriptors import AboveStandard, Mapped
 from .device import Device
@@ -152,6 +152,8 @@ class Member:
         if holder is not me:
             return self._wait_for_fork(holder)
         if self._lanes is not None:
+            from . import calling  # `init` has loaded it
+
             calling.call_if_needed(self._place, self._status, self._settings.stall_s)
         return ""
 

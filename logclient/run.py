@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 import time
 
-from . import about, closing, foreign, handles, lanes, layout, spawn, waiting
+from . import about, foreign, handles, lanes, layout, spawn
 from .descriptors import Mapped
 from .errors import BadArgument
 from .facts import Facts
@@ -51,7 +51,9 @@ class Run(Member):
         super().__init__(place, config, is_owner=is_owner, rank=rank)
         self._config: dict[str, Any] = {}
         self._summary: dict[str, Any] = {}
-        self._outcome = closing.Outcome()
+        from .closing import Outcome  # `init` has loaded it: not at import, which users feel
+
+        self._outcome = Outcome()
 
     # ---- the hot path: log -> ring.offer ------------------------------------------------------------
 
@@ -422,11 +424,15 @@ class Run(Member):
         Where no agent lives, one is started. A server is not waited for: what is on disk gets there, by the agent or by
         `logclient sync`.
         """
+        from . import waiting
+
         handles.let_go_dropped()
         return waiting.until_durable(self, self._patience("flush", timeout_s))[0]
 
     def _patience(self, what: str, timeout_s: object) -> float:
         """The seconds that a user gave to `flush` or `finish`; the default, and said so, where that is no number."""
+        from . import waiting
+
         usual = self._settings.finish_timeout_s if what == "finish" else self._settings.flush_timeout_s
         number = usual if timeout_s is None else waiting.seconds(timeout_s)
         if number is None:
@@ -478,6 +484,8 @@ class Run(Member):
                 raise  # else it is pressed again, and the first one goes on
 
     def _end(self, state: dict[str, Any], timeout_s: float | None) -> bool:
+        from . import closing
+
         return closing.end(self, state, timeout_s)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import tempfile
@@ -166,29 +167,38 @@ def kill_all_with(setting: str, timeout_s: float = 10.0) -> None:
     More than once, because a supervisor may fork between our look and our signal.
     """
     deadline = time.monotonic() + timeout_s
-    while left := _kill_once(setting.encode()):
+    while left := _kill_once(setting.encode(), deadline):
         if time.monotonic() > deadline:
             raise TimeoutError(f"Processes {left} with {setting} outlived SIGKILL for {timeout_s:g} s.")
         time.sleep(0.01)
 
 
-def _kill_once(setting: bytes) -> list[int]:
-    found = []
-    for pid in (int(entry) for entry in os.listdir("/proc") if entry.isdecimal()):
-        if pid == os.getpid():
-            continue
-        try:
-            # Opened before the look, so that the signal cannot reach a newcomer with the same PID.
-            handle = os.pidfd_open(pid)
-        except OSError:
-            continue
-        try:
-            # A zombie's environment reads empty.
-            if setting in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                found.append(pid)
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
-        except OSError:
-            continue  # gone meanwhile, or another user's
-        finally:
+def _kill_once(setting: bytes, deadline: float) -> list[int]:
+    """Kill those that there are, all at once, and wait for their end: their locks go later than their environment."""
+    found: dict[int, int] = {}
+    try:
+        for pid in (int(entry) for entry in os.listdir("/proc") if entry.isdecimal()):
+            if pid == os.getpid():
+                continue
+            try:
+                # Opened before the look, so that the signal cannot reach a newcomer with the same PID.
+                handle = os.pidfd_open(pid)
+            except OSError:
+                continue
+            try:
+                # A zombie's environment reads empty.
+                if setting in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                    found[pid] = os.dup(handle)
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+            except OSError:
+                continue  # gone meanwhile, or another user's
+            finally:
+                os.close(handle)
+        for handle in found.values():
+            ended = select.poll()
+            ended.register(handle, select.POLLIN)
+            ended.poll(max(0.0, 1000 * (deadline - time.monotonic())))
+    finally:
+        for handle in found.values():
             os.close(handle)
-    return found
+    return list(found)

@@ -5,12 +5,14 @@ The agent is told apart before anything is imported: its launcher has to be gone
 
 import os
 import sys
+from importlib.util import find_spec, module_from_spec
 
 
 def main() -> int:
     """Be the agent, or the command line."""
     if sys.argv[1:2] == ["agent"]:
         _take_paths(*sys.argv[2:3])
+        _leave_out_the_client()
         from logclient_backend.agent.launcher import main as launch
 
         return launch(sys.argv[2:])
@@ -28,6 +30,16 @@ def _take_paths(place: str = "") -> None:
     except OSError:
         return
     sys.path += [path for path in paths if path not in sys.path]
+
+
+def _leave_out_the_client() -> None:
+    """Let `logclient` be a package whose modules load when asked for: its `__init__` imports the trainer's half.
+
+    The agent uses the shared protocol only, and `init` waits for this process.
+    """
+    spec = find_spec("logclient")
+    if spec is not None:
+        sys.modules["logclient"] = module_from_spec(spec)
 
 
 def _no_wait(path: str, flags: int) -> int:
