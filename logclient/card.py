@@ -25,9 +25,10 @@ from urllib.parse import quote
 from zlib import crc32
 
 from . import layout
+from .columns import read_column
 from .errors import Corrupt
 from .meeting import folder_name
-from .record import PREFIX, Shape, read_column, variable_cells
+from .record import PREFIX, Shape, variable_cells
 from .ring import read_block
 
 TYPE_CHECKING = False

@@ -1,6 +1,6 @@
-"""One record: how its values are laid out in a frame, and how many records become columns.
+"""One record: how its values are laid out in a frame.
 
-The training process packs (`Shape.pack`, `pack_payload`); the agent and readers unpack (`Columns`).
+The training process packs (`Shape.pack`, `pack_payload`); the agent and readers unpack (`columns.py`).
 A *shape* is the list of keys of a record with one type code each, interned once per process:
 
 ====  =====================================================  =================
@@ -25,7 +25,6 @@ Does not: decide what a user's value is (`values.py`), touch mapped memory (`rin
 
 from __future__ import annotations
 
-from array import array
 from struct import Struct, pack, unpack_from
 
 from . import layout
@@ -33,11 +32,10 @@ from .errors import Corrupt
 
 TYPE_CHECKING = False  # importing `typing` costs 4 ms of the 20 ms that `import logclient` may take
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable
     from typing import Any, TypeAlias
 
     Value: TypeAlias = "float | int | bool | str"
-    Column: TypeAlias = "array[int] | list[bytes]"
 
 VARIABLE = frozenset("is")
 PREFIX = Struct("<QQQqqQ")  # length and CRC, seq, order, step, time, head
@@ -133,103 +131,3 @@ def variable_cells(shape: Shape, payload: bytes | memoryview) -> list[bytes]:
             cell = bytes(payload[offset : offset + size])
         cells.append(cell)
     return cells
-
-
-def read_column(code: str, column: Column) -> Sequence[Value]:
-    """Python values of one column: float, int, bool or str."""
-    if code == "s":
-        return [bytes(cell).decode("utf-8", "replace") for cell in column]
-    if code == "i":
-        return [int.from_bytes(cell, "little", signed=True) for cell in column]  # type: ignore[arg-type]
-    words = array("d" if code in "dr" else "q", column.tobytes())  # type: ignore[union-attr]
-    return list(map(bool, words)) if code == "b" else words
-
-
-class Columns:
-    """Records of one stream, one shape and one rank, in seq order, column by column.
-
-    `seq`, `order`, `step`, `time` (ns since 1970) have one item a record; `cells` has one column a key:
-    the raw 64-bit words of a fixed code, a list of bytes for `i` and `s`.
-    """
-
-    __slots__ = ("cells", "order", "rank", "seq", "shape", "step", "time")
-
-    def __init__(
-        self,
-        shape: Shape,
-        rank: int | None,
-        seq: array[int],
-        order: array[int],
-        step: array[int],
-        time: array[int],
-        cells: list[Column],
-    ) -> None:
-        self.shape = shape
-        self.rank = rank
-        self.seq = seq
-        self.order = order
-        self.step = step
-        self.time = time
-        self.cells = cells
-
-    def __len__(self) -> int:
-        return len(self.seq)
-
-    @classmethod
-    def from_frames(cls, shape: Shape, rank: int | None, frames: bytes) -> Columns:
-        """Turn whole, checked frames of one shape and rank, laid end to end, into columns."""
-        if shape.fixed:
-            words = array("Q", frames)
-            width = shape.frame_bytes // 8
-            signed = array("q", frames)
-            return cls(
-                shape,
-                rank,
-                words[1::width],
-                words[2::width],
-                signed[3::width],
-                signed[4::width],
-                [words[at::width] for at in range(6, width)],
-            )
-        seq, order, step, time = array("Q"), array("Q"), array("q"), array("q")
-        cells: list[Column] = [[] if code in VARIABLE else array("Q") for code in shape.codes]
-        view, at = memoryview(frames), 0
-        while at < len(frames):
-            word, number, place, at_step, at_time, _ = PREFIX.unpack_from(frames, at)
-            size = word & layout.LENGTH_MASK
-            seq.append(number)
-            order.append(place)
-            step.append(at_step)
-            time.append(at_time)
-            found = variable_cells(shape, view[at + layout.FRAME_PREFIX : at + size])
-            for column, cell in zip(cells, found, strict=True):
-                column.append(int.from_bytes(cell, "little") if isinstance(column, array) else cell)  # type: ignore[arg-type]
-            at += size
-        return cls(shape, rank, seq, order, step, time, cells)
-
-    def part(self, start: int, stop: int) -> Columns:
-        """Records `start` to `stop` (positions, not seqs)."""
-        cut = slice(start, stop)
-        return Columns(
-            self.shape,
-            self.rank,
-            self.seq[cut],
-            self.order[cut],
-            self.step[cut],
-            self.time[cut],
-            [column[cut] for column in self.cells],
-        )
-
-    def extend(self, other: Columns) -> None:
-        """Append records of the same shape and rank."""
-        self.seq.extend(other.seq)
-        self.order.extend(other.order)
-        self.step.extend(other.step)
-        self.time.extend(other.time)
-        for mine, others in zip(self.cells, other.cells, strict=True):
-            mine.extend(others)  # type: ignore[arg-type]
-
-    def values(self) -> Iterator[tuple[str, str, Sequence[Value]]]:
-        """(key, code, values) per key, in the order they were logged."""
-        for name, code, column in zip(self.shape.names, self.shape.codes, self.cells, strict=True):
-            yield name, code, read_column(code, column)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
-from logclient.record import Columns, Shape
+from logclient.columns import Columns
+from logclient.record import Shape
 from logclient_backend.wal.scan import StreamColumns
 from logclient_backend.wire.address import Address
 from logclient_backend.wire.client import Patience, Session

@@ -21,9 +21,10 @@ from unittest import mock
 
 import logclient
 from logclient import layout, spawn
+from logclient.columns import read_column
 from logclient.documents import read_document
 from logclient.meeting import Meeting
-from logclient.record import PREFIX, Shape, read_column, variable_cells
+from logclient.record import PREFIX, Shape, variable_cells
 from logclient.ring import RingReader, read_block, write_counts
 from logclient.run import Run
 from tests.listing import listed

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from logclient import layout
-from logclient.record import Columns, Shape
+from logclient.columns import Columns
+from logclient.record import Shape
 from logclient.ring import Blocks, RingReader, RingWriter
 from tests.conftest import Pace
 from tests.lanes import bare_file

@@ -24,7 +24,8 @@ from tools.bench import harness
 if __name__ == "__main__":
     harness.use_environment()
 
-from logclient.record import Columns, Shape
+from logclient.columns import Columns
+from logclient.record import Shape
 from logclient_backend.wal.files import REAL
 from logclient_backend.wal.seal import seal
 from logclient_backend.wal.writer import OpenSegment

@@ -147,7 +147,7 @@ class Feed:
         self._cells: list[Any] = [array("Q", os.urandom(8 * self._records)) for _ in range(values)]
 
     def _parcel(self) -> Any:
-        from logclient.record import Columns
+        from logclient.columns import Columns
         from logclient_backend.wal.scan import StreamColumns
         from logclient_backend.wire.messages import Parcel
 

@@ -17,8 +17,9 @@ from array import array
 from struct import pack_into
 
 from logclient import cells, layout
+from logclient.columns import Columns
 from logclient.errors import Corrupt
-from logclient.record import PREFIX, VARIABLE, Columns, Shape, variable_cells
+from logclient.record import PREFIX, VARIABLE, Shape, variable_cells
 from logclient.regular import open_regular
 from logclient.ring import Taken
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 from struct import error as StructError
 
 from logclient import cells, layout
+from logclient.columns import Columns
 from logclient.errors import Corrupt
-from logclient.record import PREFIX, Columns, Shape
+from logclient.record import PREFIX, Shape
 from logclient.ring import Taken, read_block
 
 from . import device

@@ -16,7 +16,8 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-from logclient.record import Columns, Shape
+from logclient.columns import Columns
+from logclient.record import Shape
 
 from ..wal.reader import OPEN, SEALED
 from ..wal.scan import StreamColumns

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from logclient.record import Columns, read_column
+from logclient.columns import Columns, read_column
 
 from ..wal.scan import Damage, StreamColumns
 from ..wal.seal import unseen_part

@@ -24,8 +24,8 @@ import math
 from collections.abc import Callable, Iterator
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from logclient.columns import read_column
 from logclient.errors import BadArgument, LogclientError
-from logclient.record import read_column
 
 from .order import Part
 from .strict import ODD_FLOATS, loads

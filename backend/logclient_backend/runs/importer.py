@@ -16,9 +16,10 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import repeat
 from typing import IO, TYPE_CHECKING, Any
 
+from logclient.columns import Columns
 from logclient.errors import BadArgument, Corrupt, NoRun, Unsupported
 from logclient.meeting import folder_name
-from logclient.record import VARIABLE, Columns, Shape
+from logclient.record import VARIABLE, Shape
 from logclient.regular import MAX_STORE_BYTES, OddFile, open_regular
 
 from ..wal.documents import DocumentFile

@@ -29,7 +29,7 @@ from itertools import accumulate
 from operator import le
 from typing import TYPE_CHECKING, NamedTuple
 
-from logclient.record import Columns, read_column
+from logclient.columns import Columns, read_column
 
 from ..wal.scan import Damage, StreamColumns
 from ..wal.spans import Spans

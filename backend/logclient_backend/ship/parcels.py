@@ -9,7 +9,8 @@ from array import array
 from collections import deque
 from collections.abc import Iterator
 
-from logclient.record import Columns, Shape
+from logclient.columns import Columns
+from logclient.record import Shape
 
 from ..wal.scan import Gap, StreamColumns
 from ..wire.messages import Parcel

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Mapping
 
-from logclient.record import Columns
+from logclient.columns import Columns
 
 from ..wal.scan import StreamColumns
 from ..wal.seqs import SeqSet

@@ -37,12 +37,13 @@ from typing import TYPE_CHECKING
 
 import zstandard
 
-from logclient.record import VARIABLE, Columns, Shape
+from logclient.columns import Columns
+from logclient.record import VARIABLE, Shape
 
 from .varint import Reader, get_varint, put_varint, put_zigzag
 
 if TYPE_CHECKING:
-    from logclient.record import Column
+    from logclient.columns import Column
 
 RANGE, PLANES, DELTA = 0, 1, 2
 CONSTANT, RAW, ZSTD = 0, 1, 2

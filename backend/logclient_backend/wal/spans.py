@@ -22,7 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from logclient.record import Columns, Shape
+from logclient.columns import Columns
+from logclient.record import Shape
 
 from .segment import CAUSES, STREAM_BODY, StreamEntry, pack_stream
 from .seqs import SeqSet

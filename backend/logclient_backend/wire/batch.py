@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING
 
 import zstandard
 
+from logclient.columns import Columns
 from logclient.errors import Corrupt
-from logclient.record import VARIABLE, Columns, Shape
+from logclient.record import VARIABLE, Shape
 from logclient_proto.v1 import ingest_pb2 as pb
 
 from ..wal.scan import Gap, StreamColumns

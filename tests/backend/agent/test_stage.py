@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from logclient import layout
-from logclient.record import Columns, Shape
+from logclient.columns import Columns
+from logclient.record import Shape
 from logclient_backend.agent import drain
 from logclient_backend.agent.memory import Memory
 from logclient_backend.agent.place import Place

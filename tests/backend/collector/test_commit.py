@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from logclient.record import Columns, Shape
+from logclient.columns import Columns
+from logclient.record import Shape
 from logclient_backend.collector.catalog import Catalog
 from logclient_backend.collector.commit import Committer, Source
 from logclient_backend.collector.eventlog import EventLog

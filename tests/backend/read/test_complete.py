@@ -14,7 +14,8 @@ import requests
 from click.testing import CliRunner
 
 import logclient
-from logclient.record import Columns, Shape
+from logclient.columns import Columns
+from logclient.record import Shape
 from logclient_backend.cli import cli
 from logclient_backend.wal.files import REAL
 from logclient_backend.wal.scan import StreamColumns

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from logclient.columns import Columns
 from logclient.meeting import folder_name
-from logclient.record import Columns, Shape
+from logclient.record import Shape
 from logclient_backend.wal.documents import DocumentFile
 from logclient_backend.wal.files import REAL
 from logclient_backend.wal.scan import Gap, StreamColumns

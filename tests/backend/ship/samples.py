@@ -7,7 +7,8 @@ from array import array
 from pathlib import Path
 from typing import Any
 
-from logclient.record import Columns, Shape
+from logclient.columns import Columns
+from logclient.record import Shape
 from logclient_backend.wal.files import REAL
 from logclient_backend.wal.scan import Gap, StreamColumns
 from logclient_backend.wal.seal import seal

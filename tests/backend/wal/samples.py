@@ -6,7 +6,8 @@ from array import array
 from collections.abc import Iterable
 from typing import Any
 
-from logclient.record import Columns, Shape
+from logclient.columns import Columns
+from logclient.record import Shape
 from logclient_backend.wal.reader import WalReader
 from logclient_backend.wal.scan import Damage, Gap, Item, StreamColumns
 

@@ -19,14 +19,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from logclient.record import VARIABLE, Columns, Shape
+from logclient.columns import Columns
+from logclient.record import VARIABLE, Shape
 
 from .pack import Ints, Packer, Words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from logclient.record import Column, Value
+    from logclient.columns import Column
+    from logclient.record import Value
 
 _FLOAT, _INT = Struct("<d"), Struct("<q")
 
