@@ -5,7 +5,9 @@
 *inside* is the time in `log` when a compiled function calls it, *outside* when its caller does, right behind a compiled
 function of the same size, so that caches are as cold: at most 1.2 x. *hot* is a loop of nothing else.
 *region* is the time of the compiled function, *empty* that of one with an empty function under
-`torch.compiler.disable` in place of `log`: at most 1.2 x. The spread is *empty* against itself.
+`torch.compiler.disable` in place of `log`: at most 1.2 x. *spin* is that with a function that only lets as much time go
+by as `log` takes inside: what a region of this size cannot be below. Ratios are medians over rounds, each of two times
+that were measured one after the other; the spread is *empty* against itself.
 """
 
 from __future__ import annotations
@@ -42,9 +44,19 @@ def _empty(step: int, metrics: dict[str, Any]) -> None:
     pass
 
 
+_spin_ns = 0
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _spin(step: int, metrics: dict[str, Any]) -> None:
+    until = time.perf_counter_ns() + _spin_ns
+    while time.perf_counter_ns() < until:
+        pass
+
+
 def _bodies(values: str) -> dict[str, Callable[[Any, int], Any]]:
     """Functions to compile: the same arithmetic around another call."""
-    calls = {"region": logclient.log, "empty": _empty, "inside": _timed}
+    calls = {"empty": _empty, "region": logclient.log, "again": _empty, "spin": _spin, "inside": _timed}
 
     def body(call: Callable[[int, dict[str, Any]], None]) -> Callable[[Any, int], Any]:
         def of_tensors(x: Any, step: int) -> Any:
@@ -74,6 +86,7 @@ def _per_call_ns(call: Callable[[Any, int], Any], x: Any) -> tuple[float, float]
 
 
 def main() -> int:
+    global _spin_ns
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -85,7 +98,9 @@ def main() -> int:
     x = torch.ones(64)
     loss = x.mean()
     value: Any = loss if options.values == "tensors" else 0.5
-    costs: dict[str, list[float]] = {name: [] for name in ("region", "empty", "inside", "outside", "hot")}
+    costs: dict[str, list[float]] = {
+        name: [] for name in ("empty", "region", "again", "spin", "inside", "outside", "hot")
+    }
     with tempfile.TemporaryDirectory() as folder:
         run = logclient.init(dir=folder, quiet=True)
         compiled: dict[str, Any] = {}
@@ -111,19 +126,23 @@ def main() -> int:
             for name, call in ways.items():
                 whole, inside = _per_call_ns(call, x)
                 costs[name].append(inside if name in ("inside", "outside", "hot") else whole)
+            _spin_ns = round(statistics.median(costs["inside"]))
         run.finish()
     found = {name: statistics.median(some) for name, some in costs.items()}
-    half = options.rounds // 2
-    again = statistics.median(costs["empty"][:half]) / statistics.median(costs["empty"][half:])
+
+    def ratio(one: str, other: str) -> float:
+        return round(statistics.median(a / b for a, b in zip(costs[one], costs[other], strict=True)), 3)
+
     print(
         json.dumps(
             {
                 "backend": options.backend,
                 "values": options.values,
                 **{f"{name}_ns": round(value) for name, value in found.items()},
-                "inside_over_outside": round(found["inside"] / found["outside"], 3),
-                "region_over_empty": round(found["region"] / found["empty"], 3),
-                "empty_against_itself": round(again, 3),
+                "inside_over_outside": ratio("inside", "outside"),
+                "region_over_empty": ratio("region", "empty"),
+                "spin_over_empty": ratio("spin", "empty"),
+                "empty_against_itself": ratio("again", "empty"),
                 "bar": 1.2,
             }
         )
