@@ -185,15 +185,15 @@ def _kill_once(setting: bytes, deadline: float) -> list[int]:
                 handle = os.pidfd_open(pid)
             except OSError:
                 continue
+            found[pid] = handle
             try:
                 # A zombie's environment reads empty.
                 if setting in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-                    found[pid] = os.dup(handle)
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
+                    continue
             except OSError:
-                continue  # gone meanwhile, or another user's
-            finally:
-                os.close(handle)
+                pass  # gone meanwhile, or another user's
+            os.close(found.pop(pid))
         for handle in found.values():
             ended = select.poll()
             ended.register(handle, select.POLLIN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import subprocess
@@ -16,9 +17,9 @@ from logclient.owner import ForkMark, LiveLock, PidMark, is_alive, is_locked
 from logclient.proc import pid_namespace, start_ticks
 
 
-def in_child(work) -> int:
+def in_child(work, fork=os.fork) -> int:
     """What `work` answers in a forked child, as a number."""
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         code = 99
         try:
@@ -40,16 +41,7 @@ def test_mark_is_gone_in_a_forked_child_and_can_be_set_there(make: str, fork: st
 import ctypes, os
 from logclient.owner import ForkMark, PidMark
 
-def in_child(work):
-    pid = {fork}()
-    if pid == 0:
-        code = 99
-        try:
-            code = int(work())
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
+{inspect.getsource(in_child)}
 mark = {make}
 mark[0] = 1
 
@@ -57,9 +49,9 @@ def look():
     if mark[0]:
         return 1
     mark[0] = 1
-    return 2 * in_child(lambda: mark[0]) + (not mark[0]) * 4
+    return 2 * in_child(lambda: mark[0], {fork}) + (not mark[0]) * 4
 
-print(in_child(look), mark[0])
+print(in_child(look, {fork}), mark[0])
 """
     done = subprocess.run(
         [sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=True
