@@ -122,11 +122,17 @@ class Worker:
             self._sleep()
 
     def abandon(self) -> None:
-        """In a supervisor that we forked: let go of what the frames of the copier, no thread any more, still hold."""
+        """In a supervisor that this worker forked: release everything, memory and descriptors.
+
+        The copier's thread does not exist in the child, but its frames do, and nothing ever frees them. Through the
+        copier they reach this object: without the last line each generation would keep the descriptors and the
+        mappings of all workers before it.
+        """
         for staged in self.stage.segments:
             staged.segment.close()
             staged.marks.clear()
         self.stage.segments.clear()
+        vars(self).clear()
 
     def _beat(self) -> None:
         self.status.beat(layout.AGENT_WORKER_BEAT)

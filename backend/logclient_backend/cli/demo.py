@@ -184,6 +184,19 @@ class Demo:
                 self.troubles.append(
                     f"{plural(len(faults), 'fault')} could not be made: training ended early"
                 )
+        self._watch_to_end(agent, disk, begin, trainer)
+
+    def _watch_to_end(
+        self, agent: Agent, disk: Disk | None, begin: float, trainer: subprocess.Popen[str]
+    ) -> None:
+        """Record what the last faults led to: on a busy machine that comes after the training."""
+        deadline = time.monotonic() + _END_S
+        while time.monotonic() < deadline:
+            is_over = trainer.poll() is not None and not (disk is not None and disk.is_frozen())
+            self._watch(agent, disk, time.monotonic() - begin)
+            if is_over:
+                return
+            time.sleep(0.02)
 
     def _faults(self, agent: Agent, disk: Disk | None) -> list[tuple[float, Callable[[float], None]]]:
         """When, as a share of the time, and what."""
