@@ -102,11 +102,16 @@ def find(
     folder = os.path.abspath(folder)
     places = live.scan() if places is None else places
     home = settings.home_folder() if home is None else home
-    found: dict[str, Found] = {}
-    problem = _take_all(found, folder, None, is_short)
-    if home and os.path.isdir(home) and not _is_same(home, folder):
-        _take_all(found, home, folder, is_short)
-    _take_live(found, folder, places)
+    while True:
+        found: dict[str, Found] = {}
+        problem = _take_all(found, folder, None, is_short)
+        if home and os.path.isdir(home) and not _is_same(home, folder):
+            _take_all(found, home, folder, is_short)
+        in_memory = _take_live(found, folder, places)
+        if all(place.is_there for place in in_memory):
+            break
+        # an agent left since `places` were looked at: what it had is on disk by now, and perhaps was not found there
+        places = [place for place in places if place.is_there]
     if problem and not found:
         raise NoRun(problem)
     return sorted(found.values(), key=lambda run: (bool(run.problem), run.created_ns, run.name))
@@ -215,8 +220,9 @@ def _is_meant(path: str, wanted: str) -> bool:
     return isinstance(content, dict) and _is_same(node.text(content.get("dir")) or "/nonexistent", wanted)
 
 
-def _take_live(found: dict[str, Found], folder: str, places: list[LivePlace]) -> None:
-    """Note which nodes are live here, and add runs that are in shared memory alone (yet)."""
+def _take_live(found: dict[str, Found], folder: str, places: list[LivePlace]) -> list[LivePlace]:
+    """Note which nodes are live here, and add runs that are in shared memory alone (yet); return their places."""
+    in_memory = []
     paths = {os.path.realpath(each.path): (run, each) for run in found.values() for each in run.nodes}
     for place in places:
         where = place.node_folder
@@ -225,6 +231,8 @@ def _take_live(found: dict[str, Found], folder: str, places: list[LivePlace]) ->
             known[0].live[known[1].id] = place
         elif known is not None or _is_same(str(place.meeting.facts.get("dir") or "/nonexistent"), folder):
             _take_memory(found, place, known[1].path if known is not None else place.meeting.path)
+            in_memory.append(place)
+    return in_memory
 
 
 def _take_memory(found: dict[str, Found], place: LivePlace, segments: str) -> None:

@@ -18,7 +18,8 @@ from click.testing import CliRunner
 from logclient_backend.agent import mounts
 from logclient_backend.cli import checks, cli, recover
 from logclient_backend.cli.status import describe
-from logclient_backend.runs import live
+from logclient_backend.runs import contents, folder, live
+from logclient_backend.runs.view import view
 from tools.faults import processes
 
 from .conftest import Command, Trainer, kill_agent, wait_for
@@ -257,6 +258,22 @@ def test_fallback_to_the_home_folder_is_found(
     shown = logclient.json("show", "the-run")
     assert shown["path"].startswith(str(home / ".local" / "share" / "logclient-runs"))
     assert shown["counts"]["stored"] == 1
+
+
+def test_run_whose_agent_leaves_meanwhile_is_read_from_its_folder(
+    logclient: Command, home: Path, trainer: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The meeting place was there when a reader listed it, and is gone when it is read: wherever the run lies."""
+    (home / "file").write_text("")
+    for where in (home / "runs", home / "file" / "runs"):  # as wanted, and in the home folder instead
+        monkeypatch.setenv("LOGCLIENT_DIR", str(where))
+        it = trainer(ID)
+        places = live.scan()
+        it.go("assert run.finish(60)")
+        assert it.end() == 0
+        wait_for(lambda: not live.scan())
+        (found,) = folder.find(str(where), places=places)
+        assert contents.read(view(found)).counts(view(found))["stored"] == 1
 
 
 def test_live_run_is_not_repaired_nor_replaced(logclient: Command, trainer: Start, tmp_path: Path) -> None:
