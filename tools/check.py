@@ -25,6 +25,9 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 
+# Most of a test is waiting for processes. More than two a core would only make them wait for each other.
+WORKERS = str(min(8, 2 * (os.cpu_count() or 1)))
+
 Command = list[str]
 
 STEPS: dict[str, Command] = {
@@ -38,8 +41,7 @@ STEPS: dict[str, Command] = {
     # Tests in environments of their own, made with the first call.
     "xla": ["tools/apart.py", "xla"],
     "jax": ["tools/apart.py", "jax"],
-    # Most of a test is waiting for processes: two at a time take half as long, and no more than a small machine has.
-    "tests": ["-m", "pytest", "-n", "2", "--dist", "loadgroup", "-m", "not bench", "--durations=25"],
+    "tests": ["-m", "pytest", "-n", WORKERS, "--dist", "loadgroup", "-m", "not bench", "--durations=25"],
 }
 # Run by name only. Serial and alone: a bench needs a quiet machine.
 ASKED_FOR: dict[str, Command] = {"benches": ["-m", "pytest", "-m", "bench"]}

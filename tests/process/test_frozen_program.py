@@ -21,54 +21,53 @@ from .recipes import recipe
 ROOT = Path(__file__).resolve().parents[2]
 LEFT_OUT = ("torch", "pandas", "numpy", "IPython", "tkinter", "matplotlib", "logclient_backend.read")
 TIMED = """
+import os
 import time
 import logclient
-if {entry}:
+if "SECOND_ENTRY" in os.environ:
     logclient.freeze_support()
 if __name__ == "__main__":
-    with open(__import__("os").environ["STARTS"], "a") as file:
+    with open(os.environ["STARTS"], "a") as file:
         file.write("x")
     run = logclient.init(project="frozen")
     for step in range(100):
-        run.log(step, {{"loss": 1 / (step + 1)}})
+        run.log(step, {"loss": 1 / (step + 1)})
     begun = time.monotonic()
     done = run.finish()
     print(done, time.monotonic() - begun, run.status()["accepted"])
 """
+SPEC = """
+found = Analysis([{script!r}], pathex={pathex!r}, excludes={excludes!r})
+modules = PYZ(found.pure)
+EXE(modules, found.scripts, found.binaries, found.datas, name="onefile")
+COLLECT(
+    EXE(modules, found.scripts, exclude_binaries=True, name="onedir"), found.binaries, found.datas, name="onedir"
+)
+"""
 
 
 class Built(NamedTuple):
-    """Programs by (has the second entry, is one file)."""
+    """The same script as a program in one folder, and in one file."""
 
-    programs: dict[tuple[bool, bool], Path]
-
-
-def freeze(where: Path, script: Path, kind: str) -> Path:
-    """Freeze a script; the program."""
-    words = [sys.executable, "-m", "PyInstaller", "--noconfirm", f"--{kind}", "--log-level=ERROR"]
-    words += [f"--exclude-module={name}" for name in LEFT_OUT]
-    words += [f"--{name}path={where / kind / name}" for name in ("dist", "work", "spec")]
-    # an editable install is not seen by tools that read modules' files
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "backend")])}
-    done = subprocess.run(
-        [*words, str(script)], env=env, cwd=where, capture_output=True, text=True, timeout=900
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = where / kind / "dist" / script.stem
-    return found if kind == "onefile" else found / script.stem
+    one_dir: Path
+    one_file: Path
 
 
 @pytest.fixture(scope="session")
 def frozen(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """The four programs, made once a session: it takes a minute or more."""
+    """Both programs, from one analysis of the script: that takes most of the time."""
     pytest.importorskip("PyInstaller")
     where = tmp_path_factory.mktemp("frozen")
-    made = {}
-    for entry in (True, False):
-        script = scripts.write(where / str(entry), TIMED.format(entry=entry))
-        for kind in ("onedir", "onefile"):
-            made[entry, kind == "onefile"] = freeze(script.parent, script, kind)
-    return Built(made)
+    script = scripts.write(where, TIMED)
+    # an editable install is not seen by tools that read modules' files
+    pathex = [str(ROOT), str(ROOT / "backend")]
+    spec = where / "programs.spec"
+    spec.write_text(SPEC.format(script=str(script), pathex=pathex, excludes=LEFT_OUT))
+    words = [sys.executable, "-m", "PyInstaller", "--noconfirm", "--log-level=ERROR", str(spec)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(pathex)}
+    done = subprocess.run(words, env=env, cwd=where, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return Built(where / "dist" / "onedir" / "onedir", where / "dist" / "onefile")
 
 
 def run_it(program: Path, where: Path, **env: str) -> tuple[scripts.Ended, int]:
@@ -114,15 +113,16 @@ def assert_waits(ended: scripts.Ended, starts: int, run_dir: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+@pytest.mark.xdist_group("frozen")  # the programs are built once in each worker
 @pytest.mark.parametrize("one_file", [False, True], ids=["one folder", "one file"])
 @pytest.mark.parametrize("how", ["second entry", "LOGCLIENT_PYTHON", "neither"])
 def test_program_of_pyinstaller(
     frozen: Built, tmp_path: Path, run_dir: Path, how: str, one_file: bool
 ) -> None:
     """It is started once; its run is stored, or `finish` says at once that nobody stores it."""
-    program = frozen.programs[how == "second entry", one_file]
-    python = {"LOGCLIENT_PYTHON": sys.executable} if how == "LOGCLIENT_PYTHON" else {}
-    ended, starts = run_it(program, tmp_path, PATH="/nonexistent", TMPDIR=str(tmp_path), **python)
+    program = frozen.one_file if one_file else frozen.one_dir
+    env = {"second entry": {"SECOND_ENTRY": "1"}, "LOGCLIENT_PYTHON": {"LOGCLIENT_PYTHON": sys.executable}}
+    ended, starts = run_it(program, tmp_path, PATH="/nonexistent", TMPDIR=str(tmp_path), **env.get(how, {}))
     if how == "neither":
         assert_waits(ended, starts, run_dir)
     else:
