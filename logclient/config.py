@@ -73,7 +73,7 @@ SETTINGS = (
     Setting(
         "poll_s",
         0.05,
-        "half the seconds between two looks at the lanes while records come; at rest up to 1 s",
+        "half the seconds between two looks at the lanes while records come; at rest up to 2 s",
     ),
     Setting(
         "sync_s",
@@ -106,6 +106,11 @@ SETTINGS = (
         "ship_leave_s",
         300.0,
         "seconds without anything acked by the collector after which an agent that no process needs leaves",
+    ),
+    Setting(
+        "ship_rest_s",
+        30.0,
+        "seconds without a record after which the connection to the collector is closed until there is one",
     ),
     Setting(
         "keep_bytes",

@@ -78,6 +78,7 @@ class Talk:
         self._replies = replies
         self.parcels: list[Parcel] = []
         self.why = ""
+        self.has_ended = False
 
     @property
     def welcome(self) -> Welcome:
@@ -108,6 +109,7 @@ class Talk:
 
     def closed(self, why: str) -> None:
         self.why = why
+        self.has_ended = True
 
 
 class MemoryCollector:

@@ -6,7 +6,7 @@ Runs in the worker's main thread; reads shared memory only. `log` wakes nobody, 
 - very short for `_FIRST_S` after a newcomer, as long as no rate is known: its first records may come as fast as any;
 - short for `BUSY_S` after a record or a newcomer, and while a lane file of the least size is in use;
 - at most `CONFINED_S` where the place ends with the trainer, so that little is outside the run folder then;
-- else `REST_S`, or a quarter of the stall time where that is less: a worker at rest must not look stuck.
+- else `REST_S`, or `REST_SHARE` of the stall time where that is less: a worker at rest must not look stuck.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from logclient.meeting import LANES_FLOOR
 from .attach import Producer
 from .settings import Settings
 
-REST_S = 1.0
+REST_S = 2.0
+REST_SHARE = 0.4
 BUSY_S = 30.0
 CONFINED_S = 0.25
 _QUARTER = 0.25
@@ -33,7 +34,7 @@ class Pace:
 
     def __init__(self, settings: Settings, now: float) -> None:
         self._short_s = 2 * settings.poll_s
-        self._rest_s = min(REST_S, settings.stall_s / 4)
+        self._rest_s = min(REST_S, REST_SHARE * settings.stall_s)
         if settings.is_confined:
             self._rest_s = min(self._rest_s, CONFINED_S)
         self._looked_at = now

@@ -39,6 +39,7 @@ class Settings:
         self.stall_s = _number(given, "stall_s", 5.0, least=0.5)
         self.leave_s = _number(given, "leave_s", 60.0) if confined.why() else math.inf
         self.ship_leave_s = min(_number(given, "ship_leave_s", 300.0), self.leave_s)
+        self.ship_rest_s = _number(given, "ship_rest_s", 30.0)
         self.keep_bytes = int(_number(given, "keep_bytes", 1 << 30))
         # without an address there may be one in the configuration file of the user, which is on a disk
         self.may_ship = given.get("mode", "online") == "online"

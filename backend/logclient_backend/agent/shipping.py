@@ -58,6 +58,8 @@ _RETRY_S = 60.0  # after something that only its user can put right
 REST_S = 2.0  # between two turns while nothing comes, unless somebody ends the pause
 _SHORT_S = 0.2  # where nobody can
 _LISTEN_S = 3600.0
+_REST_SLICE_S = 4.0  # without a conversation; whoever has something to send ends it
+_HEARTBEAT_S = 20.0  # of a run at rest, at the collector: well within `runs.state.SILENT_S`
 _DISK_REST_S = 10.0  # between two looks at the run folder while nothing is staged
 _POLL_S = 1.0  # of the run folder, which has what was on tmpfs before we came
 _CLOSE_S = 0.5  # within what the supervisor waits for us
@@ -132,9 +134,15 @@ def _run(place: Place, settings: Settings, teller: Teller, pipe: Pipe) -> int:
     def connect() -> Session:
         return Session(tokens.access(is_refused=progress.reason == messages.UNAUTHORIZED), identity)
 
-    shipper = Shipper(
-        connect, source, progress, ShipSettings(close_s=_CLOSE_S, idle_s=rest_s, slice_s=rest_s)
+    ship_settings = ShipSettings(
+        close_s=_CLOSE_S,
+        idle_s=rest_s,
+        slice_s=rest_s,
+        rest_s=settings.ship_rest_s,
+        rest_slice_s=_REST_SLICE_S if sleeper.may_be_long else _SHORT_S,
+        heartbeat_s=_HEARTBEAT_S,
     )
+    shipper = Shipper(connect, source, progress, ship_settings)
 
     def listen() -> None:
         while True:

@@ -33,6 +33,7 @@ from . import election, inherited, leaving, resident, rlimits, sweep
 from .exits import Watch
 from .handover import Handover
 from .memory import Memory
+from .pace import REST_SHARE
 from .pauses import Pipes, Sleeper
 from .place import Place
 from .settings import Settings
@@ -162,7 +163,7 @@ class Supervisor:
             return _SHORT_S
         silent_s = self.status.age_s(layout.AGENT_WORKER_BEAT)
         until_stuck_s = self.settings.stall_s - min(silent_s, now - self._awake_since)
-        pause_s = min(_LOOK_S, self.settings.stall_s / 4, self._shipping.due_in_s(now))
+        pause_s = min(_LOOK_S, REST_SHARE * self.settings.stall_s, self._shipping.due_in_s(now))
         return max(0.01, min(pause_s, until_stuck_s + 0.01))
 
     def _wait(self, timeout_s: float) -> bool:

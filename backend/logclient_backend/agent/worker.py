@@ -368,8 +368,10 @@ class Worker:
         if self.ledger.is_due(at_once=at_once):
             for producer in self.roster.producers.values():
                 self.ledger.note(producer)
-            self._tell_shipper()
+            is_heartbeat = self.ledger.is_written
             document = self.ledger.content()
+            if not is_heartbeat:  # else it may come with the next look
+                self._tell_shipper()
             if self.ledger.has_absorbed:  # not before: it would hide what only the run folder knows
                 for producer in self.roster.producers.values():
                     producer.documents_sent = (document[0], producer.documents_seen)

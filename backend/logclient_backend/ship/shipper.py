@@ -6,6 +6,8 @@ trouble do that again, later each time. A silent, slow, refusing, garbage-speaki
 Invariants:
 
 - what was given by the source is kept here until it is acknowledged, or refused for good and counted;
+- a conversation in which no record came for `rest_s` is closed, and another one begins when there is something to
+  send: an open one costs both sides memory, and wakes grpc's threads some fifteen times a second;
 - memory is bounded: by what may be under way, by one parcel being packed, and by what the source holds;
 - what goes wrong becomes a sentence in `Progress`, and is said at most once a minute;
 - only a refusal that is final ends it early: a deleted run, say. A token may be mended: that is tried each minute.
@@ -15,13 +17,14 @@ Does not: read folders (`source.py`), speak gRPC (`wire/client.py`), or decide w
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..runs.revision import revision_of
+from ..runs.revision import lasting_part, revision_of
 from ..wal.seal import unseen_part
 from ..wire import messages
 from ..wire.client import Session
@@ -50,6 +53,9 @@ class ShipSettings:
     idle_s: float = 0.5  # between looks where nothing came for a while
     slice_s: float = 0.2  # so often it is asked whether we are still wanted, while nothing can be sent
     documents_s: float = 1.0  # between two versions of the documents, at least
+    rest_s: float = math.inf  # without a record: the conversation is closed
+    rest_slice_s: float = 0.2  # and between two looks
+    heartbeat_s: float = 20.0  # then between two versions that differ in their time only, at least
     first_pause_s: float = 0.2
     most_pause_s: float = 30.0
     close_s: float = 2.0  # for a good end of the conversation
@@ -93,6 +99,7 @@ class Shipper:
         self._documents_known = b""  # digest of what the collector has, or will never take
         self._revision_there = 0  # of the documents that the collector has; 0: not known
         self._documents_at = 0.0
+        self._lasting = b""  # digest of the lasting part of those that were sent last
         self._is_apart = False  # documents go in parcels of their own
         self._digest: tuple[bytes | None, bytes] = (None, b"")  # documents, and theirs
         self._asked: tuple[bytes, float] | None = (
@@ -123,13 +130,15 @@ class Shipper:
         """Ship until it is no longer wanted, or (`until_done`) all is there. False: refused for good."""
         try:
             while wanted():
-                self._progress.enter(CONNECTING)
+                if not self._is_at_rest:  # a heartbeat alone is no news
+                    self._progress.enter(CONNECTING)
                 self._session = session = self._connect()
                 try:
                     self._begin(session.open(wanted))
                     self._talk(session, wanted)
                     session.close(self._settings.close_s if not self._sent else 0.0)
-                    break
+                    if self.is_done or not self._rest(wanted):
+                        break
                 except NotTaken as trouble:
                     session.close()
                     if self._is_final(trouble):
@@ -143,6 +152,22 @@ class Shipper:
             if self._progress.state != REFUSED:
                 self._progress.enter(STOPPED)
         return True
+
+    def _rest(self, wanted: Callable[[], bool]) -> bool:
+        """Wait without a conversation until there is something to send; False: no longer wanted."""
+        while wanted():
+            self._take()
+            if self._packer or self._again or self._due_documents() is not None:
+                return True
+            self._woken.wait(self._settings.rest_slice_s)
+            self._woken.clear()
+        return False
+
+    @property
+    def _is_at_rest(self) -> bool:
+        """Has no record come for long, and is everything acknowledged?"""
+        quiet_s = time.monotonic() - max(self._moved_at, self._begun_at)
+        return quiet_s > self._settings.rest_s and not (self._sent or self._again or self._packer)
 
     def _is_final(self, trouble: NotTaken) -> bool:
         if trouble.reason in _NEEDS_MENDING:
@@ -219,6 +244,8 @@ class Shipper:
                 self.is_done = True
                 return
             self._progress.enter(SHIPPING if self._sent or self._packer else IDLE)
+            if self._is_at_rest:
+                return
             for answer in session.poll(self._pause_s(session)):
                 if isinstance(answer, Ack):
                     self._acked(answer.upto)
@@ -255,8 +282,9 @@ class Shipper:
             self._sent_at = time.monotonic()
             parcel.documents = documents
             said = self._digest_of(documents)
-            if said:
+            if documents is not None:
                 self._documents_at = self._sent_at
+                self._lasting = digest(lasting_part(documents))
             is_sent = session.send(parcel)
             parcel.documents = None  # it need not be kept: newer ones are sent again
             if is_sent:
@@ -276,12 +304,7 @@ class Shipper:
 
     def _packed(self) -> Parcel | None:
         """The next parcel: a full one, or what there is where that waited long enough."""
-        if not (self._packer.is_full or self._has_enough):
-            for item in self._source.take(self._settings.parcel_bytes):
-                self._packer.add(item)
-                self._moved_at = time.monotonic()
-        if not self._packer:
-            self._add_missing()
+        self._take()
         is_late = time.monotonic() - self._sent_at >= self._settings.flush_s
         if (
             self._packer.is_full
@@ -290,6 +313,15 @@ class Shipper:
         ):
             return self._packer.next()
         return None
+
+    def _take(self) -> None:
+        """Pack what the source has, and what is missing for good."""
+        if not (self._packer.is_full or self._has_enough):
+            for item in self._source.take(self._settings.parcel_bytes):
+                self._packer.add(item)
+                self._moved_at = time.monotonic()
+        if not self._packer:
+            self._add_missing()
 
     def _due_documents(self) -> bytes | None:
         """Those that the collector does not have, unless some are under way; in their own time."""
@@ -302,6 +334,8 @@ class Shipper:
         digest_of = self._digest_of(documents)
         if documents is None or digest_of in (b"", self._documents_known):
             return None
+        if now - self._documents_at < self._settings.heartbeat_s and self._is_heartbeat(documents):
+            return None
         revision = revision_of(documents)
         if revision < self._revision_there:
             self._documents_known = digest_of
@@ -311,6 +345,10 @@ class Shipper:
             )
             return None
         return documents
+
+    def _is_heartbeat(self, documents: bytes) -> bool:
+        """At rest: do these differ in nothing but their time from those that were sent last?"""
+        return self._is_at_rest and digest(lasting_part(documents)) == self._lasting
 
     def _note_outdated(self, text: str) -> None:
         """Say once that these documents are an old copy's; the records go on being sent."""
