@@ -65,6 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("logclient")
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in a hook of the same name
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Time limits are given for the default pace, and grow where tests run longer; mounts are one worker's business."""
     factor = DEFAULT_PACE / config.getoption("--pace")

@@ -25,7 +25,7 @@ from tools.stub_cuda import make_stand_ins
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".venv"
 STAMP = "logclient-stamp.json"
-TESTS = ["hypothesis>=6.100", "pytest>=9,<10", "pytest-timeout>=2.3", "pytest-xdist>=3.6"]
+TESTS = ["hypothesis>=6.100", "pytest>=9,<9.2", "pytest-timeout>=2.3", "pytest-xdist>=3.6"]
 
 # Installed without what they ask for: of torch that is 5 GB of CUDA libraries, of fastai torchvision, which it uses
 # for images only. torch_xla 2.9 runs with torch 2.9 alone.

@@ -28,7 +28,7 @@ def test_mount_filled_after_init_costs_no_record(run_dir: Path, tmp_path: Path, 
         pytest.skip(reason)
     with tmpfs.SmallTmpfs(64) as shm:
         trainer = Trainer(
-            tmp_path, {"LOGCLIENT_SHM_DIR": str(shm.path)} | ALL_OF_IT, records=60_000, rate=10_000
+            tmp_path, {"LOGCLIENT_SHM_DIR": str(shm.path)} | ALL_OF_IT, records=60_000, rate=5_000
         )
         wait_until(lambda: trainer.word(layout.AGENT_WRITTEN), 20, "the agent has started to store")
         shm.fill()

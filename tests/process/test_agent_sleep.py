@@ -15,7 +15,7 @@ from logclient.wake import SUPERVISOR, WORKER, wake
 from . import scripts
 from .disturbed import LEAST_S, wait_until
 
-RESTED_S = 0.9  # between two beats of a worker that has nothing to do
+RESTED_S = 1.5  # between two beats of a worker that has nothing to do
 
 WAITS = """
 import logclient, sys

@@ -134,7 +134,12 @@ def test_restarts_on_a_small_mount_all_get_lanes(
     with tmpfs.SmallTmpfs(64) as shm:
         monkeypatch.setenv("LOGCLIENT_SHM_DIR", str(shm.path))
         trainer = scripts.start(tmp_path, GENERATIONS, "0", str(last), "exec", stdin=subprocess.PIPE)
-        ended = scripts.end_with(trainer, "", 300)
+        try:
+            # an agent that comes to work after the last one's end sees how that ended, and nothing of the exec before
+            wait_until(lambda: len(scripts.runs(run_dir)) == last + 1, 300, "all runs are there")
+            wait_until(lambda: len(scripts.places()) == 1, 60, "the earlier runs are over")
+        finally:
+            ended = scripts.end_with(trainer, "", 300)
         assert ended.code == 0, ended
         scripts.wait_gone(60)
     for run in scripts.runs(run_dir):

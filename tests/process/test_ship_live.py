@@ -71,6 +71,41 @@ def test_rows_are_there_while_the_program_runs_and_its_end_as_well(run_dir: Path
         assert there["streams"] == node["streams"]
 
 
+PAUSES = """
+    import logclient, sys
+    run = logclient.init("case", id="it")
+    for line in sys.stdin:
+        run.log(int(line), {"loss": 1.0})
+    run.summary["best"] = 1.0
+    sys.exit(not run.finish(60))
+"""
+
+
+def test_conversation_ends_at_rest_and_a_record_begins_another_one(run_dir: Path, tmp_path: Path) -> None:
+    """No connection is left open by a run in which nothing is logged; each record arrives, and so does the end."""
+    with MemoryCollector() as collector:
+        env = scripts.environment(LOGCLIENT_SERVER=str(collector.address), LOGCLIENT_SHIP_REST_S="0.3")
+        program = scripts.start(tmp_path, PAUSES, stdin=-1, env=env)
+        assert program.stdin is not None
+        try:
+            for step in range(3):
+                program.stdin.write(f"{step}\n")
+                program.stdin.flush()
+                wait_until(lambda: collector.records == step + 1, PATIENCE_S, "the record arrives")  # noqa: B023
+                wait_until(
+                    lambda: all(talk.has_ended for talk in collector.talks), PATIENCE_S, "nobody talks"
+                )
+            ended = scripts.end_with(program, "")
+            assert ended.code == 0, ended.err
+            nothing_left(PATIENCE_S)
+        finally:
+            program.kill()
+            program.wait()
+        kept = collector.node()
+        assert kept.steps() == [0, 1, 2] and kept.repeated == 0
+        assert json.loads(kept.documents)["closed"] is True
+
+
 def test_server_and_token_of_the_config_file_are_found_by_the_agent(
     run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

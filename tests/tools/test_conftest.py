@@ -11,6 +11,7 @@ import pytest
 
 from tests.conftest import Pace, kill_all_with
 
+ROOT = Path(__file__).resolve().parents[2]
 FORKS_AND_STOPS = "import os, signal; os.fork(); print(flush=True); os.kill(os.getpid(), signal.SIGSTOP)"
 
 
@@ -51,3 +52,29 @@ def test_pace_scales_waits_and_counts() -> None:
 def test_root_tests_run_as_root_only() -> None:
     """The marker alone is enough."""
     assert os.getuid() == 0
+
+
+GROUPED = """
+import os, pytest
+
+@pytest.mark.root
+@pytest.mark.parametrize("number", range(12))
+def test_one_of_many(number):
+    with open(os.environ["WHERE"], "a") as file:
+        file.write(os.environ["PYTEST_XDIST_WORKER"] + "\\n")
+"""
+
+
+def test_a_group_of_tests_is_one_workers_business(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests marked `root` must not run beside each other. With some releases of pytest, xdist ignores groups."""
+    (tmp_path / "test_grouped.py").write_text(GROUPED)
+    (tmp_path / "conftest.py").write_text(
+        "from tests.conftest import pytest_addoption, pytest_collection_modifyitems\n"
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout = 60\nmarkers = root\n")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("WHERE", str(tmp_path / "workers"))
+    words = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", "-p", "no:cacheprovider"]
+    subprocess.run([*words, "."], cwd=tmp_path, check=True, timeout=120, stdout=subprocess.PIPE)
+    workers = (tmp_path / "workers").read_text().split()
+    assert len(workers) == 12 and len(set(workers)) == 1

@@ -5,8 +5,8 @@ Runs in the worker's main thread; the copier saves what `content` returns. Reade
 ::
 
     {"version": 1, "revision": n, "run": {...}, "node": id, "host": name, "heard_ns": n, "heard_mono_ns": n,
-     "closed": bool, "set_aside": [{"file", "reason"}], "refused": n (by processes without lanes),
-     "ship": null | {"server", "state", "error"},
+     "heartbeat_s": n (only at rest), "closed": bool, "set_aside": [{"file", "reason"}],
+     "refused": n (by processes without lanes), "ship": null | {"server", "state", "error"},
      "processes": {hex: {"pid", "rank", "created_ns", "created_mono_ns",
                          "documents": {kind: {"time", "mono_ns", "data"}}, "refused", "left_out",
                          "job": null | {"time", "state": "preempted" | "requeued"},
@@ -16,6 +16,7 @@ Runs in the worker's main thread; the copier saves what `content` returns. Reade
      "streams": {hex: {"process", "lane", "accepted", "stored", "damaged", "acked" (where a collector has some)}}}
 
 Times with a `mono_ns` beside them are ordered, and made into times, by that: `heard_ns` is the time of `heard_mono_ns`.
+`heartbeat_s`: the next version comes within that time; where it is missing, within 10 s (a margin is not included).
 `found`: of an owner that no launcher numbers, what lay beside this node when it came (`beside.py`).
 With "signal" goes "signal_name", as a shell has it.
 
@@ -48,7 +49,10 @@ from .attach import Producer
 from .exits import Cause
 
 _TO_JSON = json.JSONEncoder(separators=(",", ":")).encode
+# Seconds between two contents while nothing changes, and within how many the next one is promised. It is promised where
+# a reader cannot know it: at rest. What may be late in a file system or a network comes on top (`runs/state.py`).
 _HEARTBEAT_S = 10.0
+_REST_HEARTBEAT_S, _REST_PROMISE_S = 30.0, 40
 _LEAST_S = 0.5  # between two contents
 _COUNTS_S = 5.0  # the same where only counts grew
 _SHARE, _SHARE_AT_ONCE = 20, 2  # writing it takes at most 1/20 of the time, 1/2 while somebody waits for it
@@ -105,6 +109,8 @@ class Ledger:
         self._want_s = _LEAST_S
         self._cost_s = 0.0
         self.closed = False
+        self.is_at_rest = False  # no record has come for a while
+        self._heartbeat_s = _HEARTBEAT_S  # after the last content
         self.has_absorbed = False  # what is in the run folder
         self.version = 0
 
@@ -299,14 +305,14 @@ class Ledger:
             return age > (
                 _SHARE_AT_ONCE * self._cost_s if at_once else max(self._want_s, _SHARE * self._cost_s)
             )
-        return age > _HEARTBEAT_S and not self.closed
+        return age > self._heartbeat_s and not self.closed
 
     @property
     def due_at(self) -> float:
         """When it is due if nothing else happens (monotonic)."""
         if not self.is_written:
             return self._made_at + max(self._want_s, _SHARE * self._cost_s)
-        return math.inf if self.closed else self._made_at + _HEARTBEAT_S
+        return math.inf if self.closed else self._made_at + self._heartbeat_s
 
     @property
     def is_written(self) -> bool:
@@ -324,6 +330,9 @@ class Ledger:
         heard = {"heard_ns": time.time_ns(), "heard_mono_ns": time.monotonic_ns()}
         head |= {**self._fixed, **heard, "closed": self.closed, "set_aside": aside}
         head["ship"], head["refused"] = self._ship, self.refused
+        self._heartbeat_s = _HEARTBEAT_S
+        if self.is_at_rest:
+            self._heartbeat_s, head["heartbeat_s"] = _REST_HEARTBEAT_S, _REST_PROMISE_S
         self._refused_told = self.refused
         entries = self._entries.values()
         processes = b",".join([entry.text for entry in entries])

@@ -86,10 +86,14 @@ class Pace:
         """A process joined: its first records are likely to follow."""
         self._busy_at = self._joined_at = now
 
+    def is_at_rest(self, now: float) -> bool:
+        """Has no record come for `BUSY_S`?"""
+        return now - self._busy_at >= BUSY_S
+
     def pause_s(self, now: float, *, may_be_long: bool) -> float:
         """The longest pause that loses nothing."""
         pause_s = self._rest_s
-        if not may_be_long or self._has_small or now - self._busy_at < BUSY_S:
+        if not may_be_long or self._has_small or not self.is_at_rest(now):
             pause_s = min(pause_s, self._short_s)
         if self._fastest and self._least_bytes:
             pause_s = min(pause_s, _QUARTER * self._least_bytes / self._fastest)

@@ -59,7 +59,6 @@ REST_S = 2.0  # between two turns while nothing comes, unless somebody ends the 
 _SHORT_S = 0.2  # where nobody can
 _LISTEN_S = 3600.0
 _REST_SLICE_S = 4.0  # without a conversation; whoever has something to send ends it
-_HEARTBEAT_S = 20.0  # of a run at rest, at the collector: well within `runs.state.SILENT_S`
 _DISK_REST_S = 10.0  # between two looks at the run folder while nothing is staged
 _POLL_S = 1.0  # of the run folder, which has what was on tmpfs before we came
 _CLOSE_S = 0.5  # within what the supervisor waits for us
@@ -140,7 +139,6 @@ def _run(place: Place, settings: Settings, teller: Teller, pipe: Pipe) -> int:
         slice_s=rest_s,
         rest_s=settings.ship_rest_s,
         rest_slice_s=_REST_SLICE_S if sleeper.may_be_long else _SHORT_S,
-        heartbeat_s=_HEARTBEAT_S,
     )
     shipper = Shipper(connect, source, progress, ship_settings)
 

@@ -368,10 +368,9 @@ class Worker:
         if self.ledger.is_due(at_once=at_once):
             for producer in self.roster.producers.values():
                 self.ledger.note(producer)
-            is_heartbeat = self.ledger.is_written
+            self.ledger.is_at_rest = self.pace.is_at_rest(time.monotonic())
             document = self.ledger.content()
-            if not is_heartbeat:  # else it may come with the next look
-                self._tell_shipper()
+            self._tell_shipper()
             if self.ledger.has_absorbed:  # not before: it would hide what only the run folder knows
                 for producer in self.roster.producers.values():
                     producer.documents_sent = (document[0], producer.documents_seen)

@@ -258,6 +258,7 @@ def describe(run: RunView) -> Description:
             "nodes": len(run.nodes),
             "processes": len(run.processes),
             "active_ns": run.active_ns,
+            "rest_s": min((node.rest_s for node in run.nodes if not node.closed), default=0),
             "exit_code": state.exit_code,
             "signal": state.signal,
             "exception": state.exception,
@@ -268,12 +269,14 @@ def describe(run: RunView) -> Description:
 def state_now(run: Run, now_ns: int, *, late_s: float = LATE_S, lost_s: float = LOST_S) -> State:
     """The state that a run has now: one that is said to be running is late, then lost, when nothing comes from it.
 
-    Late: it may be the network, or a collector that was stopped; the run itself goes on, as far as anybody knows.
+    Late: it may be the network, or a collector that was stopped; the run itself goes on, as far as anybody knows. A run
+    at rest may be silent for longer, as its agents promised.
     """
     told = run.description
     if told.state != "running":
         return State(told.state, told.reason, told.ended_ns)
-    silent_s = (now_ns - run.last_seen_ns) / 1e9
+    rest_s = told.more.get("rest_s")
+    silent_s = (now_ns - run.last_seen_ns) / 1e9 - (rest_s if isinstance(rest_s, int) else 0)
     if silent_s <= late_s:
         return State("running", told.reason, told.created_ns)
     if silent_s <= lost_s:

@@ -97,6 +97,10 @@ class Told:
     acked: int = 0  # by a collector
 
 
+HEARTBEAT_S = 10  # of an agent to which records come; one at rest promises another in its documents
+_MOST_HEARTBEAT_S = 600
+
+
 @dataclass(slots=True)
 class Node:
     """One node of a run."""
@@ -114,6 +118,7 @@ class Node:
         0  # the same moment as the file system of the folder told it: one clock for all nodes; 0: not known
     )
     heard_mono_ns: int = 0  # the same moment by the monotonic clock of its host; 0: an earlier build wrote it
+    heartbeat_s: int = HEARTBEAT_S  # within which the agent promised the next documents
     closed: bool = False
     refused: int = 0  # records, by processes that got no lanes
     ship: dict[str, Any] = field(
@@ -124,6 +129,11 @@ class Node:
     # where they are not what this host's clock and the segments in `path` tell: in a collector, and read from one
     now_ns: int = 0  # what time it is by the clock of this node
     spans: Callable[[], Spans] | None = None
+
+    @property
+    def rest_s(self) -> int:
+        """By how much its heartbeat may be slower than that of a run to which records come."""
+        return self.heartbeat_s - HEARTBEAT_S
 
     def clock_ns(self, now_ns: int) -> int:
         """What time it is by the clock of this node, if `now_ns` is that of the reader.
@@ -190,6 +200,7 @@ def take(node: Node, raw: Any) -> None:
     node.revision = whole(raw.get("revision"))
     node.heard_ns = whole(raw.get("heard_ns"))
     node.heard_mono_ns = whole(raw.get("heard_mono_ns"))
+    node.heartbeat_s = min(_MOST_HEARTBEAT_S, max(HEARTBEAT_S, whole(raw.get("heartbeat_s"))))
     node.closed = raw.get("closed") is True
     node.refused = whole(raw.get("refused"))
     node.ship = table(raw.get("ship"))

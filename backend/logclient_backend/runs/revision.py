@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 
 _REVISION = re.compile(rb'\{\s*"version":\s*\d+,\s*"revision":\s*(\d{1,18})\s*[,}]')
-_CHANGES_ALWAYS = re.compile(rb'"(?:revision|heard_ns|heard_mono_ns)":\s*\d{1,20}')
 _HEARD, _HEAD_BYTES = re.compile(rb'"heard_ns":\s*(\d{1,20})'), 1 << 13
 
 
@@ -20,11 +19,6 @@ def revision_of(documents: bytes) -> int:
     """Return the revision that stands at the beginning of these documents; 0 where there is none."""
     found = _REVISION.match(documents)
     return int(found[1]) if found else 0
-
-
-def lasting_part(documents: bytes) -> bytes:
-    """Return documents without what every new version changes: two versions that differ in nothing else are equal."""
-    return _CHANGES_ALWAYS.sub(b"", documents[:_HEAD_BYTES]) + documents[_HEAD_BYTES:]
 
 
 def age_of(documents: bytes) -> tuple[int, int]:

@@ -10,7 +10,8 @@ preempted     it was cut short from outside, and its scheduler says that it took
 killed        SIGKILL
 terminated    another signal, Ctrl-C among them
 replaced      its process became another program (`exec`) and had not said how the run ended
-lost          nothing is heard and no cause is known: for SILENT_S, by one clock (`Node.clock_ns`)
+lost          nothing is heard and no cause is known: for SILENT_S (a run at rest: longer, `Node.rest_s`), by one clock
+              (`Node.clock_ns`)
 ============  ==========================================================================================
 
 Invariants: nothing here is remembered, so a state is right again as soon as data comes; what a process said of
@@ -27,7 +28,9 @@ from typing import Any
 from ..signals import signal_name
 from .node import Process, table, text, whole
 
-SILENT_S = 45.0  # the agent's heartbeat is 10 s; network file systems show it up to 30 s later
+SILENT_S = (
+    45.0  # the agent's heartbeat is 10 s (at rest slower); network file systems show it up to 30 s later
+)
 
 # of several owners of one attempt, the state that is told
 _WORST_FIRST = ("running", "preempted", "failed", "killed", "terminated", "lost", "replaced", "finished")
@@ -59,9 +62,15 @@ class State:
         return self.name != "running"
 
 
-def of_process(process: Process, *, is_open: bool | None, heard_ns: int, now_ns: int) -> State:
-    """`is_open`: has the process the run open; None where this host cannot know. `heard_ns`: its agent's heartbeat."""
-    found = _as_seen(process, is_open=is_open, heard_ns=heard_ns, now_ns=now_ns)
+def of_process(
+    process: Process, *, is_open: bool | None, heard_ns: int, now_ns: int, rest_s: float = 0.0
+) -> State:
+    """`is_open`: has the process the run open; None where this host cannot know. `heard_ns`: its agent's heartbeat.
+
+    `rest_s`: by how much that may be slower than usual.
+    """
+    silent_ns = now_ns - heard_ns - int(rest_s * 1e9)
+    found = _as_seen(process, is_open=is_open, heard_ns=heard_ns, silent_ns=silent_ns)
     return taken_away(process, found, process.job) if process.job else found
 
 
@@ -83,7 +92,7 @@ def taken_away(process: Process, state: State, how: str) -> State:
     return State("preempted", cause, state.since_ns, exit_code=state.exit_code, signal=state.signal)
 
 
-def _as_seen(process: Process, *, is_open: bool | None, heard_ns: int, now_ns: int) -> State:
+def _as_seen(process: Process, *, is_open: bool | None, heard_ns: int, silent_ns: int) -> State:
     said = process.data("state")
     if said.get("state") in ("finished", "failed", "preempted", "terminated"):
         return _said(process, said)
@@ -93,7 +102,7 @@ def _as_seen(process: Process, *, is_open: bool | None, heard_ns: int, now_ns: i
         return _seen(process)
     if is_open is False:
         return State("lost", "unknown end: its process is gone, and nobody saw how", heard_ns)
-    if now_ns - heard_ns <= SILENT_S * 1e9:
+    if silent_ns <= SILENT_S * 1e9:
         return State("running", since_ns=process.created_ns)
     return State("lost", "nothing is heard from it", heard_ns)
 

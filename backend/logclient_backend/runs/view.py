@@ -158,6 +158,7 @@ def view(found: Found, now_ns: int | None = None) -> RunView:
     now_ns = time.time_ns() if now_ns is None else now_ns
     run = RunView(found, found.id, found.run_name)
     heard: dict[str, int] = {}
+    rest_s = {node.id: node.rest_s for node in found.nodes}
     now = {node.id: node.clock_ns(now_ns) for node in found.nodes}
     for node in sorted(found.nodes, key=lambda node: (whole(node.run.get("created_ns")), node.id)):
         run.project = text(node.run.get("project")) or run.project
@@ -167,7 +168,11 @@ def view(found: Found, now_ns: int | None = None) -> RunView:
                 heard[process.id] = node.heard_ns
     for process in run.processes.values():
         run.states[process.id] = states.of_process(
-            process, is_open=_is_open(found, process), heard_ns=heard[process.id], now_ns=now[process.node]
+            process,
+            is_open=_is_open(found, process),
+            heard_ns=heard[process.id],
+            now_ns=now[process.node],
+            rest_s=rest_s[process.node],
         )
     attempts = Attempts(run, heard, now_ns)
     run.attempts, run.attempts_by_time = attempts.all, attempts.by_time

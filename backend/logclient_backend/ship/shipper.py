@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..runs.revision import lasting_part, revision_of
+from ..runs.revision import revision_of
 from ..wal.seal import unseen_part
 from ..wire import messages
 from ..wire.client import Session
@@ -55,7 +55,6 @@ class ShipSettings:
     documents_s: float = 1.0  # between two versions of the documents, at least
     rest_s: float = math.inf  # without a record: the conversation is closed
     rest_slice_s: float = 0.2  # and between two looks
-    heartbeat_s: float = 20.0  # then between two versions that differ in their time only, at least
     first_pause_s: float = 0.2
     most_pause_s: float = 30.0
     close_s: float = 2.0  # for a good end of the conversation
@@ -99,7 +98,6 @@ class Shipper:
         self._documents_known = b""  # digest of what the collector has, or will never take
         self._revision_there = 0  # of the documents that the collector has; 0: not known
         self._documents_at = 0.0
-        self._lasting = b""  # digest of the lasting part of those that were sent last
         self._is_apart = False  # documents go in parcels of their own
         self._digest: tuple[bytes | None, bytes] = (None, b"")  # documents, and theirs
         self._asked: tuple[bytes, float] | None = (
@@ -282,9 +280,8 @@ class Shipper:
             self._sent_at = time.monotonic()
             parcel.documents = documents
             said = self._digest_of(documents)
-            if documents is not None:
+            if said:
                 self._documents_at = self._sent_at
-                self._lasting = digest(lasting_part(documents))
             is_sent = session.send(parcel)
             parcel.documents = None  # it need not be kept: newer ones are sent again
             if is_sent:
@@ -334,8 +331,6 @@ class Shipper:
         digest_of = self._digest_of(documents)
         if documents is None or digest_of in (b"", self._documents_known):
             return None
-        if now - self._documents_at < self._settings.heartbeat_s and self._is_heartbeat(documents):
-            return None
         revision = revision_of(documents)
         if revision < self._revision_there:
             self._documents_known = digest_of
@@ -345,10 +340,6 @@ class Shipper:
             )
             return None
         return documents
-
-    def _is_heartbeat(self, documents: bytes) -> bool:
-        """At rest: do these differ in nothing but their time from those that were sent last?"""
-        return self._is_at_rest and digest(lasting_part(documents)) == self._lasting
 
     def _note_outdated(self, text: str) -> None:
         """Say once that these documents are an old copy's; the records go on being sent."""

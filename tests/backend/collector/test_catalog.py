@@ -282,8 +282,8 @@ def test_half_of_a_surrogate_pair_can_be_stored(tmp_path: Path, catalog: Catalog
     assert told.config["fine"] == "😀"
 
 
-def seen(state: str, silent_s: float) -> str:
-    run = Run("mlp", Description(state=state, reason="why"), OURS, 0, 0, 0)
+def seen(state: str, silent_s: float, rest_s: int = 0) -> str:
+    run = Run("mlp", Description(state=state, reason="why", more={"rest_s": rest_s}), OURS, 0, 0, 0)
     return state_now(run, OURS + int(silent_s * 1e9)).name
 
 
@@ -293,3 +293,16 @@ def test_silence_makes_a_running_run_late_then_lost_and_no_other() -> None:
         *("running", "running", "running", "late", "late", "lost", "lost"),
     ]
     assert {seen("failed", 1e6), seen("failed", 0)} == {"failed"}
+    # its agent promised to say something every 40 s instead of 10
+    assert [seen("running", s, 30) for s in (44, 46, 89, 91)] == ["running", "late", "late", "lost"]
+
+
+def test_a_run_is_as_slow_as_the_fastest_of_its_nodes(tmp_path: Path, catalog: Catalog) -> None:
+    """Each node promises for itself; nobody waits longer for a run while one of its nodes logs."""
+    promises: list[dict[str, Any]] = [{"heartbeat_s": 40}, {"heartbeat_s": 100}, {}, {"heartbeat_s": "x"}]
+    for number, (promise, rest_s) in enumerate(zip(promises, (30, 30, 0, 0), strict=True)):
+        made = running(tmp_path / str(number), number=number + 1)
+        documents = packed(made, closed=False, **promise)
+        told = catalog.take("mlp", f"{number:016x}", documents, OURS, is_sync=False)
+        assert told is not None
+        assert told.more["rest_s"] == rest_s

@@ -17,12 +17,12 @@ HOUR = 3600 * SECOND
 SKEWS = pytest.mark.parametrize("skew_s", [-5 * 3600, -600, 0, 600, 5 * 3600])
 
 
-def written(folder: Path, at_ns: int, heard_ns: int) -> None:
+def written(folder: Path, at_ns: int, heard_ns: int, **more: object) -> None:
     """A node whose agent wrote its documents at that time of the file system, and says another."""
     maker = NodeMaker(folder, "run")
     maker.process()
     maker.heard_ns = heard_ns
-    maker.save({**maker.content(), "closed": False})
+    maker.save({**maker.content(), "closed": False, **more})
     for path in folder.rglob("documents*"):
         os.utime(path, ns=(at_ns, at_ns))
 
@@ -39,6 +39,13 @@ def test_a_host_whose_clock_is_wrong_is_neither_lost_nor_alive_for_that(tmp_path
     now_ns = NOW_NS - skew_s * SECOND
     assert state(tmp_path, now_ns + 10 * SECOND) == "running"
     assert state(tmp_path, now_ns + 60 * SECOND) == "lost"
+
+
+def test_a_node_at_rest_is_waited_for_as_long_as_it_promised(tmp_path: Path) -> None:
+    """Its heartbeat is slower: lost 45 s after it should have come, less the usual 10."""
+    written(tmp_path, NOW_NS, NOW_NS, heartbeat_s=40)
+    assert state(tmp_path, NOW_NS + 70 * SECOND) == "running"
+    assert state(tmp_path, NOW_NS + 80 * SECOND) == "lost"
 
 
 def test_a_copy_of_a_folder_is_as_old_as_it_says(tmp_path: Path) -> None:

@@ -160,11 +160,11 @@ def test_what_is_logged_meanwhile_follows(tmp_path: Path, collector: MemoryColle
 def test_a_conversation_at_rest_is_closed_and_begins_again(
     tmp_path: Path, collector: MemoryCollector, ship: Ship
 ) -> None:
-    """Closed once no record came for a while; a record and a change of the documents open one, a heartbeat waits."""
+    """Closed once no record came for a while; a record opens another one, and so do documents, heartbeats too."""
     segment = write_open(tmp_path, 1, item(5))
     store = DocumentFile(str(tmp_path))
     store.save(documents(5, closed=False, revision=1, heard_ns=10))
-    running = ship(tmp_path, collector, replace(QUICK, rest_s=0.3, heartbeat_s=3600.0))
+    running = ship(tmp_path, collector, replace(QUICK, rest_s=0.3))
 
     def has_closed(number: int) -> None:
         wait_until(
@@ -173,41 +173,17 @@ def test_a_conversation_at_rest_is_closed_and_begins_again(
         assert running.progress.state == states.IDLE
 
     has_closed(1)
-    store.save(documents(5, closed=False, revision=2, heard_ns=20))
-    time.sleep(1.0)  # a heartbeat that is sent at once would have arrived
-    assert len(collector.talks) == 1
     append(segment, item(5, 6))
     wait_until(lambda: collector.records == 10, WAIT_S, "a record is sent at once")
     has_closed(2)
-    store.save(documents(10, closed=False, revision=3, heard_ns=30))
-    wait_until(
-        lambda: collector.node().documents == documents(10, closed=False, revision=3, heard_ns=30),
-        WAIT_S,
-        "a change",
-    )
-    has_closed(3)
+    for revision in (2, 3):
+        newest = documents(10, closed=False, revision=revision, heard_ns=10 * revision)
+        store.save(newest)
+        wait_until(lambda: collector.node().documents == newest, WAIT_S, "the documents arrive")  # noqa: B023
+        has_closed(revision + 1)
     running.stop()
     segment.close()
     assert collector.node().repeated == 0
-
-
-def test_a_heartbeat_at_rest_arrives_in_its_time(
-    tmp_path: Path, collector: MemoryCollector, ship: Ship
-) -> None:
-    """Documents that differ in their time alone are sent, too, in a conversation of their own."""
-    write_open(tmp_path, 1, item(5)).close()
-    store = DocumentFile(str(tmp_path))
-    running = ship(tmp_path, collector, replace(QUICK, rest_s=0.2, heartbeat_s=0.5))
-    for revision in range(1, 4):
-        newest = documents(5, closed=False, revision=revision, heard_ns=10 * revision)
-        store.save(newest)
-        wait_until(
-            lambda: collector.nodes and collector.node().documents == newest,  # noqa: B023
-            WAIT_S,
-            "the heartbeat arrives",
-        )
-    wait_until(lambda: all(talk.has_ended for talk in collector.talks), WAIT_S, "none stays open")
-    running.stop()
 
 
 def test_documents_of_an_old_copy_are_not_sent(

@@ -72,7 +72,7 @@ class Description:
 
         An engine keeps it apart, as text, for lists of many runs. Who adds a field makes the stored ones anew.
         """
-        active = self.more.get("active_ns")
+        active, rest_s = self.more.get("active_ns"), self.more.get("rest_s")
         made = {
             "name": self.name,
             "project": self.project,
@@ -83,6 +83,7 @@ class Description:
             "created_ns": self.created_ns,
             "ended_ns": self.ended_ns,
             "active_ns": active if isinstance(active, int) else 0,
+            "rest_s": rest_s if isinstance(rest_s, int) else 0,
             "attempts": max(self.attempts.values(), default=0),
             "counts": dict(self.counts),
         }

@@ -105,7 +105,8 @@ def _row_text(
     brief = run.brief
     if run.state == "running":
         told = json.loads(brief)
-        about = Description(**{name: told[name] for name in ("state", "reason", "created_ns", "ended_ns")})
+        names = ("state", "reason", "created_ns", "ended_ns")
+        about = Description(**{name: told[name] for name in names}, more={"rest_s": told.get("rest_s")})
         whole = Run(run.id, about, run.last_seen_ns, run.records, run.points, run.bytes)
         brief = _encoded({**told, **_state(stands_on, whole, now_ns)})
     columns = _columns_text(run, paths, lasts) if paths else ""

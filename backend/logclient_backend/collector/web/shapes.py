@@ -43,6 +43,9 @@ class RunRow(Shape):
     created_ns: int = Field(description="ns since 1970 UTC, as all times here; 0: unknown.")
     ended_ns: int = Field(description="0: not yet.")
     active_ns: int = Field(description="Time in which it ran: gaps between attempts are not counted.")
+    rest_s: int = Field(
+        0, description="At rest: by how many seconds longer than of other runs nothing may come from it."
+    )
     last_seen_ns: int = Field(description="When anything came from it last, by this collector's clock.")
     attempts: int
     records: int
