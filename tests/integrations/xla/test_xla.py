@@ -47,7 +47,7 @@ def test_value_is_that_of_the_call(run_dir: Path, device: torch.device) -> None:
         callback = LogclientXLACallback(run)
         total, host = torch.zeros((), device=device), torch.zeros(())
         wanted: list[tuple[int, dict[str, float]]] = []
-        for step in range(50):
+        for step in range(xla.MOST_STEPS - 2):  # more may be refused where the closures come late
             total += 1
             host += 1
             row = {"in place": total, "dropped": total * 2, "host": host, "deep": {"x": total[None]}}
