@@ -121,7 +121,7 @@ def train(rank, init_in):
         logclient.init(project="forked", name=init_in)
     for step in range(50):
         logclient.log(step, {"loss": step / 2})
-    print(init_in, rank, logclient.status()["refused"], flush=True)
+    os.write(1, f"{init_in} {rank} {logclient.status()['refused']}\\n".encode())  # whole, whoever writes beside it
     if init_in != "parent":
         logclient.finish()
     dist.destroy_process_group()

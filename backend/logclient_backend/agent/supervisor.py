@@ -196,7 +196,8 @@ class Supervisor:
     def _restart(self, was_stuck: bool) -> bool:
         """Replace the worker; False when too many died without any progress."""
         self._kill()  # one that seems dead, too: two at work would spoil each other's segments
-        self._handover.conclude(self._worker.pid, self._worker.cause(), was_stuck=was_stuck)
+        # `decision`, not `cause`: its main thread is dead, and other threads may take a moment longer
+        self._handover.conclude(self._worker.pid, self._worker.decision(), was_stuck=was_stuck)
         if not _reap(self._worker):
             self._left_behind.append(self._worker)
         progress = self.status.progress()
