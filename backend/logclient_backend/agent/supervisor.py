@@ -276,7 +276,7 @@ class Supervisor:
         return self._be_promoted()
 
     def _see_to_boss(self) -> Watch:
-        """In a worker, every second: is there a supervisor? Else one is forked. Returns its watch."""
+        """In a worker, every two seconds at least: is there a supervisor? Else one is forked. Returns its watch."""
         if self._boss.has_ended():
             self._replace_boss()
         return self._boss
