@@ -110,7 +110,7 @@ SETTINGS = (
     Setting(
         "ship_rest_s",
         30.0,
-        "seconds without a record after which the connection to the collector is closed until there is one",
+        "seconds without a record after which the connection to the collector is closed until it is needed",
     ),
     Setting(
         "keep_bytes",

@@ -47,7 +47,7 @@ COLLECT(
 
 
 class Built(NamedTuple):
-    """The same script as a program in one folder, and in one file."""
+    """Paths of the two programs that are made of one script: a folder, and a single file."""
 
     one_dir: Path
     one_file: Path

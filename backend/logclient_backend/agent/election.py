@@ -24,9 +24,8 @@ _LOCK = "agent.lock"
 _PROBES_S = 0.3  # somebody may hold the lock for an instant, only to see whether anybody does
 _CLOSING_S = 10.0
 _NAP_S = 0.02
-_SILENT_S = (
-    3.0  # of a worker of another PID namespace: a living one looks every two seconds, and is woken besides
-)
+# of a worker of another PID namespace: a living one looks every two seconds, and is woken besides
+_SILENT_S = 3.0
 
 
 def win(place: Place, status: StatusPage) -> int | None:

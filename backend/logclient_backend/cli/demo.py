@@ -41,6 +41,7 @@ _START_S = 180.0  # for PyTorch to be imported from a cold disk
 _END_S = 60.0  # for finish, evaluation and the agent's last writes
 _KILLS, _FREEZE = (0.15, 0.35, 0.6), (0.5, 0.7)  # shares of the training time
 _LATE_KILL = 0.85  # the third, where the worker is stopped instead of the disk
+_LOOK_S = 0.02  # between two looks at the faults while they go on
 _SOON_S = 1.0  # a worker that was replaced by then shares a line with its successor
 
 
@@ -178,7 +179,7 @@ class Demo:
                     faults.pop(0)[1](now)
                 self._watch(agent, disk, now)
                 self._teller.show(now, notes)
-                time.sleep(0.02)
+                time.sleep(_LOOK_S)
                 now = time.monotonic() - begin
             if faults:
                 self.troubles.append(
@@ -196,7 +197,7 @@ class Demo:
             self._watch(agent, disk, time.monotonic() - begin)
             if is_over:
                 return
-            time.sleep(0.02)
+            time.sleep(_LOOK_S)
 
     def _faults(self, agent: Agent, disk: Disk | None) -> list[tuple[float, Callable[[float], None]]]:
         """When, as a share of the time, and what."""
