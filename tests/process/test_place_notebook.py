@@ -18,8 +18,9 @@ from . import scripts
 from .recipes import recipe
 from .test_case_notebook import text_of
 
-# Does what the lines of standard input say, each a JSON list, and prints what the cells showed. A cell that is to be
-# interrupted makes a file when it is in the middle.
+# Does what the lines of standard input say, each a JSON list, and prints what the cells showed, and the text of all
+# streams. A cell that is to be interrupted makes a file when it is in the middle. nbclient drops a text that comes
+# after its cell is done (the kernel relays descriptor 2 in a thread), so the driver notes all of them.
 DRIVER = """
 import asyncio, json, os, signal, sys
 import nbformat
@@ -33,9 +34,22 @@ async def until(condition):
         await asyncio.sleep(0.01)
     raise TimeoutError
 
+def note_streams(channel, texts):
+    receive = channel.get_msg
+
+    async def get_msg(**given):
+        message = await ensure_async(receive(**given))
+        if message["msg_type"] == "stream":
+            texts.append(message["content"]["text"])
+        return message
+
+    channel.get_msg = get_msg
+
 async def main(plan):
+    texts = []
     client = NotebookClient(nbformat.v4.new_notebook(), timeout=90, kernel_name="python3", allow_errors=True)
     async with client.async_setup_kernel():
+        note_streams(client.kc.iopub_channel, texts)
         for what, *given in plan:
             if what in ("cell", "interrupt"):
                 cell = nbformat.v4.new_code_cell(given[0])
@@ -51,7 +65,8 @@ async def main(plan):
             elif what == "kill":
                 os.kill(client.km.provisioner.pid, signal.SIGKILL)
                 await until(lambda: client.km.provisioner.process.poll() is not None)
-    print(json.dumps([[dict(output) for output in cell["outputs"]] for cell in client.nb.cells]))
+    cells = [[dict(output) for output in cell["outputs"]] for cell in client.nb.cells]
+    print(json.dumps([cells, "".join(texts)]))
 
 asyncio.run(main([json.loads(line) for line in sys.stdin]))
 """
@@ -63,8 +78,8 @@ run = logclient.init(project="case")
 LOG = "for step in range({}, {}): logclient.log(step, {{'loss': step / 2}})"
 
 
-def drive(where: Path, *plan: Any) -> list[list[dict[str, Any]]]:
-    """The outputs of each cell; a text in the plan is a cell."""
+def drive(where: Path, *plan: Any) -> tuple[list[list[dict[str, Any]]], str]:
+    """The outputs of each cell, and the text of all streams; a text in the plan is a cell."""
     where.mkdir(exist_ok=True)
     env = scripts.environment(
         LOGCLIENT_START_TIMEOUT_S="20"
@@ -74,9 +89,8 @@ def drive(where: Path, *plan: Any) -> list[list[dict[str, Any]]]:
     lines = [json.dumps(["cell", step] if isinstance(step, str) else step) for step in plan]
     out, err = process.communicate("\n".join(lines), timeout=300)
     assert process.returncode == 0, err
-    outputs = json.loads(out.splitlines()[-1])
-    assert isinstance(outputs, list)
-    return outputs
+    outputs, text = json.loads(out.splitlines()[-1])
+    return outputs, text
 
 
 def ended(run_dir: Path) -> list[Any]:
@@ -90,7 +104,7 @@ def ended(run_dir: Path) -> list[Any]:
 def test_cell_with_init_that_is_run_again_ends_the_run_before(tmp_path: Path, run_dir: Path) -> None:
     """Same project and name: one run is open at a time. Other names stay open side by side, an id is joined again."""
     named = "a, b = (logclient.init(project='case', name=name, quiet=True) for name in 'ab')"
-    outputs = drive(
+    outputs, said = drive(
         tmp_path,
         INIT,
         LOG.format(0, 10) + "\nfirst = run",
@@ -106,7 +120,6 @@ def test_cell_with_init_that_is_run_again_ends_the_run_before(tmp_path: Path, ru
     )
     shown = [text_of(output) for output in outputs]
     assert "True 10\n" in shown[3] and "1 True\n" in shown[4]
-    said = "".join(shown)  # lines for descriptor 2 come into whatever cell is running
     assert (
         said.count(" goes to ") == 2
         and said.count(" is in ") == 1
@@ -156,7 +169,7 @@ while True:
     if step == 1500: open('there', 'w').close()
     if step % 20 == 0: time.sleep(0.001)
 """
-    outputs = drive(
+    outputs, _ = drive(
         tmp_path,
         INIT + "import time",
         "for step in range(20):\n    logclient.log(step, {'loss': step / 2})\n    1 / (10 - step)",
@@ -205,7 +218,7 @@ def trials(count, finish):
 def test_loop_of_runs_in_one_cell(tmp_path: Path, run_dir: Path, pace: Pace) -> None:
     """20 runs one after another, finished or not: each has its own rows; descriptors, mappings and memory come back."""
     count = pace.count(100, least=10)
-    outputs = drive(
+    outputs, _ = drive(
         tmp_path,
         INIT + LOOP,
         "logclient.finish(); trials(2, True); before = held()",
@@ -232,7 +245,7 @@ def test_loop_of_runs_in_one_cell(tmp_path: Path, run_dir: Path, pace: Pace) -> 
 def test_recipe_of_the_page(tmp_path: Path, run_dir: Path) -> None:
     """The cells on the page, run twice over in one kernel: two runs, the first of them ended by the second."""
     cells = [text for _, text in sorted(recipe("Notebooks").files.items())]
-    outputs = drive(tmp_path, *cells, *cells)
+    outputs, _ = drive(tmp_path, *cells, *cells)
     assert "text/html" in outputs[len(cells) - 1][-1]["data"]
     for output in outputs:
         text_of(output)
