@@ -72,11 +72,14 @@ def test_a_program_of_lightning_cli_logs(way: str, run_dir: Path, tmp_path: Path
         cli = fit("--config=c.yaml")
     if way == "again":
         logclient.finish(60)
+        first = cli.trainer.loggers[0].version
         saved = Path(cli.trainer.log_dir or "") / "config.yaml"
         assert yaml.safe_load(saved.read_text())["trainer"]["logger"]["init_args"]["project"] == "cli"
         cli = fit(f"--config={saved}")
-        first, second = sorted(logclient.read(run_dir), key=lambda run: run.id)
-        assert second.id == cli.trainer.loggers[0].version != first.id
+        assert logclient.finish(60)
+        second = cli.trainer.loggers[0].version
+        assert sorted(run.id for run in logclient.read(run_dir)) == sorted((str(first), str(second)))
+        assert second != first
         return
     run = logged(run_dir)
     about = run.about

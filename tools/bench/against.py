@@ -85,7 +85,9 @@ def ask(python: str, blocks: int, samples: int) -> dict[str, float]:
     """One arm: the figures that its process prints."""
     with harness.place() as place:
         words = [python, "-P", "-c", ARM, str(blocks), str(samples)]
-        done = subprocess.run(words, env=place.env, stdout=subprocess.PIPE, timeout=300, check=True)
+        done = subprocess.run(
+            words, env=harness.without_path(place.env), stdout=subprocess.PIPE, timeout=300, check=True
+        )
         place.wait_empty()
     found: dict[str, float] = json.loads(done.stdout)
     return found

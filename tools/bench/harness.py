@@ -233,6 +233,11 @@ def clean_environment() -> dict[str, str]:
     return {**kept, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
 
 
+def without_path(env: dict[str, str]) -> dict[str, str]:
+    """The environment of an interpreter that imports what its own .pth file names, whatever this one's PYTHONPATH."""
+    return {name: value for name, value in env.items() if name != "PYTHONPATH"}
+
+
 class Place:
     """A run folder and a meeting place of one's own, as settings in `env`."""
 
