@@ -22,7 +22,7 @@ while by the reader, then skipped and counted.
 from __future__ import annotations
 
 from itertools import repeat
-from struct import Struct
+from struct import Struct, iter_unpack
 from time import time_ns
 from zlib import crc32
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .record import Shape
 
     Mark: TypeAlias = bytes | mmap | PidMark
+    Frame: TypeAlias = tuple[int, int, int]  # offset, size, head word
 
 _RETRY_LOOKS = 3  # looks of the agent, some 50 ms apart
 _ALIKE_FRAMES = 16  # fewer are not worth a look whether they are alike
@@ -312,6 +313,26 @@ def release_block(mem: memoryview, reference: bytes | memoryview) -> None:
         words[(offset + cell * size + 8) >> 3] = number
 
 
+class Alike:
+    """The frames of a `Taken` that are all alike, as a sequence that is not laid out: a list of them costs as a CRC."""
+
+    __slots__ = ("_count", "_head", "_size")
+
+    def __init__(self, size: int, head: int, count: int) -> None:
+        self._size = size
+        self._head = head
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Frame]:
+        return zip(range(0, self._count * self._size, self._size), repeat(self._size), repeat(self._head))
+
+    def __getitem__(self, index: int) -> Frame:
+        return range(0, self._count * self._size, self._size)[index], self._size, self._head
+
+
 class Taken:
     """What one `RingReader.take` brought: whole frames that check, and where they end.
 
@@ -325,7 +346,7 @@ class Taken:
     def __init__(self, data: bytes, start: int) -> None:
         self.data = data
         self.start = self.end = start
-        self.frames: list[tuple[int, int, int]] = []
+        self.frames: list[Frame] | Alike = []
         self.jumps: dict[int, int] = {}
         self.is_alike = False
         self.first_seq = 0
@@ -341,7 +362,7 @@ class Taken:
         """Keep the frames before that one, and what lay between them; at least one."""
         self.end = self.start + self.frames[index][0]
         self.last_seq = self.jumps_before(index)
-        del self.frames[index:]
+        self.frames = list(self.frames)[:index]
         self.jumps = {at: seq for at, seq in self.jumps.items() if at < index}
         self.damaged = [(first, last) for first, last in self.damaged if last < self.last_seq]
 
@@ -417,7 +438,9 @@ class RingReader:
             self._skipped = -1
             return taken
         view = memoryview(data)
-        frames, jumps, total = taken.frames, taken.jumps, len(data)
+        frames: list[Frame] = []
+        taken.frames = frames
+        jumps, total = taken.jumps, len(data)
         at, expected, skipped = 0, 0, start == self._skipped
         while at < total:
             word = cells[at >> 3]
@@ -492,11 +515,14 @@ def _take_alike(taken: Taken, cells: memoryview) -> bool:
     seqs = cells[1 : end >> 3 : width].tolist()
     if heads.count(heads[0]) != count or seqs != list(range(seqs[0], seqs[0] + count)):
         return False
-    starts = range(0, end, size)
-    checks = [crc32(data[at + 8 : at + size]) << 32 | size for at in starts]
-    if cells[: end >> 3 : width].tolist() != checks:
+    halves = memoryview(data).cast("I")  # of the first word: size, CRC
+    sizes = halves[: end >> 2 : size >> 2].tolist()
+    checks = halves[1 : end >> 2 : size >> 2].tolist()
+    if sizes.count(size) != count:
         return False
-    taken.frames = list(zip(starts, repeat(size), repeat(heads[0]), strict=False))
+    if [crc32(body) for (body,) in iter_unpack(f"8x{size - 8}s", memoryview(data)[:end])] != checks:
+        return False
+    taken.frames = Alike(size, heads[0], count)
     taken.first_seq, taken.last_seq = seqs[0], seqs[-1]
     taken.is_alike = True
     taken.end = taken.start + end  # what follows is for the next call

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -42,6 +43,11 @@ def wait_until(condition: Callable[[], Any], deadline_s: float, what: str) -> An
             return answer
         assert time.monotonic() < deadline, f"not within {deadline_s:g} s: {what}"
         time.sleep(0.005)
+
+
+def remove_at_once(folder: Path) -> None:
+    """Remove a folder in which an agent goes on making files: it is gone by its name before it is emptied."""
+    shutil.rmtree(folder.rename(folder.with_name(f"{folder.name}.removed")))
 
 
 class Trainer:

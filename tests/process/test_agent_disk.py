@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from logclient_backend.agent import agentlog
 from logclient_backend.wal.reader import WalReader
 
 from .agents import WORKER, Trainer, both_killed, checked, kill, log_of, nothing_left, successor
-from .disturbed import documents, node_folders, wait_until
+from .disturbed import documents, node_folders, remove_at_once, wait_until
 
 
 def sizes(run_dir: Path) -> list[int]:
@@ -77,7 +76,7 @@ def test_removed_run_folder_is_made_again(run_dir: Path, tmp_path: Path) -> None
     """Somebody removes it in mid-run: what is still in shared memory and what comes later is stored."""
     trainer = Trainer(tmp_path, {"LOGCLIENT_SEAL_S": "1"}, records=8_000, rate=2_000, finish_timeout_s=20)
     wait_until(lambda: trainer.logged > 4_000, 20, "half is logged")
-    shutil.rmtree(run_dir)
+    remove_at_once(run_dir)
     status = trainer.end()
     assert status["durable"] == 8_000
     trainer.wait_gone()

@@ -247,7 +247,8 @@ def test_working_directory_is_removed(tmp_path: Path, run_dir: Path, home: Path,
     if sys.argv[2] == "after init":
         import shutil
         run.flush()
-        shutil.rmtree(where)
+        os.rename(where, where + ".removed")  # at once: the agent goes on making files in it
+        shutil.rmtree(where + ".removed")
     for step in range(10):
         run.log(step, {"loss": step / 2})
     run.finish(2.0)
@@ -277,7 +278,8 @@ def test_run_folder_is_removed_in_mid_run(tmp_path: Path, run_dir: Path) -> None
     run = logclient.init(project="case", quiet=True)
     run.log(0, {"loss": 0.0})
     assert run.flush()
-    shutil.rmtree(sys.argv[1])
+    os.rename(sys.argv[1], sys.argv[1] + ".removed")  # at once: the agent goes on making files in it
+    shutil.rmtree(sys.argv[1] + ".removed")
     for step in range(1, 10):
         run.log(step, {"loss": step / 2})
     run.finish()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -23,7 +22,7 @@ from tools.faults.crash import account, training
 
 from . import recipes, scripts
 from .agents import WORKER, Trainer, both_killed, kill, log_of, nothing_left, successor
-from .disturbed import stored, wait_until
+from .disturbed import remove_at_once, stored, wait_until
 
 pytestmark = [pytest.mark.root]
 
@@ -107,7 +106,7 @@ def test_what_a_network_folder_refuses_for_a_while_is_late_not_lost(mount, tmp_p
     wait_until(lambda: trainer.word(layout.AGENT_WRITTEN), 30, "something is durable")
     mount.fail(call, code, times=-1)
     if call == "mkdir":  # somebody removed the folder as well
-        shutil.rmtree(mount.backing / "runs")
+        remove_at_once(mount.backing / "runs")
     wait_until(lambda: trainer.word(layout.AGENT_WRITE_ERROR) == code, 30, f"{call} fails")
     mount.fail(call, 0, times=0)
     status = trainer.end()

@@ -11,6 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
+from itertools import islice
 from struct import error as StructError
 
 from logclient import cells, layout
@@ -135,7 +136,7 @@ def _by_head(taken: Taken, staged_seq: int) -> dict[int, list[tuple[int, int]]]:
         return {head: [(skip * size, len(frames) * size)]} if skip < len(frames) else {}
     groups: dict[int, list[tuple[int, int]]] = {}
     last_head, start, stop = -1, 0, 0
-    for at, size, head in frames[skip:]:
+    for at, size, head in islice(frames, skip, None):
         if head == last_head and at == stop:
             stop += size
             continue

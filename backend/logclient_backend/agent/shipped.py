@@ -81,7 +81,13 @@ class Shipped:
         told = words[layout.AGENT_SHIP_TOLD]
         if told == self._told:
             return False
-        found = self._load()
+        try:
+            found = self._load()
+        except FileNotFoundError:
+            if not told:  # no ship process has left anything here, in this agent or an earlier one
+                self._told = told
+                return False
+            found = None
         if found is None:
             self.is_settled = False
             return False
@@ -100,8 +106,11 @@ class Shipped:
         return self._counts.get(stream.hex(), 0)
 
     def _load(self) -> dict[str, Any] | None:
+        """The file of the ship process; None where it cannot be read. Raises FileNotFoundError."""
         try:
             found = json.loads(read_regular(self._place.file(TOLD)))
+        except FileNotFoundError:
+            raise
         except (OSError, ValueError):
             return None
         return found if isinstance(found, dict) else None

@@ -70,6 +70,21 @@ def test_what_is_acked_is_taken_over_once_and_as_a_whole(node: Node) -> None:
     assert node.shipped.look() and node.ledger.missing_there == 8, "another collector has less"
 
 
+def test_without_a_server_there_is_nothing_to_look_for(node: Node) -> None:
+    """No ship process has left a file: the worker need not look again. What an earlier agent's left is taken over."""
+    node.state("off")
+    assert not node.shipped.look()
+    assert node.shipped.is_settled and not node.shipped.has_news()
+    other = Node(node.place, node.page)
+    other.state("shipping")
+    other.tell((1, 4))
+    other.words[layout.AGENT_SHIP_TOLD] = 0  # a page made anew
+    assert other.shipped.look() and other.shipped.count(bytes.fromhex(STREAM)) == 4
+    Path(node.place.file(TOLD)).unlink()
+    node.words[layout.AGENT_SHIP_TOLD] = 1
+    assert not node.shipped.look() and not node.shipped.is_settled, "what was said to be there is looked for again"
+
+
 def test_worker_stays_until_all_is_there_or_can_never_be(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not before records and documents are acked or refused; not at all without a server or where it refused."""
     documents = b'{"all": true}'
