@@ -20,6 +20,6 @@ def enter() -> None:
     interpreter.note_entry()
     if config.is_agent() and sys.argv[1:2] == [interpreter.ENTRY]:
         # found there by the tools that freeze programs, so that they take the agent in
-        from logclient_backend.agent.launcher import main
+        from logclient_backend.agent.supervise.launcher import main
 
         sys.exit(main(sys.argv[3:]))

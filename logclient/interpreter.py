@@ -48,7 +48,7 @@ except ImportError:
         sys.path += [path.decode("utf-8", "surrogateescape") for path in file.read().split(b"\\0") if path]
 from importlib.util import find_spec
 import logclient
-if not find_spec("logclient_backend.agent.launcher") or not find_spec("zstandard"):
+if not find_spec("logclient_backend.agent.supervise.launcher") or not find_spec("zstandard"):
     raise ImportError("parts of it are missing")
 print("logclient", logclient.__version__, sys.implementation.cache_tag + getattr(sys, "abiflags", ""), own)
 """

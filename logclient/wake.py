@@ -3,7 +3,7 @@
 Runs in the training process: in `init`, `flush`, `finish`, and once in a forked child that logs. `log` wakes nobody.
 
 Each lasting process of an agent reads one named pipe of the meeting place and sleeps until a byte comes, or until its
-own pause is over. The agent makes the pipes (`agent/pauses.py`); they stay when it is replaced.
+own pause is over. The agent makes the pipes (`agent/host/pauses.py`); they stay when it is replaced.
 
 Invariants:
 

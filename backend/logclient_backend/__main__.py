@@ -13,7 +13,7 @@ def main() -> int:
     if sys.argv[1:2] == ["agent"]:
         _take_paths(*sys.argv[2:3])
         _leave_out_the_client()
-        from logclient_backend.agent.launcher import main as launch
+        from logclient_backend.agent.supervise.launcher import main as launch
 
         return launch(sys.argv[2:])
     from logclient_backend.cli import main as command

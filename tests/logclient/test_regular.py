@@ -14,10 +14,10 @@ import pytest
 from logclient import calling, layout, meeting, modes, owner, parents, refusals, spawn, starting
 from logclient.meeting import Meeting
 from logclient.regular import OddFile, open_regular, read_regular, read_start
-from logclient_backend.agent import agentlog
-from logclient_backend.agent.place import open_regular as open_in_place
-from logclient_backend.agent.status import StatusPage
-from logclient_backend.agent.terminal import Terminal
+from logclient_backend.agent.host.place import open_regular as open_in_place
+from logclient_backend.agent.host.status import StatusPage
+from logclient_backend.agent.host.terminal import Terminal
+from logclient_backend.agent.output import agentlog
 from logclient_backend.collector.tokens import Tokens
 
 DEADLINE_S = 30.0

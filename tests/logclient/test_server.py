@@ -11,7 +11,7 @@ import logclient
 from logclient import layout
 from logclient.config import Config
 from logclient.stats import describe_server, ship_texts
-from logclient_backend.agent.status import StatusPage
+from logclient_backend.agent.host.status import StatusPage
 from logclient_backend.wire import address
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from logclient import layout
-from logclient_backend.agent.status import StatusPage
+from logclient_backend.agent.host.status import StatusPage
 from tests.listing import contents, listed
 from tools.faults import processes
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from logclient import layout
-from logclient_backend.agent.status import StatusPage
+from logclient_backend.agent.host.status import StatusPage
 from logclient_backend.wal.reader import WalReader
 from logclient_backend.wal.scan import StreamColumns
 from tests.listing import listed

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from logclient import layout
-from logclient_backend.agent import agentlog
+from logclient_backend.agent.output import agentlog
 from logclient_backend.wal.reader import WalReader
 
 from .agents import WORKER, Trainer, both_killed, checked, kill, log_of, nothing_left, successor

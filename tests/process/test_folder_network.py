@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from logclient import layout
-from logclient_backend.agent.status import StatusPage
+from logclient_backend.agent.host.status import StatusPage
 from tools.faults import fuse
 from tools.faults.crash import account, training
 

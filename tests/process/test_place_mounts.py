@@ -196,7 +196,8 @@ def test_user_without_a_home_or_a_name(run_dir: Path, tmp_path: Path) -> None:
         probe = [
             *python,
             "-c",
-            "import logclient_backend.agent.supervisor, os, sys; os.access(sys.executable, os.X_OK) or sys.exit(1)",
+            "import logclient_backend.agent.supervise.supervisor, os, sys\n"
+            "os.access(sys.executable, os.X_OK) or sys.exit(1)",
         ]
         if not subprocess.run(probe, cwd="/", env=without(**shm), stderr=subprocess.DEVNULL).returncode:
             break

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from logclient import layout, proc
-from logclient_backend.agent.status import StatusPage
+from logclient_backend.agent.host.status import StatusPage
 from tools.faults import processes
 
 from . import agents, places, scripts

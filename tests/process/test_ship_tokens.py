@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from logclient import meeting
-from logclient_backend.agent.place import Place
-from logclient_backend.agent.tokens import Tokens, trainers_of
+from logclient_backend.agent.host.place import Place
+from logclient_backend.agent.shipping.tokens import Tokens, trainers_of
 from logclient_backend.wire import address
 from logclient_backend.wire.credentials import Access
 from logclient_backend.wire.messages import NotTaken

@@ -10,7 +10,7 @@ from typing import Any
 
 from logclient import confined
 
-from . import rlimits
+from .host import rlimits
 
 _CONFINED_SYNC_S = 0.4  # all but the last half second is in the run folder there
 _SEGMENTS = 4  # that fit into the spill at least

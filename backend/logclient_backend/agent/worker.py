@@ -26,24 +26,24 @@ from collections.abc import Callable
 from logclient import layout
 
 from .. import failpoint
-from . import beside, drain
-from .attach import Lane, Producer
-from .budget import Budget
-from .copier import Copier
-from .destination import Destination
-from .exits import Watch
-from .handover import Handover
-from .ledger import Ledger
-from .pace import REST_S, Pace
-from .patience import Patience
-from .pauses import LEAST_S, Pipes, Sleeper
-from .place import Place
-from .roster import Roster
+from .drain import beside, drain
+from .drain.attach import Lane, Producer
+from .drain.ledger import Ledger
+from .drain.pace import REST_S, Pace
+from .drain.roster import Roster
+from .host.exits import Watch
+from .host.handover import Handover
+from .host.pauses import LEAST_S, Pipes, Sleeper
+from .host.place import Place
+from .host.status import StatusPage
+from .output.budget import Budget
+from .output.copier import Copier
+from .output.destination import Destination
+from .output.patience import Patience
+from .output.spooler import Spooler
+from .output.stage import Stage
 from .settings import Settings
-from .shipped import Shipped
-from .spooler import Spooler
-from .stage import Stage
-from .status import StatusPage
+from .shipping.shipped import Shipped
 
 STORED, KEPT = 0, 3  # exit codes: nothing is left in shared memory; what is left stays there
 

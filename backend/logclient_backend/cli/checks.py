@@ -22,8 +22,8 @@ from logclient.config import Config
 from logclient.owner import ForkMark, PidMark
 from logclient.proc import entry_of, name_of, pid_namespace, start_ticks
 
-from ..agent.exits import Watch
-from ..agent.mounts import is_network, mount_of
+from ..agent.host.exits import Watch
+from ..agent.output.mounts import is_network, mount_of
 from ..runs import live
 from .text import duration, plural, size
 

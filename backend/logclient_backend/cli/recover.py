@@ -17,8 +17,8 @@ from logclient.meeting import folder_name
 from logclient.modes import umask_of
 from logclient.spawn import start_agent
 
-from ..agent import folder as run_folders
-from ..agent import sweep
+from ..agent.output import folder as run_folders
+from ..agent.supervise import sweep
 from ..runs import live
 from ..runs.live import LiveLanes, LivePlace
 from . import screen, spools

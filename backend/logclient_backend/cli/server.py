@@ -13,7 +13,7 @@ import click
 
 from logclient.errors import BadArgument
 
-from ..agent.mounts import mount_of, network_of
+from ..agent.output.mounts import mount_of, network_of
 from . import caretaker, login, migrating
 from .caretaker import with_data
 from .options import with_json

@@ -13,7 +13,7 @@ from typing import Any
 
 from logclient.config import Config
 
-from ..agent import spool
+from ..agent.output import spool
 from .screen import line, show
 from .text import plural, safe
 

@@ -68,7 +68,7 @@ class Process:
     left_out: int
     end: End | None
     job: str = ""  # what a scheduler said became of its job: preempted or requeued
-    found: dict[str, tuple[int, bool]] = field(default_factory=dict)  # see agent/beside.py; of an owner
+    found: dict[str, tuple[int, bool]] = field(default_factory=dict)  # see agent/drain/beside.py; of an owner
 
     def data(self, kind: str) -> dict[str, Any]:
         """The newest document of that kind; empty where there is none."""

@@ -38,7 +38,10 @@ from .splitting import Splitter
 _SAY_EVERY_S = 60.0
 _SLOW_S = 60.0  # between tries where somebody has to mend something first
 _QUIET_S = 10.0  # nothing came for so long: look less often
-_CLOSED, _HEAD_BYTES = b'"closed":true', 1 << 13  # in the documents: this node is done, see agent/ledger.py
+_CLOSED, _HEAD_BYTES = (
+    b'"closed":true',
+    1 << 13,
+)  # in the documents: this node is done, see agent/drain/ledger.py
 _NEEDS_MENDING = (messages.UNAUTHORIZED, messages.WRONG_PROTOCOL)
 
 

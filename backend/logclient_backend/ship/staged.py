@@ -19,7 +19,7 @@ from ..wal.scan import Damage, Gap, StreamColumns
 from ..wal.seen import Seen
 from ..wal.segment import parse_name
 
-_END_BITS = 40  # see agent/stage.py
+_END_BITS = 40  # see agent/output/stage.py
 _MOST_DOCUMENTS = 1 << 30
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from logclient import layout
 from logclient.meeting import Meeting
-from logclient_backend.agent.place import Place
+from logclient_backend.agent.host.place import Place
 
 
 @pytest.fixture

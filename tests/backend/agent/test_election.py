@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from logclient import layout, proc
-from logclient_backend.agent import election
-from logclient_backend.agent.status import StatusPage
+from logclient_backend.agent.host.status import StatusPage
+from logclient_backend.agent.supervise import election
 
 ELSEWHERE = 1  # no PID namespace has this number
 

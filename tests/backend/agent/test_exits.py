@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from logclient.proc import start_ticks
-from logclient_backend.agent import exits
-from logclient_backend.agent.exits import Cause, Watch
+from logclient_backend.agent.host import exits
+from logclient_backend.agent.host.exits import Cause, Watch
 
 ENDS = {
     "return": ("pass", Cause(0, None)),

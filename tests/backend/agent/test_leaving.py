@@ -12,9 +12,9 @@ import pytest
 from logclient import lanes, layout, spawn
 from logclient.meeting import Meeting
 from logclient.owner import LiveLock
-from logclient_backend.agent import leaving
-from logclient_backend.agent.place import Place
-from logclient_backend.agent.status import StatusPage
+from logclient_backend.agent.host.place import Place
+from logclient_backend.agent.host.status import StatusPage
+from logclient_backend.agent.supervise import leaving
 
 
 @pytest.fixture

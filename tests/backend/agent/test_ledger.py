@@ -13,8 +13,8 @@ import pytest
 
 from logclient import layout
 from logclient.meeting import Meeting
-from logclient_backend.agent.exits import Cause
-from logclient_backend.agent.ledger import Ledger
+from logclient_backend.agent.drain.ledger import Ledger
+from logclient_backend.agent.host.exits import Cause
 from logclient_backend.runs.revision import revision_of
 
 FACTS = {"run_id": "r", "project": "p", "name": "n", "created_ns": 1, "server": "", "node": "ab"}

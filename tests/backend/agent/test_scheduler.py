@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from logclient import launchers
-from logclient_backend.agent.exits import Cause
-from logclient_backend.agent.scheduler import (
+from logclient_backend.agent.drain.scheduler import (
     NOTHING,
     PREEMPTED,
     REQUEUED,
@@ -20,6 +19,7 @@ from logclient_backend.agent.scheduler import (
     job_of,
     verdict,
 )
+from logclient_backend.agent.host.exits import Cause
 from tools.faults.processes import wait_until
 
 ANSWER = (

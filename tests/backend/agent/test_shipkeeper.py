@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from logclient import layout
-from logclient_backend.agent import shipkeeper as module
-from logclient_backend.agent import shipping
-from logclient_backend.agent.pauses import Pipes
-from logclient_backend.agent.place import Place
+from logclient_backend.agent.host.pauses import Pipes
+from logclient_backend.agent.host.place import Place
+from logclient_backend.agent.host.status import StatusPage
 from logclient_backend.agent.settings import Settings
-from logclient_backend.agent.shipkeeper import ShipKeeper
-from logclient_backend.agent.status import StatusPage
+from logclient_backend.agent.shipping import shipkeeper as module
+from logclient_backend.agent.shipping import shipping
+from logclient_backend.agent.shipping.shipkeeper import ShipKeeper
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logclient_backend.agent.tokens import Tokens
+from logclient_backend.agent.shipping.tokens import Tokens
 from logclient_backend.wire import credentials
 
 SERVER = "grpc://127.0.0.1:7788"

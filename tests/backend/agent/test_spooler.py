@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from logclient import layout, meeting
-from logclient_backend.agent import mounts, spool
-from logclient_backend.agent.folder import SPOOL
-from logclient_backend.agent.memory import Memory
-from logclient_backend.agent.place import Place
+from logclient_backend.agent.host.place import Place
+from logclient_backend.agent.output import mounts, spool
+from logclient_backend.agent.output.folder import SPOOL
+from logclient_backend.agent.output.memory import Memory
+from logclient_backend.agent.output.spooler import SpooledSegment, Spooler
+from logclient_backend.agent.output.stage import Stage
 from logclient_backend.agent.settings import Settings
-from logclient_backend.agent.spooler import SpooledSegment, Spooler
-from logclient_backend.agent.stage import Stage
 from logclient_backend.wal.reader import WalReader
 from tests.listing import listed
 

@@ -13,12 +13,12 @@ import pytest
 from logclient import layout
 from logclient.columns import Columns
 from logclient.record import Shape
-from logclient_backend.agent import drain
-from logclient_backend.agent.memory import Memory
-from logclient_backend.agent.place import Place
+from logclient_backend.agent.drain import drain
+from logclient_backend.agent.host.place import Place
+from logclient_backend.agent.output.memory import Memory
+from logclient_backend.agent.output.spooler import Spooler
+from logclient_backend.agent.output.stage import Replaced, Stage, next_writer
 from logclient_backend.agent.settings import Settings
-from logclient_backend.agent.spooler import Spooler
-from logclient_backend.agent.stage import Replaced, Stage, next_writer
 from logclient_backend.wal.writer import OpenSegment
 
 SEGMENT, SPILL = 64 << 10, 1 << 20
@@ -57,7 +57,7 @@ def stage_of(place: Place, status: memoryview) -> Stage:
 
 
 def lane_of(header: memoryview, stage: Stage):
-    from logclient_backend.agent.attach import Lane
+    from logclient_backend.agent.drain.attach import Lane
 
     lane = Lane(FakeReader(header), 0, STREAM)  # type: ignore[arg-type]
     stage.resume(lane)

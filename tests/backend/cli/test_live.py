@@ -15,7 +15,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from logclient_backend.agent import mounts
+from logclient_backend.agent.output import mounts
 from logclient_backend.cli import checks, cli, recover
 from logclient_backend.cli.status import describe
 from logclient_backend.runs import contents, folder, live

@@ -26,10 +26,10 @@ from logclient.record import Shape
 from logclient.regular import read_regular
 from logclient.ring import RingReader, read_counts
 
+from ..host.mapping import map_file
+from ..host.place import LANES, Kept, Place
 from .beside import Beside
 from .device import Cells
-from .mapping import map_file
-from .place import LANES, Kept, Place
 
 _MOST_BYTES = 1 << 30
 _MOST_DOCUMENT = 64 << 20

@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from logclient import layout
 from logclient.meeting import LANES_FLOOR
 
+from ..settings import Settings
 from .attach import Producer
-from .settings import Settings
 
 REST_S = 2.0
 REST_SHARE = 0.4

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from logclient.errors import BadArgument
 
-from ..wire import address, credentials
-from ..wire.credentials import Access
-from .place import Place, is_lane_file, open_regular, watch_of
+from ...wire import address, credentials
+from ...wire.credentials import Access
+from ..host.place import Place, is_lane_file, open_regular, watch_of
 
 _MOST_BYTES = 4 << 20  # of an environment
 

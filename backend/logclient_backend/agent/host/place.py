@@ -30,7 +30,7 @@ from logclient import layout, refusals, regular
 from logclient.meeting import Meeting
 from logclient.proc import has_mapped, pid_namespace
 
-from ..wal.segment import parse_name
+from ...wal.segment import parse_name
 from . import rlimits
 from .exits import Watch
 

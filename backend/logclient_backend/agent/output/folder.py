@@ -30,7 +30,7 @@ from logclient.meeting import Meeting, bases_in, folder_name
 from logclient.modes import FILE
 from logclient.regular import read_regular
 
-from ..wal.documents import DocumentFile
+from ...wal.documents import DocumentFile
 from . import mounts
 
 USABLE = ("ok", "fallback", "none")

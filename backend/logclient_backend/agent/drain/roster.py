@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator
 
 from logclient import layout
 
+from ..host.exits import Cause, Watch
+from ..host.handover import Handover
+from ..host.place import Kept, Place, is_lane_file
 from .attach import BadLaneFile, Producer, remove_files
-from .exits import Cause, Watch
-from .handover import Handover
 from .ledger import Ledger
-from .place import Kept, Place, is_lane_file
 from .scheduler import Scheduler, is_cut_short, job_of
 
 _ASIDE = ".aside"

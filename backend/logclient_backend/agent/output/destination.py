@@ -17,10 +17,10 @@ from typing import Any
 
 from logclient.meeting import folder_name
 
+from ..host.place import Place
 from .copier import Copier
 from .folder import write_whole
 from .mounts import network_of
-from .place import Place
 
 USABLE = ("ok", "fallback")
 _PATIENCE_S = 5.0

@@ -29,18 +29,19 @@ from logclient.meeting import Meeting
 from logclient.proc import pid_namespace
 from logclient.wake import wake
 
-from . import election, inherited, leaving, resident, rlimits, sweep
-from .exits import Watch
-from .handover import Handover
-from .memory import Memory
-from .pace import REST_SHARE
-from .pauses import Pipes, Sleeper
-from .place import Place
-from .settings import Settings
-from .shipkeeper import ShipKeeper
-from .status import StatusPage
-from .terminal import Terminal
-from .worker import KEPT, STORED, Worker
+from ..drain.pace import REST_SHARE
+from ..host import rlimits
+from ..host.exits import Watch
+from ..host.handover import Handover
+from ..host.pauses import Pipes, Sleeper
+from ..host.place import Place
+from ..host.status import StatusPage
+from ..host.terminal import Terminal
+from ..output.memory import Memory
+from ..settings import Settings
+from ..shipping.shipkeeper import ShipKeeper
+from ..worker import KEPT, STORED, Worker
+from . import election, inherited, leaving, resident, sweep
 
 _LOOK_S = 2.0  # at rest; the end of a worker, a newcomer and a line to write end it at once
 _SHORT_S = 0.25  # where nobody can, and while a worker that has said that it leaves may hang

@@ -11,8 +11,8 @@ import time
 
 from logclient import layout
 
+from ..drain.roster import Roster
 from .copier import Copier
-from .roster import Roster
 from .stage import Stage
 
 

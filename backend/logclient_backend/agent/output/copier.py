@@ -26,21 +26,22 @@ from collections.abc import Callable
 from logclient import layout
 from logclient.regular import OddFile
 
-from .. import failpoint
-from ..wal.documents import DocumentFile
-from ..wal.files import CREATE, REAL, read_file
-from ..wal.reader import OPEN, SEALED
-from ..wal.repair import sweep
-from ..wal.scan import Scan, StreamColumns
-from ..wal.seal import seal
-from ..wal.segment import parse_name
-from ..wal.spans import Spans
-from ..wal.writer import Replica
-from . import agentlog, beside
-from .beside import Beside
+from ... import failpoint
+from ...wal.documents import DocumentFile
+from ...wal.files import CREATE, REAL, read_file
+from ...wal.reader import OPEN, SEALED
+from ...wal.repair import sweep
+from ...wal.scan import Scan, StreamColumns
+from ...wal.seal import seal
+from ...wal.segment import parse_name
+from ...wal.spans import Spans
+from ...wal.writer import Replica
+from ..drain import beside
+from ..drain.beside import Beside
+from ..host.handover import describe
+from ..host.place import Kept
+from . import agentlog
 from .budget import Budget
-from .handover import describe
-from .place import Kept
 from .spooler import SpooledSegment
 from .stage import Staged
 

@@ -23,9 +23,9 @@ from logclient.record import PREFIX, VARIABLE, Shape, variable_cells
 from logclient.regular import open_regular
 from logclient.ring import Taken
 
-from ..wal.files import WRITE
-from .mapping import map_file
-from .place import Place
+from ...wal.files import WRITE
+from ..host.mapping import map_file
+from ..host.place import Place
 
 _MOST_BYTES = 64 << 20
 

@@ -23,8 +23,8 @@ from logclient.modes import is_ours
 from logclient.owner import is_locked
 from logclient.regular import read_regular
 
+from ..host.place import LANES, SEGMENT, Place, is_lane_file
 from .leaving import remove, remove_if_empty
-from .place import LANES, SEGMENT, Place, is_lane_file
 
 _STALE_S = 10.0
 _PATIENCE_S = 10.0  # for one place; afterwards its agent goes on beside the others

@@ -22,13 +22,13 @@ from collections import deque
 
 from logclient.meeting import Meeting
 
-from ..wal.files import READ, REAL
-from ..wal.segment import parse_name
-from ..wal.spans import Spans, pack_footer, parse_footer
-from ..wal.writer import OpenSegment
+from ...wal.files import READ, REAL
+from ...wal.segment import parse_name
+from ...wal.spans import Spans, pack_footer, parse_footer
+from ...wal.writer import OpenSegment
+from ..host.handover import describe
+from ..settings import Settings
 from . import spool
-from .handover import describe
-from .settings import Settings
 
 _PAUSE_S = 5.0  # after a disk refused
 _PATIENCE_S = 5.0  # for what is to be removed at the end

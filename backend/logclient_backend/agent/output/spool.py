@@ -33,10 +33,10 @@ from logclient.meeting import Meeting, folder_name
 from logclient.modes import umask_of
 from logclient.regular import OddFile
 
-from ..wal.files import NEW, REAL, WRITE, read_file
-from ..wal.seal import seal
-from ..wal.segment import parse_name
-from ..wal.writer import replicate
+from ...wal.files import NEW, REAL, WRITE, read_file
+from ...wal.seal import seal
+from ...wal.segment import parse_name
+from ...wal.writer import replicate
 from . import mounts
 from .folder import SPOOL, write_whole
 

@@ -19,12 +19,12 @@ import time
 from logclient import layout
 from logclient.stats import ship_texts
 
+from ..host.exits import Cause, Watch
+from ..host.pauses import Pipes
+from ..host.place import Place
+from ..host.status import StatusPage
+from ..settings import Settings
 from . import shipping
-from .exits import Cause, Watch
-from .pauses import Pipes
-from .place import Place
-from .settings import Settings
-from .status import StatusPage
 
 _STALLS = 6  # stall times: to connect may take a few without a sign of life
 _STARTING_S = 60.0  # the same for one that loads its modules

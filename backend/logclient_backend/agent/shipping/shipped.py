@@ -20,9 +20,9 @@ from logclient import layout
 from logclient.regular import read_regular
 from logclient.stats import ship_texts
 
-from ..wal.seqs import SeqSet
-from .ledger import Ledger
-from .place import Place
+from ...wal.seqs import SeqSet
+from ..drain.ledger import Ledger
+from ..host.place import Place
 from .shipping import TOLD, digest
 
 _SAY_EVERY_S = 60.0

@@ -20,8 +20,8 @@ import zstandard
 from logclient.config import fail_points
 from logclient.meeting import folder_name
 
-from .. import failpoint
-from ..wal.codec import Codec
+from ... import failpoint
+from ...wal.codec import Codec
 
 _MCL_CURRENT = 1
 _NICE = 5

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from logclient.errors import LogclientError
 
-from ..runs.revision import revision_of
-from ..wal.documents import DocumentFile
+from ...runs.revision import revision_of
+from ...wal.documents import DocumentFile
 
 if TYPE_CHECKING:
     from .attach import Producer

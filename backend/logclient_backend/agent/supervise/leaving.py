@@ -18,8 +18,8 @@ import time
 from logclient import layout
 from logclient.meeting import GONE
 
-from .place import Place, is_lane_file, open_regular, watch_of
-from .status import StatusPage
+from ..host.place import Place, is_lane_file, open_regular, watch_of
+from ..host.status import StatusPage
 
 _MAKING = ".new"
 _STALE_S = 10.0

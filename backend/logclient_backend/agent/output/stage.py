@@ -24,14 +24,14 @@ from collections.abc import Callable, Iterable
 from logclient import layout
 from logclient.ring import release_block, write_counts
 
-from .. import failpoint
-from ..wal.segment import ORDER_BYTES, order_of, parse_name
-from ..wal.seqs import SeqSet
-from ..wal.writer import OpenSegment
-from .attach import Lane, Producer
-from .drain import Harvest
+from ... import failpoint
+from ...wal.segment import ORDER_BYTES, order_of, parse_name
+from ...wal.seqs import SeqSet
+from ...wal.writer import OpenSegment
+from ..drain.attach import Lane, Producer
+from ..drain.drain import Harvest
+from ..host.place import LANES, Place
 from .memory import Memory
-from .place import LANES, Place
 from .spooler import SpooledSegment, Spooler
 
 _END_BITS = 40

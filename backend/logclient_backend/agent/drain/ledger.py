@@ -44,9 +44,9 @@ from logclient import layout, modes
 from logclient.meeting import Meeting
 from logclient.regular import read_regular
 
-from ..signals import signal_name
+from ...signals import signal_name
+from ..host.exits import Cause
 from .attach import Producer
-from .exits import Cause
 
 _TO_JSON = json.JSONEncoder(separators=(",", ":")).encode
 # Seconds between two contents while nothing changes, and within how many the next one is promised. It is promised where

@@ -24,9 +24,9 @@ from logclient import layout, modes, reap
 from logclient import meeting as meetings
 from logclient.regular import read_regular
 
-from . import exits
-from .status import StatusPage
-from .terminal import DESCRIPTOR, Terminal
+from ..host import exits
+from ..host.status import StatusPage
+from ..host.terminal import DESCRIPTOR, Terminal
 
 FOLDER_WAIT_S = 1.5
 _SERVER_SHARE = 4  # 1/4 of the time of `init` at most is for the config file that may name a server
@@ -187,7 +187,7 @@ def _lead_session() -> None:
 
 def _leave_no_empty_folder(meeting: meetings.Meeting) -> None:
     """An `init` that raised is no run: the folder that was made for it goes, if that is all there is of it."""
-    from .folder import forget
+    from ..output.folder import forget
 
     try:
         if not os.path.exists(meeting.file("run.json")):
@@ -200,7 +200,7 @@ def _ask_about_folder(meeting: meetings.Meeting, options: Options) -> dict[str, 
     """The answer; empty where the folder gives none in time."""
 
     def ask() -> None:
-        from .folder import Wish, write_answer
+        from ..output.folder import Wish, write_answer
 
         write_answer(meeting, Wish(options.resume, options.strict), options.answer)
 
@@ -229,8 +229,8 @@ def _ask_about_server(meeting: meetings.Meeting) -> None:
     """Leave in the meeting place which server the config file names; nothing where none, or no usable file."""
     from logclient.errors import BadArgument
 
-    from ..wire import credentials
-    from .folder import write_whole
+    from ...wire import credentials
+    from ..output.folder import write_whole
 
     try:
         access = credentials.find()

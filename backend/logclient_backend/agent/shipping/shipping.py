@@ -30,16 +30,16 @@ from logclient.errors import BadArgument
 from logclient.meeting import Meeting, folder_name
 from logclient.regular import read_regular
 
-from ..wire import messages
-from .destination import USABLE
-from .handover import describe
-from .pauses import Pipe, Pipes, Sleeper
-from .place import NOTE, Place
-from .settings import Settings
-from .status import StatusPage
+from ...wire import messages
+from ..host.handover import describe
+from ..host.pauses import Pipe, Pipes, Sleeper
+from ..host.place import NOTE, Place
+from ..host.status import StatusPage
+from ..output.destination import USABLE
+from ..settings import Settings
 
 if TYPE_CHECKING:
-    from ..ship.progress import Progress
+    from ...ship.progress import Progress
 
 TOLD = "shipped.json"
 LEFT, FAILED, NOWHERE, REFUSED = (
@@ -85,7 +85,7 @@ def run(place: Place, status: StatusPage, settings: Settings, pipes: Pipes) -> i
 
 def _run(place: Place, settings: Settings, teller: Teller, pipe: Pipe) -> int:
     # Here, not above: what is loaded for shipping costs 0.2 s and 30 MB that neither supervisor nor worker shall pay.
-    from ..wire import credentials
+    from ...wire import credentials
 
     server = str(place.meeting.facts.get("server") or "")
     sleeper = Sleeper(pipe)
@@ -106,11 +106,11 @@ def _run(place: Place, settings: Settings, teller: Teller, pipe: Pipe) -> int:
         return NOWHERE
     teller.begin(str(access.address))
 
-    from ..ship.progress import Progress
-    from ..ship.shipper import Shipper, ShipSettings
-    from ..ship.source import FolderSource
-    from ..wire import channel
-    from ..wire.client import Session
+    from ...ship.progress import Progress
+    from ...ship.shipper import Shipper, ShipSettings
+    from ...ship.source import FolderSource
+    from ...wire import channel
+    from ...wire.client import Session
     from .tokens import Tokens, trainers_of
 
     channel.sleep_long()

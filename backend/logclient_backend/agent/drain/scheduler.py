@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
-from .exits import Cause
+from ..host.exits import Cause
 
 PREEMPTED, REQUEUED, NOTHING = "preempted", "requeued", ""
 

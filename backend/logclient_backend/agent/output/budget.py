@@ -16,10 +16,10 @@ import time
 
 from logclient.regular import MAX_FILE_BYTES
 
-from ..wal.reader import SEALED
-from ..wal.seqs import SeqSet
-from ..wal.spans import Spans
-from ..wal.trim import trim
+from ...wal.reader import SEALED
+from ...wal.seqs import SeqSet
+from ...wal.spans import Spans
+from ...wal.trim import trim
 
 _TRIM_EVERY_S = 5.0
 _SHARE = 50  # to look for what is acked takes at most 1/50 of the time: it reads the footers of all segments

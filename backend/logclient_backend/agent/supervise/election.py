@@ -17,8 +17,8 @@ from logclient import layout
 from logclient.proc import pid_namespace
 from logclient.regular import open_regular
 
-from .place import Place
-from .status import StatusPage
+from ..host.place import Place
+from ..host.status import StatusPage
 
 _LOCK = "agent.lock"
 _PROBES_S = 0.3  # somebody may hold the lock for an instant, only to see whether anybody does

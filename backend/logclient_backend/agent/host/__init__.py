@@ -1,0 +1,13 @@
+"""What every process of an agent uses of its host: meeting place, processes, pages, limits.
+
+================  =========================================================================
+`place.py`        the meeting place by descriptor, and the files kept open in it
+`exits.py`        another process, by a pidfd: its end and the cause
+`pauses.py`       how a process sleeps, and what wakes it
+`handover.py`     crash report of a worker: a shared page that its supervisor reads
+`status.py`       the status page that trainers and the command line read
+`mapping.py`      mapped files that keep no descriptor open
+`rlimits.py`      resource limits
+`terminal.py`     the trainer's standard error, where that is a file
+================  =========================================================================
+"""
