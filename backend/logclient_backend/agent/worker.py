@@ -29,11 +29,11 @@ from .. import failpoint
 from .drain import beside, drain
 from .drain.attach import Lane, Producer
 from .drain.ledger import Ledger
-from .drain.pace import REST_S, Pace
+from .drain.pace import Pace
 from .drain.roster import Roster
 from .host.exits import Watch
 from .host.handover import Handover
-from .host.pauses import LEAST_S, Pipes, Sleeper
+from .host.pauses import LEAST_S, REST_S, Pipes, Sleeper
 from .host.place import Place
 from .host.status import StatusPage
 from .output.budget import Budget

@@ -17,6 +17,7 @@ from logclient.meeting import folder_name
 from logclient.modes import umask_of
 from logclient.spawn import start_agent
 
+from ..agent.host.json_file import write_json
 from ..agent.output import folder as run_folders
 from ..agent.supervise import sweep
 from ..runs import live
@@ -176,7 +177,7 @@ def _set_folder(place: LivePlace, dir: str) -> str | None:
     reason = _why_not(place, dir)
     if reason is not None:
         return f"{dir} cannot be used: {reason}"
-    if not run_folders.write_whole(place.meeting.file("folder.json"), run_folders.there(dir)):
+    if not write_json(place.meeting.file("folder.json"), run_folders.there(dir)):
         return f"{place.meeting.path} cannot be written"
     return None
 

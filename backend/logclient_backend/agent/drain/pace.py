@@ -16,11 +16,10 @@ from collections.abc import Iterable
 from logclient import layout
 from logclient.meeting import LANES_FLOOR
 
+from ..host.pauses import REST_S, REST_SHARE
 from ..settings import Settings
 from .attach import Producer
 
-REST_S = 2.0
-REST_SHARE = 0.4
 BUSY_S = 30.0
 CONFINED_S = 0.25
 _QUARTER = 0.25

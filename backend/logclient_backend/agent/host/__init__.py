@@ -6,6 +6,7 @@
 `pauses.py`       how a process sleeps, and what wakes it
 `handover.py`     crash report of a worker: a shared page that its supervisor reads
 `status.py`       the status page that trainers and the command line read
+`json_file.py`    small JSON files, replaced as a whole
 `mapping.py`      mapped files that keep no descriptor open
 `rlimits.py`      resource limits
 `terminal.py`     the trainer's standard error, where that is a file

@@ -24,6 +24,8 @@ from .exits import Watch
 from .place import Place
 
 LEAST_S = 0.004
+REST_S = 2.0  # pause of a process at rest
+REST_SHARE = 0.4  # at most this share of the stall time: a worker at rest must not look stuck
 
 
 class Pipe:

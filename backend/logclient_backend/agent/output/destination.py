@@ -17,9 +17,9 @@ from typing import Any
 
 from logclient.meeting import folder_name
 
+from ..host.json_file import write_json
 from ..host.place import Place
 from .copier import Copier
-from .folder import write_whole
 from .mounts import network_of
 
 USABLE = ("ok", "fallback")
@@ -72,7 +72,7 @@ class Destination:
         if is_late and answer["state"] != "ok" and self._copier.has_written:
             # it failed the look and took what came behind: there the run is
             self._place.answer = {"state": "ok", "dir": meeting.dir, "network": network_of(meeting.dir)}
-            write_whole(meeting.file("folder.json"), self._place.answer)
+            write_json(meeting.file("folder.json"), self._place.answer)
             return
         self._state = answer["state"]
         base = answer.get("dir") or "" if self._state in USABLE else ""

@@ -24,13 +24,12 @@ import json
 import os
 from typing import Any, NamedTuple
 
-from logclient.config import temporary_folders
 from logclient.errors import LogclientError
-from logclient.meeting import Meeting, bases_in, folder_name
-from logclient.modes import FILE
+from logclient.meeting import Meeting, folder_name
 from logclient.regular import read_regular
 
 from ...wal.documents import DocumentFile
+from ..host.json_file import write_json
 from . import mounts
 
 USABLE = ("ok", "fallback", "none")
@@ -195,45 +194,12 @@ def _is_no_run(place: str) -> bool:
 def _remember(home: str, meeting: Meeting) -> bool:
     """Readers that are pointed at the wanted folder find the run in this one."""
     path = os.path.join(home, folder_name(meeting.run_id), "wanted.json")
-    return write_whole(path, {"dir": meeting.dir}, 0o666)
+    return write_json(path, {"dir": meeting.dir}, 0o666)
 
 
 def write_answer(meeting: Meeting, wish: Wish, name: str) -> None:
     """Look, and leave the answer in the meeting place: for who asks, and for the agent where the run may start."""
     what = answer(meeting, wish)
     if what["state"] in USABLE:
-        write_whole(meeting.file("folder.json"), what)
-    write_whole(meeting.file(name), what)
-    _see_to_spools(meeting)
-
-
-def _see_to_spools(meeting: Meeting) -> None:
-    """Finish what dead agents could not bring to their network folders (`spool.py`), in a process that may hang."""
-    if os.fork():
-        return
-    try:
-        os.setsid()
-        given = meeting.facts.get("settings")
-        spool_dir = str(given.get("spool_dir") or "") if isinstance(given, dict) else ""
-        if any(any(bases_in(folder, SPOOL)) for folder in (spool_dir, *temporary_folders()) if folder):
-            from .spool import bring_all_home  # not before: it loads much, and there is rarely any
-
-            bring_all_home(spool_dir)
-    finally:
-        os._exit(0)
-
-
-def write_whole(path: str, content: dict[str, Any], mode: int = FILE) -> bool:
-    """The file has all of it, or is as it was; False where that failed. `mode`: less the umask."""
-    making = f"{path}.{os.urandom(4).hex()}.new"
-    try:
-        fd = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
-        try:
-            os.write(fd, json.dumps(content).encode())
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        os.rename(making, path)
-    except OSError:
-        return False
-    return True
+        write_json(meeting.file("folder.json"), what)
+    write_json(meeting.file(name), what)

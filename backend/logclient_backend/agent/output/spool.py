@@ -37,8 +37,9 @@ from ...wal.files import NEW, REAL, WRITE, read_file
 from ...wal.seal import seal
 from ...wal.segment import parse_name
 from ...wal.writer import replicate
+from ..host.json_file import write_json
 from . import mounts
-from .folder import SPOOL, write_whole
+from .folder import SPOOL
 
 FACTS = "spool.json"
 _MAKING = ".new"
@@ -157,7 +158,7 @@ def make(place: Meeting, public: str, folder: str, network: str, spool_dir: str)
         try:
             path = os.path.join(meeting.make_base(base, SPOOL), f"{folder_name(place.run_id)}.{place.node}")
             os.makedirs(path, mode=0o700, exist_ok=True)
-            if not write_whole(os.path.join(path, FACTS), facts):
+            if not write_json(os.path.join(path, FACTS), facts):
                 raise OSError(0, "cannot be written", path)
             REAL.fsync_folder(path)
             REAL.fsync_folder(os.path.dirname(path))

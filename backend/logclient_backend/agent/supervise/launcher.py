@@ -22,9 +22,11 @@ from typing import Any, NamedTuple
 
 from logclient import layout, modes, reap
 from logclient import meeting as meetings
+from logclient.config import temporary_folders
 from logclient.regular import read_regular
 
 from ..host import exits
+from ..host.json_file import write_json
 from ..host.status import StatusPage
 from ..host.terminal import DESCRIPTOR, Terminal
 
@@ -203,6 +205,7 @@ def _ask_about_folder(meeting: meetings.Meeting, options: Options) -> dict[str, 
         from ..output.folder import Wish, write_answer
 
         write_answer(meeting, Wish(options.resume, options.strict), options.answer)
+        _bring_spools_home(meeting)
 
     wait_s = min(FOLDER_WAIT_S, _time_left(options) - _LEFT_S)
     if not _is_done(_begin(ask), time.monotonic() + wait_s):
@@ -212,6 +215,26 @@ def _ask_about_folder(meeting: meetings.Meeting, options: Options) -> dict[str, 
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _bring_spools_home(meeting: meetings.Meeting) -> None:
+    """Bring segments that dead agents left on local disks to their network folders, in a process that may hang."""
+    from ..output.folder import SPOOL
+
+    if os.fork():
+        return
+    try:
+        os.setsid()
+        given = meeting.facts.get("settings")
+        spool_dir = str(given.get("spool_dir") or "") if isinstance(given, dict) else ""
+        if any(
+            any(meetings.bases_in(folder, SPOOL)) for folder in (spool_dir, *temporary_folders()) if folder
+        ):
+            from ..output.spool import bring_all_home  # not before: it loads much, and there is rarely any
+
+            bring_all_home(spool_dir)
+    finally:
+        os._exit(0)
 
 
 def _time_left(options: Options) -> float:
@@ -230,14 +253,13 @@ def _ask_about_server(meeting: meetings.Meeting) -> None:
     from logclient.errors import BadArgument
 
     from ...wire import credentials
-    from ..output.folder import write_whole
 
     try:
         access = credentials.find()
     except BadArgument:
         return  # the process that ships says what is wrong, to status()
     if access is not None:
-        write_whole(meeting.file(meetings.SERVER), {"server": str(access.address)})
+        write_json(meeting.file(meetings.SERVER), {"server": str(access.address)})
 
 
 def _begin(work: Callable[[], object]) -> int:

@@ -29,11 +29,10 @@ from logclient.meeting import Meeting
 from logclient.proc import pid_namespace
 from logclient.wake import wake
 
-from ..drain.pace import REST_SHARE
 from ..host import rlimits
 from ..host.exits import Watch
 from ..host.handover import Handover
-from ..host.pauses import Pipes, Sleeper
+from ..host.pauses import REST_SHARE, Pipes, Sleeper
 from ..host.place import Place
 from ..host.status import StatusPage
 from ..host.terminal import Terminal
