@@ -15,7 +15,7 @@ public interface.
 
 from __future__ import annotations
 
-from . import dynamo, facts, ranked, stray
+from . import facts, ranked
 from .errors import (
     BadArgument,
     Corrupt,
@@ -26,8 +26,10 @@ from .errors import (
     RankTimeout,
     Unsupported,
 )
+from .guest import dynamo
 from .null import NullRun
 from .run import Run
+from .session import stray
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,7 +98,7 @@ def init(
     `folder_errors="raise"` a `FolderError` is raised. Raises `BadArgument` for arguments that make no sense.
     """
     global _run
-    from .start import Attempt
+    from .session.start import Attempt
 
     given = {
         "name": name,
@@ -158,7 +160,7 @@ def launch(
     stopped, by SIGTERM and after `grace_s` by SIGKILL. A rank that is killed or leaves early raises `RankFailed`;
     ranks that have not ended after `timeout_s`, if given, are stopped and raise `RankTimeout`.
     """
-    from .ranks import launch as start_ranks
+    from .launching.ranks import launch as start_ranks
 
     return start_ranks(fn, args, nprocs, start_method, timeout_s, grace_s)
 
@@ -170,7 +172,7 @@ def freeze_support() -> None:
     `multiprocessing.freeze_support()`, and before arguments are looked at. The agent of such a program runs in the
     program itself. Does nothing where a Python runs the program.
     """
-    from .frozen import enter
+    from .spawn.frozen import enter
 
     enter()
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from _collections_abc import MutableMapping
 
-from . import foreign
-from .nested import plain, settings_of
+from .encode.nested import plain, settings_of
+from .guest import foreign
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

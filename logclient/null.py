@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from . import about
+from .encode import about
+from .encode.nested import plain, settings_of
 from .facts import Facts
-from .foreign import is_own
-from .nested import plain, settings_of
-from .stats import Counter, no_agent, no_device, no_server, tell
+from .guest.foreign import is_own
+from .shm.stats import Counter, no_agent, no_device, no_server, tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class NullRun:
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from . import card
+        from .notebook import card
 
         try:
             return card.of_null(self)

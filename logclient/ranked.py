@@ -10,7 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
-from . import foreign
+from .guest import foreign
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

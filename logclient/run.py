@@ -17,16 +17,20 @@ from __future__ import annotations
 import sys
 import time
 
-from . import about, foreign, handles, lanes, layout, spawn
-from .descriptors import Mapped
+from .encode import about, lanes
+from .encode.shapes import TooLargeRecord
+from .encode.values import INT64, LeftOut, convert
 from .errors import BadArgument
 from .facts import Facts
-from .member import Member
+from .guest import foreign
+from .guest.descriptors import Mapped
 from .ranked import MOST_RANKS, RankedRun
-from .ring import Forked
-from .shapes import TooLargeRecord
-from .stats import describe_agent, describe_server, lane_counts, missing_there
-from .values import INT64, LeftOut, convert
+from .session import handles
+from .session.member import Member
+from .shm import layout
+from .shm.ring import Forked
+from .shm.stats import describe_agent, describe_server, lane_counts, missing_there
+from .spawn import agent as spawn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,11 +39,11 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     from .config import Config
-    from .meeting import Meeting
-    from .ring import RingWriter
-    from .shapes import Encoder
+    from .encode.shapes import Encoder
+    from .encode.values import Points
+    from .shm.meeting import Meeting
+    from .shm.ring import RingWriter
     from .typed import DeviceStatus, RunState, Status
-    from .values import Points
 
 _END_STATES = ("finished", "failed", "preempted")
 
@@ -51,7 +55,7 @@ class Run(Member):
         super().__init__(place, config, is_owner=is_owner, rank=rank)
         self._config: dict[str, Any] = {}
         self._summary: dict[str, Any] = {}
-        from .closing import Outcome  # `init` has loaded it: not at import, which users feel
+        from .session.closing import Outcome  # `init` has loaded it: not at import, which users feel
 
         self._outcome = Outcome()
 
@@ -275,7 +279,7 @@ class Run(Member):
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from . import card
+        from .notebook import card
 
         try:
             return card.of_run(self)
@@ -286,7 +290,9 @@ class Run(Member):
 
     def _known_values(self) -> dict[str, tuple[int, int, Any]]:
         """The last values of this process's lanes; of a finished run, as they were if somebody may have asked."""
-        card = sys.modules.get(f"{__package__}.card")  # no import here: its disk may be frozen by now
+        card = sys.modules.get(
+            f"{__package__}.notebook.card"
+        )  # no import here: its disk may be frozen by now
         taken = self._lanes if self._mark[0] else None
         try:
             return self._outcome.values if taken is None or card is None else dict(card.last_values(taken))
@@ -296,7 +302,7 @@ class Run(Member):
             return {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from .start import attach
+        from .session.start import attach
 
         return attach, (self._place.path,)
 
@@ -424,14 +430,14 @@ class Run(Member):
         Where no agent lives, one is started. A server is not waited for: what is on disk gets there, by the agent or by
         `logclient sync`.
         """
-        from . import waiting
+        from .session import waiting
 
         handles.let_go_dropped()
         return waiting.until_durable(self, self._patience("flush", timeout_s))[0]
 
     def _patience(self, what: str, timeout_s: object) -> float:
         """The seconds that a user gave to `flush` or `finish`; the default, and said so, where that is no number."""
-        from . import waiting
+        from .session import waiting
 
         usual = self._settings.finish_timeout_s if what == "finish" else self._settings.flush_timeout_s
         number = usual if timeout_s is None else waiting.seconds(timeout_s)
@@ -476,7 +482,7 @@ class Run(Member):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            from .ending import state_of
+            from .session.ending import state_of
 
             self._end({**state_of(error), "by": "with"}, None)
         except KeyboardInterrupt:
@@ -484,7 +490,7 @@ class Run(Member):
                 raise  # else it is pressed again, and the first one goes on
 
     def _end(self, state: dict[str, Any], timeout_s: float | None) -> bool:
-        from . import closing
+        from .session import closing
 
         return closing.end(self, state, timeout_s)
 

@@ -18,11 +18,11 @@ import sys
 import weakref
 from functools import partial
 
-from . import foreign
 from .errors import BadArgument
+from .guest import foreign
 from .null import NullRun
 from .run import Run
-from .stats import tell
+from .shm.stats import tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

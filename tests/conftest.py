@@ -14,7 +14,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from logclient.proc import umask
+from logclient.shm.proc import umask
 
 DEFAULT_PACE = 20.0  # `make test`; 1 is full length, `make soak`
 PATIENCE = {  # of the product in tests that start agents: a machine that does much else is no fault to be tested

@@ -1,8 +1,8 @@
 """A device without one: arrays whose values come when the test says so, by the way that arrays of JAX take.
 
-The name of the class and of its module are what `logclient.tensor.is_jax` goes by. Whoever reads a value before it is
-there fails the test: that would have been a wait. Its copy to the host follows a little later than the array says that
-it is computed, as on a real device.
+The name of the class and of its module are what `logclient.encode.tensor.is_jax` goes by. Whoever reads a value before
+it is there fails the test: that would have been a wait. Its copy to the host follows a little later than the array says
+that it is computed, as on a real device.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
-from logclient.columns import Columns
-from logclient.record import Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import Shape
 from logclient_backend.wal.scan import StreamColumns
 from logclient_backend.wire.address import Address
 from logclient_backend.wire.client import Patience, Session

@@ -20,13 +20,14 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import logclient
-from logclient import layout, spawn
-from logclient.columns import read_column
-from logclient.documents import read_document
-from logclient.meeting import Meeting
-from logclient.record import PREFIX, Shape, variable_cells
-from logclient.ring import RingReader, read_block, write_counts
 from logclient.run import Run
+from logclient.shm import layout
+from logclient.shm.columns import read_column
+from logclient.shm.documents import read_document
+from logclient.shm.meeting import Meeting
+from logclient.shm.record import PREFIX, Shape, variable_cells
+from logclient.shm.ring import RingReader, read_block, write_counts
+from logclient.spawn import agent as spawn
 from tests.listing import listed
 
 ROOT = Path(__file__).resolve().parents[1]

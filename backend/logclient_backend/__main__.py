@@ -43,7 +43,7 @@ def _leave_out_the_client() -> None:
 
 
 def _no_wait(path: str, flags: int) -> int:
-    """An opener; `logclient.regular` may be out of reach yet."""
+    """An opener; `logclient.shm.regular` may be out of reach yet."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from _collections_abc import Mapping, MutableMapping
 
-from logclient import foreign
 from logclient.errors import BadArgument
+from logclient.guest import foreign
 
 from .inert import Inert
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 import sys
 from threading import RLock
 
-from logclient import foreign, tensor, values
+from logclient.encode import tensor, values
+from logclient.guest import foreign
 from logclient.run import Run
 
 from .inert import Inert, say

@@ -17,7 +17,7 @@ import os
 
 from logclient.errors import LogclientError
 from logclient.run import Run
-from logclient.stats import tell
+from logclient.shm.stats import tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ import time
 from functools import wraps
 from threading import local
 
-from logclient import foreign
+from logclient.guest import foreign
 from logclient.run import Run
 
 from .inert import say

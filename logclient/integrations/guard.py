@@ -33,14 +33,15 @@ from functools import wraps
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 import logclient
-from logclient import dynamo, foreign, stray
 from logclient.config import environment
-from logclient.ending import INTERRUPTED_S
 from logclient.errors import LogclientError
+from logclient.guest import dynamo, foreign
 from logclient.integrations import searches
 from logclient.null import NullRun
 from logclient.run import Run
-from logclient.stats import tell
+from logclient.session import stray
+from logclient.session.ending import INTERRUPTED_S
+from logclient.shm.stats import tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -417,8 +418,8 @@ def _describe_trial(run: Run | NullRun, trial: searches.Trial) -> None:
 def _follow(pid: int, path: str) -> Run | NullRun:
     """The run of a copy: found in a child of the process that it was made in, as long as the run is live."""
     if path and pid != os.getpid():
-        from logclient import parents  # with what `init` needs: nothing that an import should pay
-        from logclient.start import attach
+        from logclient.launching import parents  # with what `init` needs: nothing that an import should pay
+        from logclient.session.start import attach
 
         place = parents.find(None)
         if place is not None and place.path == path:

@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 import sys
 
-from logclient import foreign
 from logclient.config import environment
+from logclient.guest import foreign
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

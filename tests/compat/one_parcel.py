@@ -9,8 +9,8 @@ import google.protobuf
 from google.protobuf.internal import api_implementation
 
 import logclient
-from logclient.columns import Columns
-from logclient.record import Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import Shape
 from logclient_backend.wal.scan import Gap, StreamColumns
 from logclient_backend.wire.address import Address
 from logclient_backend.wire.batch import BatchReader, BatchWriter

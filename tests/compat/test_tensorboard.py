@@ -15,7 +15,7 @@ import pytest
 
 import logclient
 import logclient.compat.wandb as wandb
-from logclient import spawn
+from logclient.spawn import agent as spawn
 from tests.lanes import LaneFile, start_no_agent, wait_until
 from tools.compare_events import compare, points_of, scalars_of
 

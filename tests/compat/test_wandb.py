@@ -18,7 +18,7 @@ import pytest
 
 import logclient
 import logclient.compat.wandb as wandb_module
-from logclient import spawn
+from logclient.spawn import agent as spawn
 from tests.lanes import LaneFile, start_no_agent, wait_until
 
 ROOT = Path(__file__).parents[2]

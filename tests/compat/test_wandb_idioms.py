@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 import logclient.compat.wandb as wandb
-from logclient import spawn
+from logclient.spawn import agent as spawn
 from tests.lanes import LaneFile, start_no_agent
 
 IDIOMS = {

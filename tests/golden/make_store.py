@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from logclient.record import Shape
+from logclient.shm.record import Shape
 from logclient_backend.collector.store.embedded import open_store
 from logclient_backend.collector.store.interface import Description
 from logclient_backend.wal.scan import StreamColumns

@@ -10,8 +10,8 @@ from array import array
 from pathlib import Path
 from typing import Any
 
-from logclient.columns import Columns
-from logclient.record import Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import Shape
 from logclient_backend.wal.documents import pack_slot
 from logclient_backend.wal.scan import Item, Scan, StreamColumns
 from logclient_backend.wal.seal import sealed_pieces

@@ -14,7 +14,8 @@ from urllib.parse import unquote
 import pytest
 
 import logclient
-from logclient import card, layout
+from logclient.notebook import card
+from logclient.shm import layout
 from tests.conftest import Pace
 from tests.lanes import Script, opened
 
@@ -258,9 +259,9 @@ def test_program_that_shows_nothing_loads_nothing_for_it(run_dir: Path, tmp_path
     source = """
     run = logclient.init("p")
     str(run), f"{run}"
-    before = "logclient.card" in sys.modules
+    before = "logclient.notebook.card" in sys.modules
     run._repr_html_()
-    print(json.dumps([before, "logclient.card" in sys.modules]))
+    print(json.dumps([before, "logclient.notebook.card" in sys.modules]))
     """
     assert Script(tmp_path, source).result() == [False, True]
-    assert "logclient.card" in sys.modules
+    assert "logclient.notebook.card" in sys.modules

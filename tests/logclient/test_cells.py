@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from logclient import cells, layout
-from logclient.cells import ABSENT, Cells, Claim, describe, free_cell, read_cell
-from logclient.ring import Forked, RingWriter
+from logclient.shm import cells, layout
+from logclient.shm.cells import ABSENT, Cells, Claim, describe, free_cell, read_cell
+from logclient.shm.ring import Forked, RingWriter
 from tests.lanes import opened
 
 FLOAT, DOUBLE, INT = 1, 2, 3

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logclient import layout, nested
-from logclient.documents import DocumentWriter, read_document
-from logclient.lanes import Lanes
-from logclient.ring import Forked
+from logclient.encode import nested
+from logclient.encode.lanes import Lanes
+from logclient.shm import layout
+from logclient.shm.documents import DocumentWriter, read_document
+from logclient.shm.ring import Forked
 from tests.conftest import Pace
 from tests.interrupts import interrupted
 from tests.lanes import opened
@@ -141,7 +142,7 @@ def test_handler_that_writes_the_same_document_is_not_undone(tmp_path: Path) -> 
             writer.write("summary", live)
 
         was_reached = interrupted(
-            writer.write, "summary", live, at=at, module="logclient.documents", action=inner
+            writer.write, "summary", live, at=at, module="logclient.shm.documents", action=inner
         )
         expected = {"outer": 1, "inner": 2} if was_reached else {"outer": 1}
         assert load(lanes, "summary")[1] == expected, at  # type: ignore[index]
@@ -157,7 +158,7 @@ def test_interrupted_write_leaves_a_version_and_the_next_one_works(tmp_path: Pat
         lanes, writer = fresh(tmp_path)
         writer.write("summary", "old")
         was_reached = interrupted(
-            writer.write, "summary", "new" * 20_000, at=at, module="logclient.documents"
+            writer.write, "summary", "new" * 20_000, at=at, module="logclient.shm.documents"
         )
         assert load(lanes, "summary") in ((1, "old"), (2, "new" * 20_000))
         writer.write("summary", "last")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import logclient
-from logclient import layout
-from logclient.stats import describe_agent
+from logclient.shm import layout
+from logclient.shm.stats import describe_agent
 from tests.lanes import opened
 
 S = 10**9

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from logclient import keys, values
-from logclient.values import MOST_DEPTH, MOST_POINTS
+from logclient.encode import keys, values
+from logclient.encode.values import MOST_DEPTH, MOST_POINTS
 from tests.lanes import LaneFile, opened
 
 

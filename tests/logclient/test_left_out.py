@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logclient.values import MOST_POINTS, MOST_TEXT
+from logclient.encode.values import MOST_POINTS, MOST_TEXT
 from tests.lanes import logged, opened
 
 torch: Any = pytest.importorskip("torch")

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 import logclient
-from logclient import lanes, layout, meeting, modes
 from logclient.config import Config
+from logclient.encode import lanes
+from logclient.shm import layout, meeting, modes
 from tests.lanes import opened
 
 MIB = 1 << 20

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import logclient
-from logclient import nested
+from logclient.encode import nested
 from tests.lanes import opened
 
 

@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 
 import logclient
-from logclient import BadArgument, NullRun, about, documents
-from logclient.waiting import seconds
+from logclient import BadArgument, NullRun
+from logclient.encode import about
+from logclient.session.waiting import seconds
+from logclient.shm import documents
 from tests.lanes import Script, opened
 from tests.listing import listed
 

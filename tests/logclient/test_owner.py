@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from logclient import owner
-from logclient.owner import ForkMark, LiveLock, PidMark, is_alive, is_locked
-from logclient.proc import pid_namespace, start_ticks
+from logclient.shm import owner
+from logclient.shm.owner import ForkMark, LiveLock, PidMark, is_alive, is_locked
+from logclient.shm.proc import pid_namespace, start_ticks
 
 
 def in_child(work, fork=os.fork) -> int:
@@ -101,7 +101,7 @@ def test_asking_never_takes_the_lock(tmp_path: Path) -> None:
             [
                 sys.executable,
                 "-c",
-                f"from logclient.owner import is_locked\nprint(1, flush=True)\nwhile True: is_locked({path!r})",
+                f"from logclient.shm.owner import is_locked\nprint(1, flush=True)\nwhile True: is_locked({path!r})",
             ],
             stdout=subprocess.PIPE,
         )

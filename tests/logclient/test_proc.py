@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from logclient import proc
+from logclient.shm import proc
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import logclient
-from logclient import BadArgument, shapes
+from logclient import BadArgument
+from logclient.encode import shapes
 from tests.interrupts import interrupted
 from tests.lanes import Script, by_pid, opened
 

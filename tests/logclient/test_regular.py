@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
-from logclient import calling, layout, meeting, modes, owner, parents, refusals, spawn, starting
-from logclient.meeting import Meeting
-from logclient.regular import OddFile, open_regular, read_regular, read_start
+from logclient.launching import parents
+from logclient.shm import layout, meeting, modes, owner, refusals
+from logclient.shm.meeting import Meeting
+from logclient.shm.regular import OddFile, open_regular, read_regular, read_start
+from logclient.spawn import agent as spawn
+from logclient.spawn import calling, starting
 from logclient_backend.agent.host.place import open_regular as open_in_place
 from logclient_backend.agent.host.status import StatusPage
 from logclient_backend.agent.host.terminal import Terminal

@@ -6,10 +6,19 @@ from typing import NamedTuple
 
 import pytest
 
-from logclient import layout
-from logclient.record import Shape
-from logclient.ring import Blocks, Forked, RingReader, RingWriter, Taken, TooLarge, read_block, release_block
-from logclient.shapes import BODY
+from logclient.encode.shapes import BODY
+from logclient.shm import layout
+from logclient.shm.record import Shape
+from logclient.shm.ring import (
+    Blocks,
+    Forked,
+    RingReader,
+    RingWriter,
+    Taken,
+    TooLarge,
+    read_block,
+    release_block,
+)
 from tests.interrupts import interrupted
 from tests.lanes import bare_file
 
@@ -259,7 +268,7 @@ def test_fork_between_any_two_instructions_of_offer_writes_all_or_nothing() -> N
             seen.append(bytes(ring.mem))
 
         try:
-            was_reached = interrupted(ring.offer, at=at, module="logclient.ring", action=fork)
+            was_reached = interrupted(ring.offer, at=at, module="logclient.shm.ring", action=fork)
         except Forked:
             pass
         assert not seen or bytes(ring.mem) == seen[0], (
@@ -318,7 +327,7 @@ def test_frames_that_are_alike_are_taken_as_each_by_itself(
     """The short way gives the same frames, bytes and damage as the look at each, whatever lies between them."""
     results = []
     for least in (16, 1 << 30):
-        monkeypatch.setattr("logclient.ring._ALIKE_FRAMES", least)
+        monkeypatch.setattr("logclient.shm.ring._ALIKE_FRAMES", least)
         ring = make_ring(frames=64)
         ring.offer(40)
         change(ring, how)

@@ -6,10 +6,10 @@ from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from logclient import layout
-from logclient.record import Shape
-from logclient.ring import Blocks, RingReader, RingWriter, TooLarge, read_block
-from logclient.shapes import BODY
+from logclient.encode.shapes import BODY
+from logclient.shm import layout
+from logclient.shm.record import Shape
+from logclient.shm.ring import Blocks, RingReader, RingWriter, TooLarge, read_block
 from tests.interrupts import interrupted
 from tests.lanes import bare_file
 
@@ -70,7 +70,7 @@ class RingMachine(RuleBasedStateMachine):
         forgot = self.words[HEADER + layout.FORGOT]
         try:
             was_cut = (
-                interrupted(call, at=at, module="logclient.ring", anywhere=anywhere)
+                interrupted(call, at=at, module="logclient.shm.ring", anywhere=anywhere)
                 if at
                 else call() and False
             )
@@ -119,7 +119,7 @@ class RingMachine(RuleBasedStateMachine):
         took = []
         call = lambda: took.append(self.blocks.offer(self.writer, prefix, payload, self.writer.seq + 1))  # noqa: E731
         before = self.writer.seq
-        was_cut = bool(at) and interrupted(call, at=at, module="logclient.ring")
+        was_cut = bool(at) and interrupted(call, at=at, module="logclient.shm.ring")
         if not at:
             call()
         self.writer.resync()

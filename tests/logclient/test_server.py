@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import logclient
-from logclient import layout
 from logclient.config import Config
-from logclient.stats import describe_server, ship_texts
+from logclient.shm import layout
+from logclient.shm.stats import describe_server, ship_texts
 from logclient_backend.agent.host.status import StatusPage
 from logclient_backend.wire import address
 

@@ -8,7 +8,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints, is_typedd
 import pytest
 
 import logclient
-from logclient import NullRun, Status, spawn
+from logclient import NullRun, Status
+from logclient.spawn import agent as spawn
 from tests.lanes import Script, opened
 
 

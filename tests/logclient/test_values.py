@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logclient.values import MOST_TEXT
+from logclient.encode.values import MOST_TEXT
 from tests.lanes import logged, opened
 
 torch: Any = pytest.importorskip("torch")

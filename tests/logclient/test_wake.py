@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from logclient.meeting import Meeting
-from logclient.wake import SUPERVISOR, WORKER, wake
+from logclient.shm.meeting import Meeting
+from logclient.shm.wake import SUPERVISOR, WORKER, wake
 
 
 @pytest.fixture

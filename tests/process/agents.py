@@ -7,7 +7,7 @@ import signal
 from itertools import pairwise
 from pathlib import Path
 
-from logclient import layout
+from logclient.shm import layout
 from logclient_backend.agent.host.status import StatusPage
 from tests.listing import contents, listed
 from tools.faults import processes

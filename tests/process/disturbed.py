@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from logclient import layout
+from logclient.shm import layout
 from logclient_backend.agent.host.status import StatusPage
 from logclient_backend.wal.reader import WalReader
 from logclient_backend.wal.scan import StreamColumns

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from logclient import layout
+from logclient.shm import layout
 from logclient_backend.collector.data import DataFolder
 from tools.bench.collector import Collector
 from tools.faults import processes

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
-from logclient import layout
+from logclient.shm import layout
 from tests.collectors import MemoryCollector
 
 from . import agents

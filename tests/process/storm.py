@@ -189,7 +189,7 @@ def main(plan: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    from logclient import spawn
+    from logclient.spawn import agent as spawn
     from tests.lanes import start_no_agent
 
     spawn.start_agent = start_no_agent  # type: ignore[assignment]

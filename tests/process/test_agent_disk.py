@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from logclient import layout
+from logclient.shm import layout
 from logclient_backend.agent.output import agentlog
 from logclient_backend.wal.reader import WalReader
 

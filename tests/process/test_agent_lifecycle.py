@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from logclient import layout
+from logclient.shm import layout
 
 from . import scripts
 from .agents import SUPERVISOR, WORKER, Trainer, checked, kill, nothing_left, successor

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from logclient import layout
+from logclient.shm import layout
 from tools.faults import processes, tmpfs
 
 from .agents import SUPERVISOR, WORKER, Trainer, checked, is_gone, kill, log_of, nothing_left, successor

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from logclient import layout
+from logclient.shm import layout
 from logclient_backend import failpoint
 from tools.faults import processes
 

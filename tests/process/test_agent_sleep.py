@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from logclient import layout, meeting
-from logclient.spawn import map_status
-from logclient.wake import SUPERVISOR, WORKER, wake
+from logclient.shm import layout, meeting
+from logclient.shm.wake import SUPERVISOR, WORKER, wake
+from logclient.spawn.agent import map_status
 
 from . import scripts
 from .disturbed import LEAST_S, wait_until

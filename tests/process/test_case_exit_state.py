@@ -231,8 +231,8 @@ def look():
         "umask": os.umask(0o022),
         "nice": os.nice(0),
         "path": list(sys.path),
-        # logclient.dynamo has one, which waits for torch._dynamo and hands every import on
-        "finders": [finder for finder in sys.meta_path if type(finder).__module__ != "logclient.dynamo"],
+        # logclient.guest.dynamo has one, which waits for torch._dynamo and hands every import on
+        "finders": [finder for finder in sys.meta_path if type(finder).__module__ != "logclient.guest.dynamo"],
         "warnings": list(warnings.filters),
         "gc": (gc.isenabled(), gc.get_threshold()),
         "recursion": sys.getrecursionlimit(),

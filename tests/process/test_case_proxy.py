@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logclient import layout
+from logclient.shm import layout
 from tools.bench.collector import Collector
 from tools.faults.proxy import Proxy
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from logclient import meeting
 from logclient.config import Config
+from logclient.shm import meeting
 from tools.faults import frozen, fuse
 from tools.faults.frozen import LoopExt4
 from tools.faults.fuse import Fuse

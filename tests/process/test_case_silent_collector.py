@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logclient import layout
+from logclient.shm import layout
 from tests.conftest import Pace
 from tools.bench.collector import Collector
 from tools.faults.proxy import Proxy

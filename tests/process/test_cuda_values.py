@@ -386,7 +386,9 @@ def test_first_values_of_several_threads_at_once(torch: Torch, run_dir: Path) ->
     assert len(torch.gpu.locked) <= 1
 
 
-@pytest.mark.parametrize("module", ["logclient.cells", "logclient.copies", "logclient.device"])
+@pytest.mark.parametrize(
+    "module", ["logclient.shm.cells", "logclient.encode.copies", "logclient.encode.device"]
+)
 @pytest.mark.parametrize("is_handler_logging", [False, True])
 def test_first_value_interrupted_at_any_point(
     is_handler_logging: bool, module: str, monkeypatch: pytest.MonkeyPatch, run_dir: Path

@@ -16,9 +16,9 @@ import pytest
 from click.testing import CliRunner
 
 import logclient
-from logclient.cells import FULL_BYTES
-from logclient.ending import goodbye
 from logclient.run import Run
+from logclient.session.ending import goodbye
+from logclient.shm.cells import FULL_BYTES
 from logclient_backend.cli import cli, status
 from logclient_backend.cli.status import describe
 from logclient_backend.runs import live

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 import logclient
-from logclient import handles, layout, spawn
+from logclient.session import handles
+from logclient.shm import layout
+from logclient.spawn import agent as spawn
 from tests.lanes import LaneFile, start_no_agent
 
 from . import scripts

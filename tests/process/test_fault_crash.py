@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from logclient import layout
+from logclient.shm import layout
 from logclient_backend.failpoint import POINTS
 from tools.faults import crash, processes
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from logclient import layout
+from logclient.shm import layout
 from tools.faults import fuse, processes
 from tools.faults.crash import account, training
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from logclient import layout
+from logclient.shm import layout
 from tools.faults import processes
 from tools.faults.crash import account, kill_agents, recover, training
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import logclient
-from logclient import Run, layout
+from logclient import Run
+from logclient.shm import layout
 from tests.conftest import Pace, kill_all_with
 from tests.interrupts import interrupted
 from tests.lanes import opened
@@ -199,7 +200,7 @@ def test_flush_brings_an_agent_and_log_and_status_do_not(run_dir: Path) -> None:
 
 
 def is_locked_by_an_agent(run: Any) -> bool:
-    from logclient import spawn
+    from logclient.spawn import agent as spawn
 
     return spawn.agent_lives(run._place)
 

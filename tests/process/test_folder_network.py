@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from logclient import layout
+from logclient.shm import layout
 from logclient_backend.agent.host.status import StatusPage
 from tools.faults import fuse
 from tools.faults.crash import account, training

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from logclient import layout
+from logclient.shm import layout
 from tests.listing import contents, listed
 
 from . import scripts

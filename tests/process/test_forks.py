@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from logclient import layout
-from logclient.owner import is_locked
+from logclient.shm import layout
+from logclient.shm.owner import is_locked
 from tests.lanes import Script, by_pid, lane_files, wait_until
 
 FLOOR = 256 << 10

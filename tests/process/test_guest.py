@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from logclient import layout
+from logclient.shm import layout
 from tests.conftest import Pace
 from tests.lanes import ROOT, Script, lane_files
 

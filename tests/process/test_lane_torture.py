@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from logclient import layout
-from logclient.columns import Columns
-from logclient.record import Shape
-from logclient.ring import Blocks, RingReader, RingWriter
+from logclient.shm import layout
+from logclient.shm.columns import Columns
+from logclient.shm.record import Shape
+from logclient.shm.ring import Blocks, RingReader, RingWriter
 from tests.conftest import Pace
 from tests.lanes import bare_file
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from logclient import layout
+from logclient.shm import layout
 from logclient_backend.cli.status import describe
 from logclient_backend.runs import live
 from logclient_backend.wire.messages import NotTaken, Parcel

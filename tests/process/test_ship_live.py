@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from logclient import layout
-from logclient.stats import no_server
+from logclient.shm import layout
+from logclient.shm.stats import no_server
 from logclient_backend.wire.messages import digest
 from tests.collectors import MemoryCollector
 from tests.listing import contents, listed

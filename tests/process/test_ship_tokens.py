@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logclient import meeting
+from logclient.shm import meeting
 from logclient_backend.agent.host.place import Place
 from logclient_backend.agent.shipping.tokens import Tokens, trainers_of
 from logclient_backend.wire import address

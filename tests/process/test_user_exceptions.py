@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from logclient import foreign, stats
+from logclient.guest import foreign
+from logclient.shm import stats
 from tests.conftest import Pace
 from tests.interrupts import Interrupt, interrupted
 from tests.lanes import Script, opened

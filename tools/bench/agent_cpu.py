@@ -67,7 +67,7 @@ class Load:
         self.wall_s = 0.0
 
     def run(self) -> None:
-        from logclient import layout
+        from logclient.shm import layout
 
         with harness.place() as place:
             truth = place.memory / "truth"

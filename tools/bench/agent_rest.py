@@ -27,7 +27,7 @@ from tools.bench import harness
 if __name__ == "__main__":
     harness.use_environment()
 
-from logclient import layout
+from logclient.shm import layout
 from tools.bench.collector import collector
 from tools.bench.probe import Probe
 

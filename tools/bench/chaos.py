@@ -26,7 +26,7 @@ from tools.bench import harness
 if __name__ == "__main__":
     harness.use_environment()
 
-from logclient import layout
+from logclient.shm import layout
 from tests.process.hosts import Trainer, at_collector
 from tools.bench.collector import Collector
 from tools.faults import network, processes

@@ -134,7 +134,7 @@ class Feed:
     """A client that sends parcels as fast as they are taken; the values are noise, made once."""
 
     def __init__(self, to: Collector, *, run: str, values: int = 10) -> None:
-        from logclient.record import Shape
+        from logclient.shm.record import Shape
 
         self._to = to
         self._run = run
@@ -147,7 +147,7 @@ class Feed:
         self._cells: list[Any] = [array("Q", os.urandom(8 * self._records)) for _ in range(values)]
 
     def _parcel(self) -> Any:
-        from logclient.columns import Columns
+        from logclient.shm.columns import Columns
         from logclient_backend.wal.scan import StreamColumns
         from logclient_backend.wire.messages import Parcel
 

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 import logclient
-from logclient import dynamo
+from logclient.guest import dynamo
 
 _CALLS = 300  # of one round and way
 _WARM = 50

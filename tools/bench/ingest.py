@@ -28,8 +28,8 @@ if __name__ == "__main__":
 import numpy as np
 import requests
 
-from logclient.columns import Columns
-from logclient.record import Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import Shape
 from logclient_backend.wal.scan import StreamColumns
 from logclient_backend.wire import address
 from logclient_backend.wire.batch import BatchWriter

@@ -27,7 +27,7 @@ from tools.faults import frozen, processes, tmpfs
 
 SAMPLES = 10_000  # of one loop: fewer make no p99.9
 BAR, BEYOND_MS = 1.5, 20.0
-SUPERVISOR, WORKER = 0, 1  # words of the status page, see logclient.layout
+SUPERVISOR, WORKER = 0, 1  # words of the status page, see logclient.shm.layout
 PATIENT_S = 600.0  # for `stall_s`: nobody replaces a worker that stands still
 SEEN_S = 5.0  # until a fault shows in the status: the agent tells of a silent disk after a second
 DISK_MIB, SHM_MIB = 96, 48

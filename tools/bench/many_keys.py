@@ -26,8 +26,8 @@ RECORDS, SEGMENTS = 20, 5
 
 def make(folder: str, keys: list[str]) -> None:
     """Write a run of some sealed segments."""
-    from logclient.columns import Columns
-    from logclient.record import Shape
+    from logclient.shm.columns import Columns
+    from logclient.shm.record import Shape
     from logclient_backend.wal.documents import DocumentFile
     from logclient_backend.wal.files import REAL
     from logclient_backend.wal.scan import StreamColumns

@@ -28,7 +28,7 @@ from tools.bench import harness
 if __name__ == "__main__":
     harness.use_environment()
 
-from logclient import layout
+from logclient.shm import layout
 from tools.bench.agent_cpu import Load
 from tools.bench.collector import Collector, collector
 from tools.bench.probe import Probe

@@ -25,8 +25,8 @@ POINTS = 30  # of each of its three keys
 
 def small_run(number: int, points: int = POINTS) -> Any:
     """A parcel that is a whole run."""
-    from logclient.columns import Columns
-    from logclient.record import Shape
+    from logclient.shm.columns import Columns
+    from logclient.shm.record import Shape
     from logclient_backend.collector.store.interface import Description, Parcel
     from logclient_backend.wal.scan import StreamColumns
 

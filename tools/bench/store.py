@@ -35,8 +35,8 @@ if __name__ == "__main__":
 
 import numpy as np
 
-from logclient.columns import Columns
-from logclient.record import Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import Shape
 from logclient_backend.collector.store.embedded import EmbeddedStore, open_store
 from logclient_backend.collector.store.interface import Parcel
 from logclient_backend.wal.scan import StreamColumns

@@ -46,8 +46,8 @@ TICK_S = 0.02
 
 def make_run(folder: Path, points: int) -> int:
     """Records of a run as the agent leaves them; how many."""
-    from logclient.columns import Columns
-    from logclient.record import Shape
+    from logclient.shm.columns import Columns
+    from logclient.shm.record import Shape
     from logclient_backend.wal.files import REAL
     from logclient_backend.wal.scan import StreamColumns
     from logclient_backend.wal.seal import sealed_pieces, write_sealed

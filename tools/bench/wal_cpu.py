@@ -25,8 +25,8 @@ from tools.bench import harness
 if __name__ == "__main__":
     harness.use_environment()
 
-from logclient.columns import Columns
-from logclient.record import Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import Shape
 from logclient_backend.wal.files import REAL
 from logclient_backend.wal.seal import seal
 from logclient_backend.wal.writer import OpenSegment

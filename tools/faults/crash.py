@@ -32,9 +32,9 @@ from typing import Any
 if not __package__:
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from logclient import layout
-from logclient import meeting as meetings
-from logclient.spawn import agent_lives, start_agent
+from logclient.shm import layout
+from logclient.shm import meeting as meetings
+from logclient.spawn.agent import agent_lives, start_agent
 from logclient_backend.wal.reader import WalReader
 from tests.conftest import kill_all_with
 from tests.process import scripts

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from logclient import confined
+from logclient.spawn import confined
 
 from .host import rlimits
 

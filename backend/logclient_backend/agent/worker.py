@@ -23,7 +23,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from logclient import layout
+from logclient.shm import layout
 
 from .. import failpoint
 from .drain import beside, drain

@@ -17,7 +17,7 @@ import click
 
 from logclient.config import silence_grpc
 from logclient.errors import BadArgument, LogclientError, NoRun, Unsupported
-from logclient.proc import umask
+from logclient.shm.proc import umask
 
 from .text import safe_lines
 

@@ -17,10 +17,11 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from logclient import confined, meeting
 from logclient.config import Config
-from logclient.owner import ForkMark, PidMark
-from logclient.proc import entry_of, name_of, pid_namespace, start_ticks
+from logclient.shm import meeting
+from logclient.shm.owner import ForkMark, PidMark
+from logclient.shm.proc import entry_of, name_of, pid_namespace, start_ticks
+from logclient.spawn import confined
 
 from ..agent.host.exits import Watch
 from ..agent.output.mounts import is_network, mount_of

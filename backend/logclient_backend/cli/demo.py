@@ -23,8 +23,8 @@ from typing import Any
 
 import click
 
-from logclient import meeting as meetings
 from logclient.errors import LogclientError
+from logclient.shm import meeting as meetings
 
 from ..runs import contents, folder, live
 from ..runs.curve import Curve

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from logclient.columns import Columns, read_column
+from logclient.shm.columns import Columns, read_column
 
 from ..runs.points import RunReader
 from ..runs.view import RunView

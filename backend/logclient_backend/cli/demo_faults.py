@@ -19,10 +19,10 @@ import sys
 from pathlib import Path
 from typing import Self
 
-from logclient import layout
-from logclient.meeting import Meeting
-from logclient.proc import entry_of, start_ticks
-from logclient.spawn import map_status
+from logclient.shm import layout
+from logclient.shm.meeting import Meeting
+from logclient.shm.proc import entry_of, start_ticks
+from logclient.spawn.agent import map_status
 
 _CLONE_NEWNS = 0x20000  # linux/sched.h
 _MS_REC, _MS_PRIVATE = 0x4000, 0x40000  # linux/mount.h

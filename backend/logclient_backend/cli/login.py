@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from logclient import config as settings
 from logclient.errors import BadArgument
-from logclient.regular import read_regular
+from logclient.shm.regular import read_regular
 
 if TYPE_CHECKING:
     from ..collector.serve import Collector

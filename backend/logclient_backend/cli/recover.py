@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 
-from logclient import meeting
 from logclient.config import Config
 from logclient.errors import NoRun
-from logclient.meeting import folder_name
-from logclient.modes import umask_of
-from logclient.spawn import start_agent
+from logclient.shm import meeting
+from logclient.shm.meeting import folder_name
+from logclient.shm.modes import umask_of
+from logclient.spawn.agent import start_agent
 
 from ..agent.host.json_file import write_json
 from ..agent.output import folder as run_folders

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from logclient.columns import Columns, read_column
+from logclient.shm.columns import Columns, read_column
 
 from ..wal.scan import Damage, Gap, StreamColumns
 from . import screen

@@ -19,7 +19,7 @@ import time
 from dataclasses import dataclass, field
 
 from logclient.errors import LogclientError, Unsupported
-from logclient.spawn import map_status
+from logclient.spawn.agent import map_status
 
 from ..runs import live
 from ..ship.progress import IDLE, Progress

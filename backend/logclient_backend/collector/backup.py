@@ -19,7 +19,7 @@ import json
 import os
 import time
 
-from logclient.regular import read_regular
+from logclient.shm.regular import read_regular
 
 from .data import BACKUP, STORE, DataFolder
 from .store.interface import Store, StoreError

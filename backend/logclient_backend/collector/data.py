@@ -20,7 +20,7 @@ import pwd
 import stat
 from dataclasses import dataclass
 
-from logclient.regular import read_regular
+from logclient.shm.regular import read_regular
 
 from .store.interface import StoreError
 from .tokens import FILE as TOKENS

@@ -20,7 +20,7 @@ import threading
 import time
 
 from logclient.errors import Unsupported
-from logclient.record import Shape
+from logclient.shm.record import Shape
 
 from ..runs.revision import revision_of
 from ..wire.messages import (

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from logclient.record import Shape
+from logclient.shm.record import Shape
 
 from ..wire.messages import BUSY, INVALID, Hello, NotTaken
 

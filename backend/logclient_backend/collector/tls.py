@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from logclient.errors import BadArgument
-from logclient.regular import read_regular
+from logclient.shm.regular import read_regular
 
 from ..wire.server import ServerTls
 from .store.interface import StoreError

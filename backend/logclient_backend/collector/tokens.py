@@ -35,7 +35,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from logclient.errors import BadArgument, Unsupported
-from logclient.regular import open_regular
+from logclient.shm.regular import open_regular
 
 from .store.interface import StoreError
 

@@ -16,8 +16,8 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-from logclient.columns import Columns
-from logclient.record import Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import Shape
 
 from ..wal.reader import OPEN, SEALED
 from ..wal.scan import StreamColumns

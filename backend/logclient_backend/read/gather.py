@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from logclient.columns import read_column
+from logclient.shm.columns import read_column
 
 from ..wal.scan import StreamColumns
 from ..wal.seal import unseen_part

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from logclient.columns import Columns, read_column
+from logclient.shm.columns import Columns, read_column
 
 from ..wal.scan import Damage, StreamColumns
 from ..wal.seal import unseen_part
@@ -28,7 +28,7 @@ from .order import Records
 from .view import COUNTS, RunView
 
 if TYPE_CHECKING:
-    from logclient.record import Value
+    from logclient.shm.record import Value
 
 CAUSES = ("forgotten", "trimmed", "damaged", "missing")
 _NUMBERS = frozenset("drqbi")

@@ -28,7 +28,7 @@ from itertools import groupby
 from operator import sub
 from typing import IO, Any
 
-from logclient.record import Shape
+from logclient.shm.record import Shape
 
 from ..wal.spans import StreamSpan
 from . import formats, strict

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from logclient.columns import read_column
+from logclient.shm.columns import read_column
 
 from ..wal.scan import StreamColumns
 from ..wal.seal import unseen_part

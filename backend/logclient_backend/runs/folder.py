@@ -13,9 +13,9 @@ import os
 from dataclasses import dataclass, field
 
 from logclient import config as settings
-from logclient import meeting
 from logclient.errors import NoRun, Unsupported
-from logclient.regular import read_regular
+from logclient.shm import meeting
+from logclient.shm.regular import read_regular
 
 from ..wal.reader import WalReader
 from . import live, node

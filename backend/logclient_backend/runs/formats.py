@@ -24,14 +24,14 @@ import math
 from collections.abc import Callable, Iterator
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from logclient.columns import read_column
 from logclient.errors import BadArgument, LogclientError
+from logclient.shm.columns import read_column
 
 from .order import Part
 from .strict import ODD_FLOATS, loads
 
 if TYPE_CHECKING:
-    from logclient.record import Value
+    from logclient.shm.record import Value
 
 FORMATS = ("csv", "jsonl", "parquet")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what spreadsheets run, not show

@@ -16,11 +16,11 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import repeat
 from typing import IO, TYPE_CHECKING, Any
 
-from logclient.columns import Columns
 from logclient.errors import BadArgument, Corrupt, NoRun, Unsupported
-from logclient.meeting import folder_name
-from logclient.record import VARIABLE, Shape
-from logclient.regular import MAX_STORE_BYTES, OddFile, open_regular
+from logclient.shm.columns import Columns
+from logclient.shm.meeting import folder_name
+from logclient.shm.record import VARIABLE, Shape
+from logclient.shm.regular import MAX_STORE_BYTES, OddFile, open_regular
 
 from ..wal.documents import DocumentFile
 from ..wal.files import REAL
@@ -33,7 +33,7 @@ from .formats import FORMATS, BadPoints, Row, rows
 from .node import is_id, table
 
 if TYPE_CHECKING:
-    from logclient.record import Value
+    from logclient.shm.record import Value
 
 _CODES = frozenset("drqbis")
 _MOST_NAME = (1 << 16) - 1  # bytes of a key in a shape's definition

@@ -16,13 +16,13 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from logclient import cells, layout, meeting, refusals
 from logclient.config import Config
-from logclient.owner import is_alive, is_locked
-from logclient.regular import open_regular, read_regular
-from logclient.ring import RingReader, read_counts
-from logclient.spawn import map_status
-from logclient.stats import describe_agent, describe_server, lane_counts, missing_there
+from logclient.shm import cells, layout, meeting, refusals
+from logclient.shm.owner import is_alive, is_locked
+from logclient.shm.regular import open_regular, read_regular
+from logclient.shm.ring import RingReader, read_counts
+from logclient.shm.stats import describe_agent, describe_server, lane_counts, missing_there
+from logclient.spawn.agent import map_status
 
 _SUFFIX = ".lanes"
 _MOST_BYTES = 1 << 30

@@ -29,13 +29,13 @@ from itertools import accumulate
 from operator import le
 from typing import TYPE_CHECKING, NamedTuple
 
-from logclient.columns import Columns, read_column
+from logclient.shm.columns import Columns, read_column
 
 from ..wal.scan import Damage, StreamColumns
 from ..wal.spans import Spans
 
 if TYPE_CHECKING:
-    from logclient.record import Value
+    from logclient.shm.record import Value
 
 _MOST_DECODED = 8  # segments that are kept decoded for streams that still need them
 
@@ -52,7 +52,7 @@ class Part(NamedTuple):
 
 
 class Point(NamedTuple):
-    """One value; `code` as in `logclient.record` tells a rounded float from an exact one, a text from a number."""
+    """One value; `code` as in `logclient.shm.record` tells a rounded float from an exact one, a text from a number."""
 
     step: int
     key: str

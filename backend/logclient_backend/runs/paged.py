@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 
-from logclient.columns import Columns
+from logclient.shm.columns import Columns
 
 from ..wal.scan import StreamColumns
 from ..wal.spans import Spans, StreamSpan

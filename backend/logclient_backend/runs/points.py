@@ -13,8 +13,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
-from logclient.columns import Columns
 from logclient.errors import Unsupported
+from logclient.shm.columns import Columns
 
 from ..wal.codec import Codec
 from ..wal.files import REAL, Files, read_file

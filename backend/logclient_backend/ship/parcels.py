@@ -9,8 +9,8 @@ from array import array
 from collections import deque
 from collections.abc import Iterator
 
-from logclient.columns import Columns
-from logclient.record import Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import Shape
 
 from ..wal.scan import Gap, StreamColumns
 from ..wire.messages import Parcel

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Mapping
 
-from logclient.columns import Columns
+from logclient.shm.columns import Columns
 
 from ..wal.scan import StreamColumns
 from ..wal.seqs import SeqSet

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from logclient.record import Shape
+from logclient.shm.record import Shape
 
 from ..wire.messages import Parcel
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from logclient import layout
-from logclient.regular import read_regular
+from logclient.shm import layout
+from logclient.shm.regular import read_regular
 
 from ..wal.reader import Follower
 from ..wal.scan import Damage, Gap, StreamColumns

@@ -37,13 +37,13 @@ from typing import TYPE_CHECKING
 
 import zstandard
 
-from logclient.columns import Columns
-from logclient.record import VARIABLE, Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import VARIABLE, Shape
 
 from .varint import Reader, get_varint, put_varint, put_zigzag
 
 if TYPE_CHECKING:
-    from logclient.columns import Column
+    from logclient.shm.columns import Column
 
 RANGE, PLANES, DELTA = 0, 1, 2
 CONSTANT, RAW, ZSTD = 0, 1, 2

@@ -28,7 +28,7 @@ import zlib
 from struct import Struct
 
 from logclient.errors import Corrupt, Unsupported
-from logclient.regular import OddFile
+from logclient.shm.regular import OddFile
 
 from .files import CREATE, REAL, Files, read_file
 

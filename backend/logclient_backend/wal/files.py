@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 from typing import Protocol
 
-from logclient.regular import open_regular
+from logclient.shm.regular import open_regular
 
 READ = os.O_RDONLY
 WRITE = os.O_RDWR  # an existing file

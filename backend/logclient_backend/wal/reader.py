@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 
 from logclient.errors import Corrupt, Unsupported
-from logclient.regular import OddFile
+from logclient.shm.regular import OddFile
 
 from .codec import Codec
 from .files import READ, REAL, Files, read_file

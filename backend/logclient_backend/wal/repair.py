@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from logclient.errors import Unsupported
-from logclient.regular import OddFile
+from logclient.shm.regular import OddFile
 
 from .blocks import Block
 from .codec import Codec

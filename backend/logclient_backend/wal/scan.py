@@ -18,9 +18,9 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
-from logclient.columns import Columns
 from logclient.errors import Corrupt
-from logclient.record import Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import Shape
 
 from .blocks import Block, parse_head, walk
 from .codec import Codec

@@ -17,9 +17,9 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator
 
-from logclient.columns import Columns
 from logclient.errors import Corrupt
-from logclient.record import Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import Shape
 
 from .codec import Codec
 from .files import NEW, Files

@@ -50,9 +50,9 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from logclient.columns import Columns
 from logclient.errors import Corrupt, Unsupported
-from logclient.record import VARIABLE, Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import VARIABLE, Shape
 
 from .codec import MAX_RECORDS, MAX_WORDS, Codec
 from .varint import put_varint, put_zigzag

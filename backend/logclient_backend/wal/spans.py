@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from logclient.columns import Columns
-from logclient.record import Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import Shape
 
 from .segment import CAUSES, STREAM_BODY, StreamEntry, pack_stream
 from .seqs import SeqSet

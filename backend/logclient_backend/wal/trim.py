@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from logclient.errors import Corrupt, Unsupported
-from logclient.regular import OddFile
+from logclient.shm.regular import OddFile
 
 from .codec import Codec
 from .files import READ, REAL, Files, read_file

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import os
 
-from logclient.columns import Columns
 from logclient.errors import Corrupt
+from logclient.shm.columns import Columns
 
 from .codec import Codec
 from .files import CREATE, NEW, WRITE, Files, read_file

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 
 import zstandard
 
-from logclient.columns import Columns
 from logclient.errors import Corrupt
-from logclient.record import VARIABLE, Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import VARIABLE, Shape
 from logclient_proto.v1 import ingest_pb2 as pb
 
 from ..wal.scan import Gap, StreamColumns
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 MOST_RECORDS = 1 << 16  # of a batch
 MOST_KEYS = 1 << 17
-MOST_NAME_BYTES = 512  # the client's own limit, `logclient.keys`, and what a reader can ask for
+MOST_NAME_BYTES = 512  # the client's own limit, `logclient.encode.keys`, and what a reader can ask for
 MOST_INT_BYTES = 8192 // 8 + 1  # the client's own limit; digits of a much larger one cannot be written out
 MOST_SEQ = (1 << 63) - 1  # a client counts from 1 and never gets there; stores have signed words
 MOST_BYTES = 1 << 26  # of one column group, unpacked

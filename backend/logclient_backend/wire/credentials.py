@@ -23,7 +23,7 @@ from typing import Any
 
 from logclient import config as settings
 from logclient.errors import BadArgument
-from logclient.regular import read_regular
+from logclient.shm.regular import read_regular
 
 from . import address
 from .address import Address

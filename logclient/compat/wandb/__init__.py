@@ -26,7 +26,6 @@ from enum import Enum
 from types import ModuleType
 
 import logclient
-from logclient import dynamo
 from logclient.compat import inert
 from logclient.compat.artifacts import Artifact
 from logclient.compat.facts import Config, Summary, as_dict
@@ -44,7 +43,8 @@ from logclient.compat.media import (
     Table,
     Video,
 )
-from logclient.stats import tell
+from logclient.guest import dynamo
+from logclient.shm.stats import tell
 
 from . import env, errors, standins, tensorboard, util
 from .current import here, started

@@ -18,9 +18,9 @@ import threading
 import logclient
 from logclient.compat import inert
 from logclient.compat.facts import Config, as_dict, of_file
-from logclient.ending import has_shell
 from logclient.errors import BadArgument
 from logclient.null import NullRun
+from logclient.session.ending import has_shell
 
 from . import events, util
 from .current import here

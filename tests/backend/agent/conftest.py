@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from logclient import layout
-from logclient.meeting import Meeting
+from logclient.shm import layout
+from logclient.shm.meeting import Meeting
 from logclient_backend.agent.host.place import Place
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from logclient import layout, proc
+from logclient.shm import layout, proc
 from logclient_backend.agent.host.status import StatusPage
 from logclient_backend.agent.supervise import election
 

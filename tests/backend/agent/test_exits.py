@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from logclient.proc import start_ticks
+from logclient.shm.proc import start_ticks
 from logclient_backend.agent.host import exits
 from logclient_backend.agent.host.exits import Cause, Watch
 

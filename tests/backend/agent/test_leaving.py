@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from logclient import lanes, layout, spawn
-from logclient.meeting import Meeting
-from logclient.owner import LiveLock
+from logclient.encode import lanes
+from logclient.shm import layout
+from logclient.shm.meeting import Meeting
+from logclient.shm.owner import LiveLock
+from logclient.spawn import agent as spawn
 from logclient_backend.agent.host.place import Place
 from logclient_backend.agent.host.status import StatusPage
 from logclient_backend.agent.supervise import leaving

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from logclient import layout
-from logclient.meeting import Meeting
+from logclient.shm import layout
+from logclient.shm.meeting import Meeting
 from logclient_backend.agent.drain.ledger import Ledger
 from logclient_backend.agent.host.exits import Cause
 from logclient_backend.runs.revision import revision_of

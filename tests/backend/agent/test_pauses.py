@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from logclient.lanes import Lanes
-from logclient.wake import WORKER, wake
+from logclient.encode.lanes import Lanes
+from logclient.shm.wake import WORKER, wake
 from logclient_backend.agent.drain.attach import Producer
 from logclient_backend.agent.drain.pace import BUSY_S, Pace
 from logclient_backend.agent.host.exits import Watch
@@ -134,7 +134,7 @@ def producers(place):
 
 
 def fill(lanes: Lanes, producer: Producer, records: int) -> None:
-    from logclient.shapes import Encoder
+    from logclient.encode.shapes import Encoder
 
     encoder = Encoder(lanes.mem, None, b"\1", None)
     (lane,) = lanes.first
@@ -203,7 +203,7 @@ def test_words_that_ask_are_told_from_records(producers):
     fill(lanes, producer, 1)
     pace.look([producer], time.monotonic())
     assert not pace.is_asked
-    from logclient import layout
+    from logclient.shm import layout
 
     for word in (layout.FLUSH_ASKED, layout.DOCUMENTS_WRITTEN, layout.REFUSED, layout.LEFT_OUT, layout.STATE):
         lanes.words[word] += 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from logclient import launchers
+from logclient.launching import launchers
 from logclient_backend.agent.drain.scheduler import (
     NOTHING,
     PREEMPTED,

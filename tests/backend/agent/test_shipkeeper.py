@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from logclient import layout
+from logclient.shm import layout
 from logclient_backend.agent.host.pauses import Pipes
 from logclient_backend.agent.host.place import Place
 from logclient_backend.agent.host.status import StatusPage

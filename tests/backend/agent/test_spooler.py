@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from logclient import layout, meeting
+from logclient.shm import layout, meeting
 from logclient_backend.agent.host.place import Place
 from logclient_backend.agent.output import mounts, spool
 from logclient_backend.agent.output.folder import SPOOL

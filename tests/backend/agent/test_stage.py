@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from logclient import layout
-from logclient.columns import Columns
-from logclient.record import Shape
+from logclient.shm import layout
+from logclient.shm.columns import Columns
+from logclient.shm.record import Shape
 from logclient_backend.agent.drain import drain
 from logclient_backend.agent.host.place import Place
 from logclient_backend.agent.output.memory import Memory

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from logclient.columns import Columns
-from logclient.record import Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import Shape
 from logclient_backend.collector.catalog import Catalog
 from logclient_backend.collector.commit import Committer, Source
 from logclient_backend.collector.eventlog import EventLog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logclient.record import Shape
+from logclient.shm.record import Shape
 from logclient_backend.collector.limits import Limits, Pace, RunLimits, check_ids
 from logclient_backend.wire.messages import Hello, NotTaken
 

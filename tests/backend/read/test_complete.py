@@ -14,8 +14,8 @@ import requests
 from click.testing import CliRunner
 
 import logclient
-from logclient.columns import Columns
-from logclient.record import Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import Shape
 from logclient_backend.cli import cli
 from logclient_backend.wal.files import REAL
 from logclient_backend.wal.scan import StreamColumns

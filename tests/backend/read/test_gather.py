@@ -6,8 +6,8 @@ from array import array
 
 import numpy as np
 
-from logclient.columns import Columns
-from logclient.record import Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import Shape
 from logclient_backend.read.gather import gather
 from logclient_backend.wal.scan import StreamColumns
 

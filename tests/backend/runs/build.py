@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from logclient.columns import Columns
-from logclient.meeting import folder_name
-from logclient.record import Shape
+from logclient.shm.columns import Columns
+from logclient.shm.meeting import folder_name
+from logclient.shm.record import Shape
 from logclient_backend.wal.documents import DocumentFile
 from logclient_backend.wal.files import REAL
 from logclient_backend.wal.scan import Gap, StreamColumns

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from logclient.columns import read_column
+from logclient.shm.columns import read_column
 from logclient_backend.runs import formats, strict
 from logclient_backend.runs.export import RUN_FILE, Export, points_file
 from logclient_backend.runs.folder import find

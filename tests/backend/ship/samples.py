@@ -7,8 +7,8 @@ from array import array
 from pathlib import Path
 from typing import Any
 
-from logclient.columns import Columns
-from logclient.record import Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import Shape
 from logclient_backend.wal.files import REAL
 from logclient_backend.wal.scan import Gap, StreamColumns
 from logclient_backend.wal.seal import seal

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from logclient import layout
+from logclient.shm import layout
 from logclient_backend.ship.feed import DiskFeed
 from logclient_backend.ship.source import FolderSource
 from logclient_backend.wal.documents import DocumentFile

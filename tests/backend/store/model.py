@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from logclient.columns import read_column
-from logclient.record import VARIABLE
+from logclient.shm.columns import read_column
+from logclient.shm.record import VARIABLE
 from logclient_backend.collector.store.interface import Parcel
 from logclient_backend.wal.scan import StreamColumns
 from logclient_backend.wal.seqs import SeqSet

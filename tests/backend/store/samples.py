@@ -8,8 +8,8 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from logclient.columns import Columns
-from logclient.record import VARIABLE, Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import VARIABLE, Shape
 from logclient_backend.collector.store.interface import Description, Parcel
 from logclient_backend.wal.scan import Gap, StreamColumns
 

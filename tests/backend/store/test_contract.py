@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logclient.columns import Columns
 from logclient.errors import BadArgument
-from logclient.record import Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import Shape
 from logclient_backend.collector.store.embedded import open_store
 from logclient_backend.collector.store.interface import (
     Description,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from logclient.record import Shape
+from logclient.shm.record import Shape
 from logclient_backend.collector.store.embedded import EmbeddedStore, blocks, open_store
 from logclient_backend.collector.store.embedded.buckets import Summaries
 from logclient_backend.collector.store.embedded.database import FILE

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from logclient.columns import read_column
-from logclient.record import Shape
+from logclient.shm.columns import read_column
+from logclient.shm.record import Shape
 from logclient_backend.collector.store.embedded import EmbeddedStore, blocks, compact
 from logclient_backend.collector.store.interface import Description, Parcel, RunDeleted
 from logclient_backend.wal.scan import Gap, StreamColumns

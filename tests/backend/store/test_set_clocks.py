@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logclient.record import Shape
+from logclient.shm.record import Shape
 from logclient_backend.collector.store.embedded.store import EmbeddedStore
 from logclient_backend.collector.store.interface import Description, RunDeleted
 from logclient_backend.wal.scan import StreamColumns

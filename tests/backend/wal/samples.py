@@ -6,8 +6,8 @@ from array import array
 from collections.abc import Iterable
 from typing import Any
 
-from logclient.columns import Columns
-from logclient.record import Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import Shape
 from logclient_backend.wal.reader import WalReader
 from logclient_backend.wal.scan import Damage, Gap, Item, StreamColumns
 

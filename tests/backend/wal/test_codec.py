@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from logclient.columns import Columns
-from logclient.record import Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import Shape
 from logclient_backend.wal.codec import Codec, ramp
 from logclient_backend.wal.seal import is_same
 from logclient_backend.wal.varint import get_varint, put_varint, put_zigzag, zigzag

@@ -7,9 +7,9 @@ import os
 
 import pytest
 
-from logclient.columns import Columns
 from logclient.errors import Corrupt
-from logclient.record import Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import Shape
 from logclient_backend.wal import codec
 from logclient_backend.wal import seal as sealing
 from logclient_backend.wal.files import REAL

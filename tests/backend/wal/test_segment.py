@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logclient.errors import Corrupt, Unsupported
-from logclient.record import Shape
+from logclient.shm.record import Shape
 from logclient_backend.wal import segment
 from logclient_backend.wal.scan import Gap, Scan
 from logclient_backend.wal.segment import SegmentEncoder, parse_name, segment_name

@@ -9,9 +9,9 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logclient.columns import Columns
 from logclient.errors import Corrupt
-from logclient.record import VARIABLE, Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import VARIABLE, Shape
 from logclient_backend.wal.scan import Gap, StreamColumns
 from logclient_backend.wal.seal import is_same
 from logclient_backend.wal.seqs import SeqSet

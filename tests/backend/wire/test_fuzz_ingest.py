@@ -23,8 +23,8 @@ import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from logclient.columns import Columns
-from logclient.record import Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import Shape
 from logclient_backend.collector import data as folders
 from logclient_backend.collector.eventlog import EventLog
 from logclient_backend.collector.serve import Collector, Settings

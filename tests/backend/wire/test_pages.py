@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logclient.columns import Columns
 from logclient.errors import Corrupt
-from logclient.record import Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import Shape
 from logclient_backend.wal.scan import StreamColumns
 from logclient_backend.wal.seal import is_same
 from logclient_backend.wal.spans import Spans

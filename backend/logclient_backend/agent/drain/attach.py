@@ -19,12 +19,12 @@ import struct
 import time
 from typing import Any
 
-from logclient import layout
-from logclient.documents import read_document
 from logclient.errors import Corrupt
-from logclient.record import Shape
-from logclient.regular import read_regular
-from logclient.ring import RingReader, read_counts
+from logclient.shm import layout
+from logclient.shm.documents import read_document
+from logclient.shm.record import Shape
+from logclient.shm.regular import read_regular
+from logclient.shm.ring import RingReader, read_counts
 
 from ..host.mapping import map_file
 from ..host.place import LANES, Kept, Place

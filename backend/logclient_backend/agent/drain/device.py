@@ -16,12 +16,12 @@ import os
 from array import array
 from struct import pack_into
 
-from logclient import cells, layout
-from logclient.columns import Columns
 from logclient.errors import Corrupt
-from logclient.record import PREFIX, VARIABLE, Shape, variable_cells
-from logclient.regular import open_regular
-from logclient.ring import Taken
+from logclient.shm import cells, layout
+from logclient.shm.columns import Columns
+from logclient.shm.record import PREFIX, VARIABLE, Shape, variable_cells
+from logclient.shm.regular import open_regular
+from logclient.shm.ring import Taken
 
 from ...wal.files import WRITE
 from ..host.mapping import map_file

@@ -14,11 +14,11 @@ from __future__ import annotations
 from itertools import islice
 from struct import error as StructError
 
-from logclient import cells, layout
-from logclient.columns import Columns
 from logclient.errors import Corrupt
-from logclient.record import PREFIX, Shape
-from logclient.ring import Taken, read_block
+from logclient.shm import cells, layout
+from logclient.shm.columns import Columns
+from logclient.shm.record import PREFIX, Shape
+from logclient.shm.ring import Taken, read_block
 
 from . import device
 from .attach import Lane, Producer

@@ -40,9 +40,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from logclient import layout, modes
-from logclient.meeting import Meeting
-from logclient.regular import read_regular
+from logclient.shm import layout, modes
+from logclient.shm.meeting import Meeting
+from logclient.shm.regular import read_regular
 
 from ...signals import signal_name
 from ..host.exits import Cause

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from logclient import layout
-from logclient.meeting import LANES_FLOOR
+from logclient.shm import layout
+from logclient.shm.meeting import LANES_FLOOR
 
 from ..host.pauses import REST_S, REST_SHARE
 from ..settings import Settings

@@ -16,7 +16,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 
-from logclient import layout
+from logclient.shm import layout
 
 from ..host.exits import Cause, Watch
 from ..host.handover import Handover

@@ -7,7 +7,7 @@ pidfd at all (before 5.3) the process is told from a newcomer with its PID by it
 Runs in supervisor and worker. Opens nothing outside /proc.
 
 Invariant: nothing is concluded from a stranger that has the PID in the /proc of another PID namespace
-(`logclient.proc`). Of a process that /proc does not show, a pidfd tells, or being its parent.
+(`logclient.shm.proc`). Of a process that /proc does not show, a pidfd tells, or being its parent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import signal
 import struct
 from typing import NamedTuple
 
-from logclient.proc import STAT_START, STAT_STATE, entry_of, stat_of
+from logclient.shm.proc import STAT_START, STAT_STATE, entry_of, stat_of
 
 _INFO = struct.Struct("<QQ11Ii")  # mask, cgroup, 11 ids, exit status: struct pidfd_info, first version
 _GET_INFO = 3 << 30 | _INFO.size << 16 | 0xFF << 8 | 11

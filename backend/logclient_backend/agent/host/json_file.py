@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any
 
-from logclient.modes import FILE
+from logclient.shm.modes import FILE
 
 
 def write_json(path: str, content: dict[str, Any], mode: int = FILE) -> bool:

@@ -1,7 +1,7 @@
 """Pauses of the agent's processes: how they sleep, and what ends a pause early.
 
-Runs in supervisor, worker and ship process. Each has a named pipe in the meeting place (`logclient.wake`); a byte in it
-ends the pause of that process. So does the end of a process that it watches, through its pidfd.
+Runs in supervisor, worker and ship process. Each has a named pipe in the meeting place (`logclient.shm.wake`); a byte
+in it ends the pause of that process. So does the end of a process that it watches, through its pidfd.
 
 Invariants:
 
@@ -18,7 +18,7 @@ import select
 import time
 from collections.abc import Iterable
 
-from logclient import wake
+from logclient.shm import wake
 
 from .exits import Watch
 from .place import Place

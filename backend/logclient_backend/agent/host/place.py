@@ -26,9 +26,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from logclient import layout, refusals, regular
-from logclient.meeting import Meeting
-from logclient.proc import has_mapped, pid_namespace
+from logclient.shm import layout, refusals, regular
+from logclient.shm.meeting import Meeting
+from logclient.shm.proc import has_mapped, pid_namespace
 
 from ...wal.segment import parse_name
 from . import rlimits
@@ -264,7 +264,7 @@ class Place:
 
 
 def is_lane_file(name: str) -> bool:
-    """A name as `logclient.lanes` gives them?"""
+    """A name as `logclient.encode.lanes` gives them?"""
     return name.endswith(LANES) and len(name) == _STEM + len(LANES) and _is_hex(name[:_STEM])
 
 

@@ -1,6 +1,6 @@
 """The status page: words on tmpfs by which the agent tells trainers and the command line how it is.
 
-Supervisor and worker each write their own words; nobody waits for anybody. Layout: `logclient.layout.AGENT_...`.
+Supervisor and worker each write their own words; nobody waits for anybody. Layout: `logclient.shm.layout.AGENT_...`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import os
 import time
 import zlib
 
-from logclient import layout
-from logclient.regular import open_regular
+from logclient.shm import layout
+from logclient.shm.regular import open_regular
 
 from .mapping import map_file
 
@@ -42,7 +42,7 @@ class StatusPage:
         return words[layout.AGENT_DRAINED], words[layout.AGENT_WRITTEN]
 
     def tell_server(self, address: str, error: str, reason: str = "") -> None:
-        """Store texts about shipping for `logclient.stats.ship_texts`; one writer at a time.
+        """Store texts about shipping for `logclient.shm.stats.ship_texts`; one writer at a time.
 
         `reason` is why a collector refuses records for good, in its words.
         """

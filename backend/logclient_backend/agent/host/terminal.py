@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import time
 
-from logclient.meeting import SAY, Meeting
-from logclient.regular import read_regular
+from logclient.shm.meeting import SAY, Meeting
+from logclient.shm.regular import read_regular
 
 DESCRIPTOR = 3  # where the launcher finds it
 TOLD_WAIT_S = 0.2
@@ -36,7 +36,7 @@ class Terminal:
             time.sleep(0.002)
 
     def look(self) -> None:
-        """Write what a trainer left for us (`logclient.spawn.say`), unless an earlier line still hangs."""
+        """Write what a trainer left for us (`logclient.spawn.agent.say`), unless an earlier line still hangs."""
         if self._fd < 0 or self._is_busy() or not os.path.exists(self._request):
             return
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 
-from logclient.regular import open_regular
+from logclient.shm.regular import open_regular
 
 NAME = "agent.log"
 _MOST_BYTES = 256 << 10

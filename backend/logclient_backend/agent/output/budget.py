@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import time
 
-from logclient.regular import MAX_FILE_BYTES
+from logclient.shm.regular import MAX_FILE_BYTES
 
 from ...wal.reader import SEALED
 from ...wal.seqs import SeqSet

@@ -23,8 +23,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from logclient import layout
-from logclient.regular import OddFile
+from logclient.shm import layout
+from logclient.shm.regular import OddFile
 
 from ... import failpoint
 from ...wal.documents import DocumentFile

@@ -15,7 +15,7 @@ import os
 import time
 from typing import Any
 
-from logclient.meeting import folder_name
+from logclient.shm.meeting import folder_name
 
 from ..host.json_file import write_json
 from ..host.place import Place

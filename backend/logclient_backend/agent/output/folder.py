@@ -25,8 +25,8 @@ import os
 from typing import Any, NamedTuple
 
 from logclient.errors import LogclientError
-from logclient.meeting import Meeting, folder_name
-from logclient.regular import read_regular
+from logclient.shm.meeting import Meeting, folder_name
+from logclient.shm.regular import read_regular
 
 from ...wal.documents import DocumentFile
 from ..host.json_file import write_json

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import os
 
-from logclient import modes
 from logclient.errors import Corrupt, Unsupported
+from logclient.shm import modes
 
 from ...wal.files import NEW, RealFiles
 from ...wal.segment import HEADER_BYTES, parse_header, parse_name, segment_name

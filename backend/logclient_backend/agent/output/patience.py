@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 
-from logclient import layout
+from logclient.shm import layout
 
 from ..drain.roster import Roster
 from .copier import Copier

@@ -27,11 +27,11 @@ import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from logclient import meeting
 from logclient.config import temporary_folders
-from logclient.meeting import Meeting, folder_name
-from logclient.modes import umask_of
-from logclient.regular import OddFile
+from logclient.shm import meeting
+from logclient.shm.meeting import Meeting, folder_name
+from logclient.shm.modes import umask_of
+from logclient.shm.regular import OddFile
 
 from ...wal.files import NEW, REAL, WRITE, read_file
 from ...wal.seal import seal

@@ -20,7 +20,7 @@ import threading
 import time
 from collections import deque
 
-from logclient.meeting import Meeting
+from logclient.shm.meeting import Meeting
 
 from ...wal.files import READ, REAL
 from ...wal.segment import parse_name

@@ -21,8 +21,8 @@ import os
 import time
 from collections.abc import Callable, Iterable
 
-from logclient import layout
-from logclient.ring import release_block, write_counts
+from logclient.shm import layout
+from logclient.shm.ring import release_block, write_counts
 
 from ... import failpoint
 from ...wal.segment import ORDER_BYTES, order_of, parse_name

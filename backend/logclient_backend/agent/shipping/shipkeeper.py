@@ -16,8 +16,8 @@ import math
 import os
 import time
 
-from logclient import layout
-from logclient.stats import ship_texts
+from logclient.shm import layout
+from logclient.shm.stats import ship_texts
 
 from ..host.exits import Cause, Watch
 from ..host.pauses import Pipes

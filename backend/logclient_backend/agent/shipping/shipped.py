@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from logclient import layout
-from logclient.regular import read_regular
-from logclient.stats import ship_texts
+from logclient.shm import layout
+from logclient.shm.regular import read_regular
+from logclient.shm.stats import ship_texts
 
 from ...wal.seqs import SeqSet
 from ..drain.ledger import Ledger

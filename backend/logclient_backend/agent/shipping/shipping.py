@@ -5,7 +5,7 @@ hang for ever; it is read in a thread of its own (`ship/source.py`), and what is
 
 ::
 
-    agent.status    state, beat, texts, count of records acked     words and texts of `logclient.layout`
+    agent.status    state, beat, texts, count of records acked     words and texts of `logclient.shm.layout`
     shipped.json    {"collector", "documents": digest of those that are there, "refused": records,
                      "streams": {hex: [[first, last], ...]}}       what the collector has, of each stream
 
@@ -25,10 +25,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from logclient import layout, modes
 from logclient.errors import BadArgument
-from logclient.meeting import Meeting, folder_name
-from logclient.regular import read_regular
+from logclient.shm import layout, modes
+from logclient.shm.meeting import Meeting, folder_name
+from logclient.shm.regular import read_regular
 
 from ...wire import messages
 from ..host.handover import describe

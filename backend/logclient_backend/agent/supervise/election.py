@@ -13,9 +13,9 @@ import os
 import time
 from collections.abc import Callable
 
-from logclient import layout
-from logclient.proc import pid_namespace
-from logclient.regular import open_regular
+from logclient.shm import layout
+from logclient.shm.proc import pid_namespace
+from logclient.shm.regular import open_regular
 
 from ..host.place import Place
 from ..host.status import StatusPage

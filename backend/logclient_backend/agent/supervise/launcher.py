@@ -1,7 +1,7 @@
 """First process of an agent: asks about the run folder, leaves a supervisor behind, then exits.
 
-Started by `logclient.spawn`, which waits for its end. Afterwards the supervisor is nobody's child: not in the user's
-`os.wait()`, not in a launcher's process tree, in a session of its own.
+Started by `logclient.spawn.agent`, which waits for its end. Afterwards the supervisor is nobody's child: not in the
+user's `os.wait()`, not in a launcher's process tree, in a session of its own.
 
 Invariants:
 
@@ -20,10 +20,11 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from logclient import layout, modes, reap
-from logclient import meeting as meetings
 from logclient.config import temporary_folders
-from logclient.regular import read_regular
+from logclient.shm import layout, modes
+from logclient.shm import meeting as meetings
+from logclient.shm.regular import read_regular
+from logclient.spawn import reap
 
 from ..host import exits
 from ..host.json_file import write_json
@@ -42,7 +43,7 @@ _NOT_FOR_US = (
 
 
 def main(arguments: list[str]) -> int:
-    """`agent MEETING` and what `Options` names; see `logclient.spawn`."""
+    """`agent MEETING` and what `Options` names; see `logclient.spawn.agent`."""
     options = _parse(arguments)
     if options is None:
         return 2

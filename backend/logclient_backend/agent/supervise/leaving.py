@@ -15,8 +15,8 @@ from __future__ import annotations
 import os
 import time
 
-from logclient import layout
-from logclient.meeting import GONE
+from logclient.shm import layout
+from logclient.shm.meeting import GONE
 
 from ..host.place import Place, is_lane_file, open_regular, watch_of
 from ..host.status import StatusPage

@@ -23,11 +23,11 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from logclient import layout, modes
 from logclient.config import token_variable
-from logclient.meeting import Meeting
-from logclient.proc import pid_namespace
-from logclient.wake import wake
+from logclient.shm import layout, modes
+from logclient.shm.meeting import Meeting
+from logclient.shm.proc import pid_namespace
+from logclient.shm.wake import wake
 
 from ..host import rlimits
 from ..host.exits import Watch

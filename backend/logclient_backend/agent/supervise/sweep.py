@@ -16,12 +16,12 @@ import os
 import time
 from collections.abc import Callable, Iterable
 
-from logclient import layout
-from logclient import meeting as meetings
-from logclient.meeting import GONE, Meeting
-from logclient.modes import is_ours
-from logclient.owner import is_locked
-from logclient.regular import read_regular
+from logclient.shm import layout
+from logclient.shm import meeting as meetings
+from logclient.shm.meeting import GONE, Meeting
+from logclient.shm.modes import is_ours
+from logclient.shm.owner import is_locked
+from logclient.shm.regular import read_regular
 
 from ..host.place import LANES, SEGMENT, Place, is_lane_file
 from .leaving import remove, remove_if_empty

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from logclient.record import Value
+    from logclient.shm.record import Value
 
 
 class StoreError(LogclientError):

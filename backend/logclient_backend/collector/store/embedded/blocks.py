@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from logclient.record import VARIABLE
+from logclient.shm.record import VARIABLE
 
 from .pack import Ints, Packer
 from .rows import Cells, Rows, floats_of

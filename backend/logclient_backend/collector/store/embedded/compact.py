@@ -28,7 +28,7 @@ from .rows import Rows, joined, read_tails
 from .writer import save_heard
 
 if TYPE_CHECKING:
-    from logclient.record import Shape
+    from logclient.shm.record import Shape
 
     from .database import Database
     from .shared import Shared

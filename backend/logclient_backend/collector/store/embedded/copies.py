@@ -11,7 +11,7 @@ import os
 import secrets
 import sqlite3
 
-from logclient.regular import MAX_STORE_BYTES, open_regular
+from logclient.shm.regular import MAX_STORE_BYTES, open_regular
 
 from ..interface import StoreError
 from . import schema

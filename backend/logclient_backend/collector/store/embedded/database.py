@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from logclient.errors import BadArgument, Corrupt, Unsupported
-from logclient.regular import MAX_STORE_BYTES, open_regular
+from logclient.shm.regular import MAX_STORE_BYTES, open_regular
 
 from ..interface import StoreError, StoreFull
 from . import schema

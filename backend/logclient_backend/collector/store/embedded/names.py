@@ -16,7 +16,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from logclient.record import Shape
+from logclient.shm.record import Shape
 
 from ..interface import Key, KeyPage, Last
 from .ledger import MOST_SEQ

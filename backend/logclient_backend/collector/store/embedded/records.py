@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from logclient.record import Shape
+from logclient.shm.record import Shape
 
 from ....wal.scan import StreamColumns
 from .ledger import seqs_from

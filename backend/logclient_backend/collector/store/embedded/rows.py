@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from logclient.columns import Columns
-from logclient.record import VARIABLE, Shape
+from logclient.shm.columns import Columns
+from logclient.shm.record import VARIABLE, Shape
 
 from .pack import Ints, Packer, Words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from logclient.columns import Column
-    from logclient.record import Value
+    from logclient.shm.columns import Column
+    from logclient.shm.record import Value
 
 _FLOAT, _INT = Struct("<d"), Struct("<q")
 
@@ -133,7 +133,7 @@ def to_columns(rows: Rows, shape: Shape, rank: int | None, places: Sequence[int]
 
 
 def values_of(code: str, cells: Cells) -> Sequence[Value]:
-    """Python values; `logclient.record.read_column` for these columns."""
+    """Python values; `logclient.shm.record.read_column` for these columns."""
     if isinstance(cells, list):
         if code == "s":
             return [cell.decode("utf-8", "replace") for cell in cells]

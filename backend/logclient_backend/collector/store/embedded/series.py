@@ -27,7 +27,7 @@ from .rows import Cells, Rows, values_of
 from .sources import Source, of_key, sweep
 
 if TYPE_CHECKING:
-    from logclient.record import Value
+    from logclient.shm.record import Value
 
     from .database import Session
     from .shared import Shared

@@ -10,7 +10,7 @@ import threading
 from collections import OrderedDict
 from hashlib import blake2b
 
-from logclient.record import Shape
+from logclient.shm.record import Shape
 
 from .database import Session
 

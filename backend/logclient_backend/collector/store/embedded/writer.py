@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from logclient.columns import Columns
+from logclient.shm.columns import Columns
 
 from ....wal.scan import Gap, StreamColumns
 from ....wal.seal import unseen_part

@@ -1,0 +1,74 @@
+"""What a run is called and what people say of it: names, notes, tags and alerts, as texts of bounded length.
+
+Runs in the training process, in `init` and where the user sets one of them. Whatever does not fit is cut and said; an
+object that is no text becomes one, as far as that needs no wait and its own code allows it.
+"""
+
+from __future__ import annotations
+
+from ..guest import foreign
+from . import tensor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+MOST_NAME = 512  # characters of a project, name or group
+MOST_NOTES = 64 << 10
+MOST_TAGS = 1000
+MOST_TAG = 256
+MOST_ALERTS = 50
+_MOST_TITLE = 200
+_MOST_TEXT = 2000
+LEVELS = ("info", "warn", "error")
+
+
+def text_of(value: object, most: int) -> str:
+    """Return any object as a text that JSON can hold, cut at `most` characters."""
+    if issubclass(type(value), str):
+        text = str.__str__(value)
+    elif tensor.is_tensor(value):  # its text could be a wait for the device
+        text = f"<{type(value).__name__}>"
+    else:
+        try:
+            text = foreign.call(str, value)
+        except foreign.Failed:
+            text = f"<{type(value).__name__}>"
+    return text[:most].encode("utf-8", "backslashreplace").decode()
+
+
+def cut(what: str, text: str, most: int) -> tuple[str, str]:
+    """Return the text within its limit, and where that cut it, a sentence that says so."""
+    if len(text) <= most:
+        return text, ""
+    return text[:most], f"{what} of {len(text):,} characters is cut to {most:,}"
+
+
+def tags_of(given: Any) -> tuple[list[str], str]:
+    """Return tags within their limits, and what was wrong with those given, in a sentence. Never raises."""
+    if isinstance(given, str):
+        given = (given,)
+    elif given is None:
+        given = ()
+    try:
+        found = foreign.call(tuple, given)
+    except foreign.Failed:
+        return [], f"tags are a list of texts, not a {type(given).__name__}; took none"
+    kept = [text_of(tag, MOST_TAG + 1) for tag in found[:MOST_TAGS]]
+    if len(found) > MOST_TAGS:
+        return [
+            tag[:MOST_TAG] for tag in kept
+        ], f"{len(found):,} tags are more than {MOST_TAGS:,}; took the first"
+    if any(len(tag) > MOST_TAG for tag in kept):
+        return [tag[:MOST_TAG] for tag in kept], f"tags of more than {MOST_TAG} characters are cut"
+    return kept, ""
+
+
+def alert(title: object, text: object, level: object, now_ns: int) -> tuple[dict[str, Any], str]:
+    """Return an alert as it is stored, and what was wrong with its level, in a sentence."""
+    wrong = ""
+    if type(level) is not str or level not in LEVELS:
+        given = repr(level[:40]) if type(level) is str else f"of type {type(level).__name__}"
+        level, wrong = "info", f"alert level {given} is none of {', '.join(LEVELS)}; took info"
+    title, text = text_of(title, _MOST_TITLE), text_of(text, _MOST_TEXT)
+    return {"time": now_ns, "title": title, "text": text, "level": level}, wrong

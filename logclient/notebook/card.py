@@ -1,0 +1,305 @@
+"""What a notebook shows of a run: name, state, where it lies, counts, and the last value of each key, as HTML.
+
+Runs in the training process when somebody looks, in whatever thread. Reads memory, and on tmpfs what is known of the
+run folder; waits for nobody.
+
+Invariants:
+
+- all text is data: escaped, and what does not print (control characters, lone surrogates, marks that turn the
+  direction of text) is spelled out; no script; colours that can be read on white and on black;
+- values are read from this process's own lanes while others write to them: only frames that check are believed, and
+  the look back has a limit in time. What lies further back is not shown.
+
+Does not: look into lanes of other processes or into the run folder.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from html import escape
+from shlex import quote as quote_word
+from struct import Struct
+from struct import error as StructError
+from urllib.parse import quote
+from zlib import crc32
+
+from ..errors import Corrupt
+from ..shm import layout
+from ..shm.columns import read_column
+from ..shm.meeting import folder_name
+from ..shm.record import PREFIX, Shape, variable_cells
+from ..shm.ring import read_block
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+    from ..encode.lanes import Lanes
+    from ..null import NullRun
+    from ..run import Run
+    from ..typed import ServerStatus, Status
+
+MOST_KEYS = 20
+_MOST_KNOWN = 2000  # keys that are looked for
+_MOST_TEXT = 60
+_LOOK_BACK_S = 0.02
+_SEQ = Struct("<Q")
+_PIECE = 64 << 10  # bytes of a ring that are looked at at a time, newest first
+
+_BOX = "display:inline-block;border:1px solid rgba(128,128,128,.45);border-radius:4px;padding:.5em .8em;line-height:1.5"
+_CELL = "text-align:left;background:none;border:none;padding:0 1.2em 0 0;vertical-align:top"
+_NUMBER = _CELL.replace("left", "right") + ";font-family:monospace"
+_DIM = "opacity:.7"
+_LABEL = f"{_CELL};{_DIM};white-space:nowrap"
+_COLOURS = {"good": "#2e9e4f", "bad": "#d9534f", "plain": "#8a8a8a"}
+
+
+# ---- the last values: key -> (order of its record, step, value) --------------------------------------------------
+
+
+def last_values(taken: Lanes | None) -> dict[str, tuple[int, int, Any]]:
+    """The newest value of each key that lies in these lanes, newest record first."""
+    found: dict[str, tuple[int, int, Any]] = {}
+    if taken is not None:
+        shapes = _Shapes(taken.mem)
+        deadline = time.monotonic() + _LOOK_BACK_S
+        for index in range(taken.words[layout.FILE_LANES]):
+            header = layout.LANE_HEADERS + index * layout.LANE_HEADER_WORDS
+            for order, step, values in _records(taken.mem, header, shapes, deadline):
+                for key, value in values.items():
+                    if key not in found or found[key][0] < order:
+                        found[key] = (order, step, value)
+                if len(found) >= _MOST_KNOWN:
+                    break
+    return dict(sorted(found.items(), key=lambda item: -item[1][0]))
+
+
+def _records(
+    mem: memoryview, header: int, shapes: _Shapes, deadline: float
+) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """Order, step and values of the newest record of each shape in one lane."""
+    seen = set()
+    for frame in _frames(mem, header, deadline):
+        _, _, order, step, _, head = PREFIX.unpack_from(frame)
+        number = head & layout.SHAPE_MASK
+        if number in (layout.INLINE_SHAPE, layout.BLOCK_SHAPE) or number not in seen:
+            seen.add(number)
+            try:
+                yield order, step, shapes.values(number, frame[layout.FRAME_PREFIX :])
+            except (Corrupt, LookupError, ValueError, StructError):
+                continue  # its block was taken again, or its definition is not to be read
+
+
+def _frames(mem: memoryview, header: int, deadline: float) -> Iterator[bytes]:
+    """Frames that check, newest first, as far back as the lap and the time go."""
+    words = mem.cast("Q")
+    base, size = words[header + layout.LANE_OFFSET], words[header + layout.LANE_BYTES]
+    ring = mem[base : base + size]
+    stop = tail = words[header + layout.TAIL]
+    oldest, expected = max(0, tail - size), 0
+    piece = _PIECE
+    while stop > oldest:
+        lap = (stop - 1) // size * size
+        start = max(oldest, lap, stop - piece)  # a frame never wraps
+        off = start % size
+        data = bytes(ring[off : off + stop - start])
+        places = _sound(data)
+        for at, length in reversed(places):
+            (seq,) = _SEQ.unpack_from(data, at + layout.FRAME_HEADER)
+            if (
+                seq == expected or not expected
+            ):  # else of another lap: written over meanwhile, or left in padding
+                expected = seq - 1
+                yield data[at : at + length]
+        if places and places[0][0]:
+            stop = (
+                start + places[0][0]
+            )  # what lies before is the end of a frame, to be seen with its beginning
+            piece = _PIECE
+        elif places or start in (oldest, lap):
+            stop = start
+            piece = _PIECE
+        else:
+            piece *= 2  # one frame larger than that
+        if time.monotonic() >= deadline:
+            return
+
+
+def _sound(data: bytes) -> list[tuple[int, int]]:
+    """(offset, length) of the frames in these bytes, which begin anywhere."""
+    cells, view = memoryview(data).cast("Q"), memoryview(data)
+    found, at, total = [], 0, len(data)
+    while at + layout.FRAME_PREFIX <= total:
+        word = cells[at >> 3]
+        size = word & layout.LENGTH_MASK
+        may_be = layout.FRAME_PREFIX <= size <= total - at and not word & (layout.PADDING | 7)
+        if may_be and crc32(view[at + layout.FRAME_HEADER : at + size]) == word >> 32:
+            found.append((at, size))
+            at += size
+        else:
+            at += 8
+    return found
+
+
+class _Shapes:
+    """Definitions in the key area of a lane file."""
+
+    def __init__(self, mem: memoryview) -> None:
+        self._mem = mem
+        words = mem.cast("Q")
+        keys = words[layout.FILE_KEYS]
+        at, end = keys, keys + words[layout.KEYS_USED]
+        self._known: dict[int, tuple[int, int]] = {}  # id -> where its definition lies
+        while at + 16 <= end:
+            size = words[at >> 3] & 0xFFFF_FFFF
+            self._known[words[(at + 8) >> 3]] = (at + 16, at + 8 + size)
+            at += 8 + size
+
+    def values(self, number: int, payload: bytes) -> dict[str, Any]:
+        if number == layout.BLOCK_SHAPE:
+            block = read_block(self._mem, payload)
+            if block is None:
+                raise LookupError
+            number, payload = int.from_bytes(block[:8], "little") & layout.SHAPE_MASK, block[8:]
+        if number == layout.INLINE_SHAPE:
+            size = int.from_bytes(payload[:8], "little")
+            shape, payload = Shape.from_definition(payload[8 : 8 + size]), payload[8 + size :]
+        else:
+            start, stop = self._known[number]
+            shape = Shape.from_definition(bytes(self._mem[start:stop]))
+        cells = variable_cells(shape, payload)
+        return {
+            name: read_column(code, [cell] if code in "is" else memoryview(cell).cast("Q"))[0]  # type: ignore[arg-type]
+            for name, code, cell in zip(shape.names, shape.codes, cells, strict=True)
+        }
+
+
+# ---- HTML ---------------------------------------------------------------------------------------------------------
+
+
+def of_run(run: Run) -> str:
+    """The run as this process sees it."""
+    mood, state = _state(run)
+    rows = [("project", _text(run.project)), ("run", _text(run.id)), ("folder", _where(run))]
+    command = f"logclient show {quote_word(run.id)} --dir {quote_word(run.dir)}"
+    rows.append(("show it", f"<code>{_text(command, 1000)}</code>"))
+    status = run.status()
+    rows.append(("records", _counts(status)))
+    if status["server"]["state"] != "off":
+        rows.append(("server", _server(status["server"])))
+    values = run._known_values()
+    return _box(run.name, mood, state, rows) + _values(values) + "</div>"
+
+
+def of_null(run: NullRun) -> str:
+    """A run that keeps nothing."""
+    state = f"nothing is logged: {run._closed}" if run._closed else "disabled: nothing is logged"
+    rows = [("project", _text(run.project))] if run.project else []
+    refused = run.status()["refused"]
+    if refused:
+        rows.append(("records", f"{refused:,} refused"))
+    return _box("no run", "bad" if run._closed else "plain", state, rows) + "</div>"
+
+
+def of_failure(run: object, error: BaseException) -> str:
+    """What is shown where the rest failed."""
+    return f"<div>{_text(repr(run), 500)} <span style='{_DIM}'>({_text(type(error).__name__)})</span></div>"
+
+
+def _box(name: str, mood: str, state: str, rows: list[tuple[str, str]]) -> str:
+    lines = "".join(
+        f"<tr style='background:none'><td style='{_LABEL}'>{label}</td><td style='{_CELL}'>{shown}</td></tr>"
+        for label, shown in rows
+    )
+    return (
+        f"<div style='{_BOX}'><div><b>{_text(name, 120)}</b> "
+        f"<span style='color:{_COLOURS[mood]}'>\N{BLACK CIRCLE} {_text(state, 500)}</span></div>"
+        f"<table style='border:none;margin:.2em 0'>{lines}</table>"
+    )
+
+
+def _state(run: Run) -> tuple[str, str]:
+    if run._closed:
+        return _ended(run)
+    if not run._mark[0]:
+        return "good", "running; this forked process has logged nothing yet"
+    if run._trouble:
+        return "bad", f"this process logs nothing: {run._trouble}"
+    agent = run.status()["agent"]["state"]
+    if agent in ("running", "starting"):
+        return "good", "running" if run._is_owner else "running; this process has joined it"
+    return "bad", f"running, but its agent is {agent}: what is logged waits in shared memory"
+
+
+def _ended(run: Run) -> tuple[str, str]:
+    if not run._is_owner or run._pid != os.getpid():
+        return "plain", "left by this process"
+    outcome = run._outcome
+    behind = "" if outcome.is_durable else ", not all of it on disk when that was last looked at"
+    mood = "plain" if outcome.is_durable and outcome.state in ("", "finished") else "bad"
+    return mood, f"{outcome.state or f'closed: {run._closed}'}{behind}"
+
+
+def _server(server: ServerStatus) -> str:
+    late = server["lag_records"] - server["refused_records"]
+    missing = f", {late:,} not yet there" if late else "" if server["refused_records"] else ", has all"
+    # where some are refused, the error says how many
+    why = f": {server['error']}" if server["error"] else ""
+    return _text(f"{server['address'] or 'unknown'} {server['state']}{missing}{why}", 500)
+
+
+def _where(run: Run) -> str:
+    answer = run._folder or run._place.folder_answer()
+    if answer.get("state") in ("ok", "fallback") and os.path.isabs(run.dir):
+        path = os.path.join(run.dir, folder_name(run.id))
+        return f"<a href='file://{quote(os.fsencode(path))}'>{_text(path, 1000)}</a>"
+    return _text(run._place.where_it_goes(answer), 1000)
+
+
+def _counts(status: Status) -> str:
+    dropped = {
+        "forgotten": status["forgotten"],
+        "refused": status["refused"],
+        "damaged": status["damaged"],
+    }
+    line = (
+        f"{status['accepted']:,} accepted, {status['durable']:,} durable, {sum(dropped.values()):,} dropped"
+    )
+    causes = ", ".join(f"{kind} {number:,}" for kind, number in dropped.items() if number)
+    line += f" ({causes})" if causes else ""
+    return line + (f", {status['left_out']:,} points left out" if status["left_out"] else "")
+
+
+def _values(values: Mapping[str, tuple[int, int, Any]]) -> str:
+    if not values:
+        return f"<div style='{_DIM}'>no values in this process's memory</div>"
+    shown = sorted(list(values.items())[:MOST_KEYS])
+    head = "".join(f"<th style='{_CELL};{_DIM}'>{label}</th>" for label in ("key", "step", "last value"))
+    lines = "".join(
+        f"<tr style='background:none'><td style='{_CELL}'>{_text(key, _MOST_TEXT)}</td>"
+        f"<td style='{_NUMBER}'>{step:,}</td><td style='{_NUMBER}'>{_value(value)}</td></tr>"
+        for key, (_, step, value) in shown
+    )
+    more = len(values) - len(shown)
+    count = f"{more:,} or more" if len(values) >= _MOST_KNOWN else f"{more:,}"
+    rest = f"<div style='{_DIM}'>and {count} more keys in memory</div>" if more else ""
+    return f"<table style='border:none;margin:.2em 0'><tr style='background:none'>{head}</tr>{lines}</table>{rest}"
+
+
+def _value(value: object) -> str:
+    if type(value) is float:
+        return f"{value:.6g}"
+    if type(value) is int:
+        return f"{value:,}" if abs(value) < 1 << 64 else f"an int of {value.bit_length():,} bits"
+    return _text(str(value), _MOST_TEXT)
+
+
+def _text(text: object, most: int = 200) -> str:
+    """As data in HTML."""
+    whole = str(text)
+    cut = whole if len(whole) <= most else whole[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
+    if not cut.isprintable():
+        cut = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
+    return escape(cut)

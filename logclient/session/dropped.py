@@ -1,0 +1,105 @@
+"""The end of runs whose last handle was dropped without `finish`: their agent ends them, here their memory is let go.
+
+Runs in the training process: in `init`, `flush`, `finish` and the exit hook. Loaded by `init`.
+
+Invariants:
+
+- what was accepted is waited for by the exit hook, as that of a run that is still open; everybody else only looks;
+- a forked child lets go of its copy and touches nothing of its parent's.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from .. import config as settings
+from ..guest import foreign
+from ..guest.descriptors import Mapped
+from ..launching import parents
+from ..shm import layout
+from ..shm.stats import tell
+from ..shm.wake import wake
+from ..spawn import calling, reap
+from . import handles, waiting
+from .ending import patience_s
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from .handles import Held
+
+
+def let_go_durable() -> None:
+    """Let go of those that are on disk; the agents of the others are woken, or called where none lives."""
+    for path, held in _dropped():
+        is_nowhere = held._folder.get("state") == "none"  # then there is no disk to wait for
+        if held.pid != os.getpid() or is_nowhere or waiting.is_durable(held):
+            _let_go(path, held)
+            continue
+        wake(held._place)
+        try:
+            calling.call_if_needed(held._place, held._status, held._settings.stall_s)
+        except Exception as error:
+            if foreign.is_users(error):
+                raise
+
+
+def end_all(begun: float, state: dict[str, Any]) -> None:
+    """The process ends in that state since `begun`: wait until they are on disk, all together as long as for one."""
+    for path, held in _dropped():
+        if held.pid == os.getpid():
+            deadline = begun + patience_s(state, held._settings.finish_timeout_s)
+            done, trouble = waiting.until_durable(held, max(0.0, deadline - time.monotonic()))
+            if not done and not held._settings.quiet:
+                who = f"nobody works on it ({trouble})" if trouble else "the agent goes on with it"
+                tell(
+                    f"{held._place.shown}, whose handle was dropped, is not on disk after "
+                    f"{time.monotonic() - begun:.1f} s: {who}, and `logclient recover` finishes the job"
+                )
+        _let_go(path, held)
+
+
+def _dropped() -> Iterator[tuple[str, Held]]:
+    for path, handle in tuple(handles.by_place.items()):
+        if handle() is None:
+            yield path, handle.held
+
+
+def _let_go(path: str, held: Held) -> None:
+    """Give up all that this process holds of it."""
+    is_ours = held.pid == os.getpid()
+    handles.by_place.pop(path, None)
+    held.counters.publish()
+    held.counters.detach()
+    lanes, page = held._lanes, held._status
+    if lanes is not None:
+        if is_ours:
+            lanes.words[layout.STATE] = layout.STATE_FINISHED
+        lanes.close()
+        lanes.detach()
+        lanes.forget()
+        lanes.map.let_go()
+    if page is not None and isinstance(page.obj, Mapped):
+        page.obj.let_go()
+    if held.device is not None:
+        if is_ours:
+            held.device.release()
+        else:
+            held.device.detach()
+    if held.live is not None:
+        held.live.release()
+    if is_ours:
+        wake(held._place)
+        leave_family(path)
+
+
+def leave_family(path: str) -> None:
+    """That run has ended in this process: reap what is left of it, and name another one to children."""
+    if reap.got_orphans():
+        reap.ended()
+    if settings.parent_meeting() == parents.handle(path):
+        others = [run for run in handles.runs() if run._is_owner and run._pid == os.getpid()]
+        settings.hand_on(parents.handle(others[-1]._place.path) if others else None)

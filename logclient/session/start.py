@@ -1,0 +1,460 @@
+"""Starting, joining and ending runs in this process: which run, its meeting place, its agent, its exit hook.
+
+Runs in the training process, in `init` and once per forked or spawned child. May make system calls; every wait
+has a deadline. Never touches the run folder itself: its disk may be frozen, so the agent's launcher does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+from _thread import RLock
+
+from .. import config as settings
+from ..config import Config
+from ..encode import about
+from ..encode.nested import settings_of
+from ..errors import BadArgument, FolderError, LogclientError
+from ..guest.descriptors import is_none_left
+from ..guest.held import Held
+from ..launching import launchers, parents
+from ..notebook import notebook
+from ..null import NullRun
+from ..run import Run
+from ..shm import meeting
+from ..shm.stats import tell
+from ..spawn import agent as spawn
+from ..spawn import confined
+from ..spawn import starting as _starting  # noqa: F401 - now: later its disk may be frozen
+from . import closing, dropped, handles
+from .ending import at_exit, has_shell, patience_s  # now: at exit their disk may be frozen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+_ALPHABET = "0123456789abcdefghijkmnpqrstuvwxyz"
+_TRIES = 3
+_MOST_PATH = 4095
+_MOST_WORDS = 500
+_LOCK_WAIT_S = 30.0
+_locks: dict[int, Any] = {}
+_inits: dict[tuple[str, str], int] = {}  # (project, name) -> how many runs this rank got from its launcher
+_hooked = False
+
+
+class Attempt:
+    """One call of `init`: it gives a run, or leaves nothing behind.
+
+    Whoever calls `start` calls `undo` for whatever exception came before the run was handed over: a bad argument that
+    shows late, an alarm, Ctrl-C. What a handler of the user's raises strikes at few points only (`held.py`), and
+    `undo` goes by what lies in the meeting place, so it needs no word from the code that was interrupted.
+    """
+
+    def __init__(self) -> None:
+        self._run: Run | None = None  # made by this call
+        self._place: meeting.Meeting | None = None
+        self._open_before = frozenset(handles.by_place)
+        self._handed_on = settings.parent_meeting()
+        self._ordinal: tuple[str, str] | None = None
+
+    def start(
+        self,
+        project: str | None,
+        *,
+        config: Any,
+        tags: Iterable[str],
+        notes: str,
+        given: dict[str, Any],
+    ) -> Run | NullRun:
+        """What `logclient.init` does. `given` holds settings by name; None means: not given."""
+        chosen = Config.from_env(project=project, **given)
+        _check_tags(tags)
+        config = _checked_facts(config, notes)
+        tags, wrong_tags = about.tags_of(tags)
+        notes, wrong_notes = about.cut("notes", notes, about.MOST_NOTES)
+        chosen, wrong = _within_limits(chosen)
+        wrong += [sentence for sentence in (wrong_tags, wrong_notes) if sentence]
+        if chosen.mode == "disabled":
+            return NullRun(chosen.project or "default", config, tags)
+        if settings.is_agent():
+            return _inert(chosen)
+        with _OneAtATime(), Held():
+            return self._start(chosen, config, {"tags": tags, "notes": notes}, wrong)
+
+    def _start(
+        self, chosen: Config, config: Mapping[str, Any], described: dict[str, Any], wrong: list[str]
+    ) -> Run | NullRun:
+        handles.let_go_dropped()
+        parent = parents.find(chosen)
+        if parent is not None:
+            return self._join(parent, chosen, config)
+        if not chosen.run_id and has_shell():
+            notebook.finish_earlier(handles.runs(), chosen.project or "default", chosen.name)
+        launch = launchers.find(settings.environment())
+        run_id = chosen.run_id or self._id_of_launch(launch, chosen) or _new_id()
+        facts = _facts(chosen, run_id)
+        for _ in range(_TRIES):
+            try:
+                place = self._place = meeting.make(chosen, meeting.folder_name(run_id), facts)
+            except OSError as error:
+                return _without_memory(chosen, run_id, error)
+            is_new = place.node == facts["node"]
+            if not is_new and chosen.run_id and chosen.resume == "never":
+                self._place = None  # it is another's
+                raise BadArgument(
+                    f"resume='never', but run {run_id!r} is open on this host and goes to {place.dir}"
+                )
+            if _is_open_here(handles.find(place.path)):
+                return self._join(place, chosen, config)
+            run = self._make(place, chosen, launch, is_owner=True)
+            if os.path.isdir(place.path):
+                break  # else the agent of an earlier attempt took the meeting place away in this moment
+        if place.trouble:
+            lies = f"shared memory lies in {os.path.dirname(place.path)} ({place.trouble})"
+            run._notices.once("place", lies)
+        start_facts = {
+            "created_ns": facts["created_ns"],
+            "host": os.uname().nodename,
+            "python": sys.version.split()[0],
+            "launch": None if launch is None else launch.facts(),
+            "job": launchers.job(settings.environment()),
+        }
+        run._introduce(
+            start_facts | {"program": _program(), "parent_run": parents.inherited_id()},
+            name=place.name,
+            group=chosen.group,
+            **described,
+        )
+        for sentence in wrong:
+            run._notices.once(sentence, sentence)
+        if config:
+            run.config.update(config)
+        if not is_new and chosen.dir and facts["dir"] != place.dir:
+            run._notices.once(
+                "dir", f"run {run_id} is open on this host and goes to {place.dir}, not to {facts['dir']}"
+            )
+        if not is_new and (chosen.server or chosen.mode == "offline"):
+            _compare_server(run, place, str(facts["server"]))
+        _start_agent(run, place, chosen)
+        _keep(run)
+        settings.hand_on(parents.handle(place.path))
+        return run
+
+    def _join(self, place: meeting.Meeting, chosen: Config, config: Mapping[str, Any]) -> Run:
+        known = handles.find(place.path)
+        if known is not None and _is_open_here(known):
+            if 0 <= chosen.rank != known._rank:
+                known._take_rank(chosen.rank)
+            if config:
+                known.config.update(config)
+            return known
+        self._place = place
+        launch = launchers.find(settings.environment())
+        run = self._make(place, chosen, launch, is_owner=False)
+        run._introduce({"created_ns": time.time_ns()})
+        if not spawn.agent_lives(place):
+            _call_agent(run, place, chosen, check_folder=False)
+        _keep(run)
+        if config:
+            run.config.update(config)
+        return run
+
+    def _make(
+        self, place: meeting.Meeting, chosen: Config, launch: launchers.Launch | None, *, is_owner: bool
+    ) -> Run:
+        """The run, known to `undo` before it holds anything."""
+        run = self._run = Run.__new__(Run)
+        Run.__init__(run, place, chosen, is_owner=is_owner, rank=_rank(chosen, launch))
+        return run
+
+    def _id_of_launch(self, launch: launchers.Launch | None, chosen: Config) -> str | None:
+        """The id that all ranks of a launch find; None for a process that is no rank of one."""
+        if launch is None or not settings.take_rank(launch.digest):
+            return None
+        named = (chosen.project or "default", chosen.name)
+        _inits[named] = ordinal = _inits.get(named, 0) + 1
+        self._ordinal = named
+        return launch.run_id(*named, ordinal)
+
+    def undo(self) -> None:
+        """Leave nothing behind. What a handler raises meanwhile goes for nothing: the first exception counts."""
+        for _ in range(_TRIES):
+            try:
+                with Held():
+                    self._undo()
+                return
+            except BaseException:  # noqa: BLE001 - see above
+                continue
+
+    def _undo(self) -> None:
+        run, place = self._run, self._place
+        if run is not None:
+            self._run = None
+            _abandon(run)
+        if place is not None and place.path not in self._open_before:
+            place.withdraw(os.getpid(), frozenset(), is_served=spawn.agent_lives(place))
+            self._place = None
+        if self._ordinal is not None:
+            _inits[self._ordinal] -= 1
+            self._ordinal = None
+        if settings.parent_meeting() != self._handed_on:
+            settings.hand_on(self._handed_on)
+
+
+class _OneAtATime:
+    """In the `with`, no other thread of this process is. A handler that interrupts this one may be."""
+
+    __slots__ = ("_lock",)
+
+    def __enter__(self) -> None:
+        # by process: a forked child must not wait for a thread of its parent's
+        lock = _locks.setdefault(os.getpid(), RLock())
+        self._lock = lock if lock.acquire(timeout=_LOCK_WAIT_S) else None
+
+    def __exit__(self, *exc: object) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
+
+def _facts(chosen: Config, run_id: str) -> dict[str, Any]:
+    """What the meeting place of a new run holds about it."""
+    return {
+        "version": 1,
+        "run_id": run_id,
+        "project": chosen.project or "default",
+        "name": chosen.name or run_id,
+        "dir": _absolute(chosen.dir or "logclient-runs"),
+        "home": _usable(settings.home_folder()),
+        "node": os.urandom(8).hex(),
+        "resume": chosen.resume if chosen.run_id else "allow",
+        "server": chosen.server if chosen.mode == "online" else "",
+        "created_ns": time.time_ns(),
+        "confined": confined.why()[:_MOST_WORDS],
+        "settings": dict(chosen),
+    }
+
+
+def _inert(chosen: Config) -> NullRun:
+    line = (
+        "this process was started by an agent of logclient (LOGCLIENT_AGENT is set): nothing is logged in it"
+    )
+    if not chosen.quiet:
+        tell(line)
+    return NullRun(chosen.project or "default", {}, (), closed=line)
+
+
+def attach(path: str) -> Run | NullRun:
+    """The run of a meeting place in this process: the open one, or a handle with lanes of its own."""
+    run = handles.find(path)
+    if run is not None and _is_open_here(run):
+        return run
+    place = meeting.read(path)
+    if place is None:
+        return NullRun("", {}, (), closed="the run that this handle belongs to is over")
+    if settings.is_agent():
+        return _inert(Config.from_env())
+    attempt = Attempt()
+    with _OneAtATime():
+        return attempt._join(place, Config.from_env(**_inherited_settings(place)), {})
+
+
+def attach_to_parent() -> Run | NullRun | None:
+    """The live run of a parent process, if there is one."""
+    place = None if settings.is_agent() else parents.find(None)
+    return None if place is None else attach(place.path)
+
+
+def _is_open_here(run: Run | None) -> bool:
+    """Has this process lanes in it? A forked child gets them now."""
+    return run is not None and (run._pid == os.getpid() or not run._after_fork())
+
+
+def _check_tags(tags: Any) -> None:
+    try:
+        iter(tags)
+    except TypeError:
+        raise BadArgument(f"tags={tags!r}: expected a list of texts") from None
+
+
+def _within_limits(chosen: Config) -> tuple[Config, list[str]]:
+    """The settings with names that are not too long, and a sentence for each that was cut."""
+    values, sentences = dict(chosen), []
+    for name in ("project", "name", "group"):
+        values[name], sentence = about.cut(name, values[name], about.MOST_NAME)
+        if sentence:
+            sentences.append(sentence)
+    return (Config(values), sentences) if sentences else (chosen, [])
+
+
+def _checked_facts(config: Any, notes: Any) -> dict[Any, Any]:
+    """Return the settings of `config` by name."""
+    if not isinstance(notes, str):
+        raise BadArgument(f"notes={notes!r}: expected a text")
+    found = {} if config is None else settings_of(config)
+    if found is None:
+        raise BadArgument(
+            f"config is a {type(config).__name__}: expected a dict of settings, or an object with named ones: "
+            "a dataclass, a Namespace, one of attrs, pydantic or OmegaConf"
+        )
+    return found
+
+
+def _keep(run: Run) -> None:
+    global _hooked
+    if not _hooked:
+        atexit.register(_at_exit)
+        _hooked = True
+    handles.note(run)
+
+
+def forget(run: Run) -> None:
+    """The run is closed in this process."""
+    handles.forget(run)
+    dropped.leave_family(run._place.path)
+
+
+def _at_exit() -> None:
+    state, begun = at_exit(), time.monotonic()
+    for run in handles.runs():
+        if run._is_owner and run._pid == os.getpid():
+            patience = patience_s(state, run._settings.finish_timeout_s)
+            try:
+                # all runs together wait as long as one
+                run._end(state, max(0.0, begun + patience - time.monotonic()))
+            except KeyboardInterrupt:
+                pass  # asked not to wait: the agent goes on with what is there
+        else:
+            run._counters.publish()
+            run._release_maps()
+            handles.forget(run)  # it goes with the process, whose end is what the agent sees
+    try:
+        dropped.end_all(begun, state)
+    except KeyboardInterrupt:
+        pass  # as above
+
+
+def _start_agent(run: Run, place: meeting.Meeting, chosen: Config) -> None:
+    """Bring an agent to the meeting place, and hear what the run folder is like."""
+    strict = chosen.folder_errors == "raise"
+    in_file = not chosen.quiet and spawn.is_file_to_tell()
+    trouble = None
+    if not is_none_left() and spawn.agent_lives(place):
+        answer = place.folder_answer()
+    else:
+        name = f"{os.urandom(8).hex()}.answer"
+        trouble = spawn.start_agent(
+            place,
+            chosen.start_timeout_s,
+            check_folder=True,
+            answer=name,
+            resume=chosen.resume if chosen.run_id else "allow",
+            strict=strict,
+            tell=in_file,
+        )
+        answer = place.take_answer(name)
+        run._has_teller = in_file
+    state, reason = answer.get("state", ""), answer.get("reason", "")
+    if state in ("exists", "missing"):
+        raise BadArgument(f"resume={chosen.resume!r}, but run {place.run_id!r} {reason}")
+    if strict and state != "ok":
+        if not state:
+            reason = trouble or f"it does not answer within {chosen.start_timeout_s:g} s"
+        raise FolderError(f"run folder {place.dir} cannot be used: {reason}")
+    run._folder = answer
+    line = place.where_it_goes(answer)
+    if trouble or state != "ok":
+        run._notices.once("agent" if trouble else "folder", trouble or line)
+        if trouble and in_file and not spawn.agent_lives(place):
+            spawn.tell_in_file(trouble)
+        run._write_notices()
+    elif not chosen.quiet and run._rank in (None, 0):  # once is enough, also with hundreds of ranks
+        tell(line)  # where that is a file, whose disk may be frozen, the launcher does
+
+
+def _compare_server(run: Run, place: meeting.Meeting, wanted: str) -> None:
+    """An agent keeps to the server that it was started with: that of an earlier attempt may be another one."""
+    there = place.server
+    if there == wanted:
+        return
+    keeps = f"ships to {there}" if there else "was started without a server"
+    then = f"`logclient sync --server {wanted}` takes it there" if wanted else "it is not offline"
+    run._notices.once("server", f"run {place.run_id} is open on this host with an agent that {keeps}: {then}")
+
+
+def _call_agent(run: Run, place: meeting.Meeting, chosen: Config, *, check_folder: bool) -> None:
+    trouble = spawn.start_agent(place, chosen.start_timeout_s, check_folder=check_folder)
+    if trouble and run._notices.once("agent", trouble):
+        run._write_notices()
+
+
+def _abandon(run: Run) -> None:
+    """The run must not start: an agent that has seen it forgets it. It may be half made."""
+    if getattr(run, "_lanes", None) is None:
+        live = getattr(run, "_live", None)
+        if live is not None:
+            live.release()
+        return
+    run._closed = "the run was not started"
+    closing.close_lanes(run, 0.0)
+    run._write("state", {"state": "abandoned", "by": "init"})
+    closing.let_go(run)
+
+
+def _usable(path: str | None) -> str | None:
+    """A path that the kernel takes; `run.json`, which it goes into, is of bounded size."""
+    return path if path is not None and len(os.fsencode(path)) <= _MOST_PATH else None
+
+
+def _absolute(path: str) -> str:
+    """Where that is now; empty where the working directory is gone."""
+    try:
+        return os.path.abspath(path)
+    except FileNotFoundError:
+        return ""
+
+
+def _without_memory(chosen: Config, run_id: str, error: OSError) -> NullRun:
+    where = ", ".join(meeting.places(chosen))
+    line = f"no shared memory for run {run_id} in {where} ({error.strerror or error}); nothing is logged"
+    if chosen.folder_errors == "raise":
+        raise LogclientError(line) from error
+    if not chosen.quiet and not tell(line):
+        spawn.tell_in_file(line)
+    return NullRun(chosen.project or "default", {}, (), closed=line)
+
+
+def _rank(chosen: Config, launch: launchers.Launch | None) -> int | None:
+    return chosen.rank if chosen.rank >= 0 else launchers.rank_of(settings.environment(), launch)
+
+
+def _inherited_settings(place: meeting.Meeting) -> dict[str, Any]:
+    names = (
+        "lanes",
+        "lanes_bytes",
+        "strict",
+        "quiet",
+        "shm_dir",
+        "flush_timeout_s",
+        "finish_timeout_s",
+        "stall_s",
+    )
+    return {name: place.settings[name] for name in names if name in place.settings}
+
+
+def _new_id() -> str:
+    """Sorts by time, and never repeats."""
+    noise = int.from_bytes(os.urandom(8), "little")
+    tail = ""
+    for _ in range(8):
+        noise, digit = divmod(noise, len(_ALPHABET))
+        tail += _ALPHABET[digit]
+    return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + tail
+
+
+def _program() -> str:
+    main = sys.modules.get("__main__")
+    return str(getattr(main, "__file__", "") or "")

@@ -1,0 +1,20 @@
+"""Shared memory: what client and agent both read and write. The backend may import this room as a whole.
+
+===================  ======================================================================
+`meeting.py`         the meeting place: the run's folder on tmpfs
+`layout.py`          offsets, magic numbers and versions of a lane file
+`ring.py`            the overwriting ring of one lane
+`record.py`          one record as a frame
+`columns.py`         many records of one shape, column by column
+`documents.py`       config, summary and state, which no lap of a ring overwrites
+`cells.py`           memory into which a device writes values
+`refusals.py`        counts of processes that got no lanes
+`stats.py`           counters and notices of a run; the agent's status page as read by others
+`wake.py`            ends the pause of an agent
+`owner.py` `proc.py` which process this is, and whether another one lives
+`modes.py`           file modes
+`regular.py`         opens regular files only, and never waits
+===================  ======================================================================
+
+Imports nothing of the client but `guest/` and `errors.py`.
+"""

@@ -1,0 +1,378 @@
+"""The meeting place: one folder on tmpfs per run and node, where its processes and its agent find each other.
+
+Runs in the training process at `init`, and in the agent and the command line, which read it.
+
+::
+
+    /dev/shm/logclient-<uid>/<folder>/      0700, accepted only if lstat says: ours, a folder, no link
+        run.json                            what the agent must know: ids, run folder, settings, budget
+        agent.lock  agent.status            election; status page (layout.AGENT_ words)
+        refused                             what processes without lanes refused (refusals.py)
+        <process>.lanes  <process>.live     one pair per process incarnation
+        <process>.<kind>.<n>.block          a document larger than its slot
+        <writer>-<number>.wal               segments that are not yet on disk
+        server.json                         the server that the config file names, where `init` was given none
+        agent.path                          folders of the trainer's modules, for the agent
+        say                                 a line for standard error, where that is a file
+        <process of the agent>.wake         named pipes that end its pauses (`wake.py`); made by the agent
+
+Invariants:
+
+- `run.json` is written once, whole, by whoever made the folder; there is no handshake;
+- containers that share the mount have a place each, also for the same run (the second one `<folder>.<PID namespace>`):
+  an agent ends with its container, and must not be the one that another container relies on.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+
+from ..guest import stdlib
+from . import layout, modes, refusals
+from .modes import is_ours
+from .proc import pid_namespace, start_ticks, umask
+from .regular import open_regular, read_regular, read_start
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from ..config import Config
+
+SHARE = 8  # a run takes at most 1/8 of what is free: data loaders need that mount
+LANES_FLOOR = 256 << 10
+LEAST_LANES = 64 << 10  # where the run has its share: for a process that would get none
+_LEAST_FREE = SHARE * (LANES_FLOOR + (32 << 10))  # one process with the floor, and our small files
+_ATTEMPTS = 8
+GONE = ".gone-"  # prefix of the name of a meeting place that is being removed
+SERVER = "server.json"
+AGENT_PATH = "agent.path"  # file with the folders in which the agent finds modules, a zero byte between two
+SAY = "say"  # file with a line that the agent shall write to standard error
+
+
+class Meeting:
+    """One meeting place; `facts` is what `run.json` holds."""
+
+    __slots__ = ("facts", "path", "trouble")
+
+    def __init__(self, path: str, facts: dict[str, Any]) -> None:
+        self.path = path
+        self.facts = facts
+        self.trouble = ""  # why it lies in no better folder
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.facts[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def file(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def folder_answer(self) -> dict[str, Any]:
+        """What the agent's launcher found about the run folder: state, dir, reason; empty while it has not answered."""
+        return _read_json(self.file("folder.json")) or {}
+
+    def take_answer(self, name: str) -> dict[str, Any]:
+        """The same for one who asked by this name, the reasons not to start included; empty: none came in time."""
+        path = self.file(name)
+        found = _read_json(path)
+        try:
+            os.unlink(path)
+        except OSError:
+            pass
+        return found or {}
+
+    @property
+    def server(self) -> str:
+        """Where the agent ships to: as `init` was told, else as the config file says; empty: nowhere."""
+        return str(self.facts.get("server") or (_read_json(self.file(SERVER)) or {}).get("server") or "")
+
+    @property
+    def shown(self) -> str:
+        """The run, as lines for people name it: without its id twice where it has no name."""
+        return f"run {self.name}" if self.name == self.run_id else f"run {self.name} ({self.run_id})"
+
+    def where_it_goes(self, answer: dict[str, Any]) -> str:
+        """What there is to tell of that answer, in one line."""
+        run = self.shown
+        wanted = self.dir or "./logclient-runs"
+        state, where = answer.get("state"), answer.get("dir")
+        server = f" -> {self.server}" if self.server else ""
+        if state == "ok":
+            made = f" (made: {answer['made']} was not there)" if answer.get("made") else ""
+            network = f" ({answer['network']}: a network file system)" if answer.get("network") else ""
+            return f"{run} goes to {where}{made}{network}{server}"
+        if not state:
+            return f"run folder {wanted} does not answer: {run} is in shared memory until it does{server}"
+        cannot = f"run folder {wanted} cannot be used ({answer.get('reason')})"
+        if state == "fallback":
+            return f"{cannot}: {run} goes to {where}{server}"
+        kept = f"{cannot}: {run} is in shared memory only{server}"
+        return f"{kept}; `logclient recover --dir FOLDER` stores it, before a reboot"
+
+    def withdraw(self, pid: int, keep: frozenset[str], *, is_served: bool) -> None:
+        """The run did not start: remove what this process left, and the place unless another process is in it.
+
+        `keep` are lane files of this process that belong to a run. An agent that serves the place (`is_served`)
+        removes it itself, once the lanes in it are given up.
+        """
+        try:
+            own = [
+                name for name in os.listdir(self.path) if name not in keep and _is_of(self.file(name), pid)
+            ]
+            if is_served:
+                for name in own:
+                    _give_up(self.file(name))
+                return
+            for name in own:
+                stem = name.partition(".")[0]
+                _remove(self.path, lambda name, stem=stem: name.startswith(stem))  # type: ignore[misc]
+            if _has_lanes(self.path):
+                return
+            aside = os.path.join(os.path.dirname(self.path), f"{GONE}{os.urandom(6).hex()}")
+            os.rename(self.path, aside)  # from here on nobody can come in by this path
+            if _has_lanes(aside):
+                os.rename(aside, self.path)
+                return
+            _remove_whole(aside)
+            os.rmdir(os.path.dirname(self.path))
+        except OSError:
+            pass  # an agent was faster, or other runs are there
+
+    def taken_bytes(self, of: str = "") -> int:
+        """Shared memory that this run takes on this node now; only that of files with `of` in their names."""
+        total = 0
+        try:
+            with os.scandir(self.path) as entries:
+                for entry in entries:
+                    if of not in entry.name:
+                        continue
+                    try:
+                        total += entry.stat(follow_symlinks=False).st_blocks * 512
+                    except OSError:
+                        continue  # gone or renamed meanwhile
+        except OSError:
+            pass
+        return total
+
+
+def places(config: Config) -> list[str]:
+    """Folders that may hold meeting places, best first."""
+    found = [os.path.abspath(config.shm_dir)] if config.shm_dir else []
+    found += [path for path in ("/dev/shm",) if path not in found]
+    runtime = f"/run/user/{os.geteuid()}"
+    if os.path.isdir(runtime):
+        found.append(runtime)
+    found.append("/tmp")  # slower after a crash, and not ours: every folder in it is checked like the others
+    return found
+
+
+def bases(config: Config) -> Iterator[str]:
+    """Existing folders of this user in which meeting places lie."""
+    for place in places(config):
+        yield from bases_in(place)
+
+
+def bases_in(place: str, kind: str = "logclient") -> Iterator[str]:
+    """The folders of this user that `make_base` made there."""
+    prefix = f"{kind}-{os.geteuid()}"
+    try:
+        names = sorted(os.listdir(place))
+    except OSError:
+        return
+    for name in names:
+        if name == prefix or name.startswith(prefix + "-"):
+            path = os.path.join(place, name)
+            if is_ours(path):
+                yield path
+
+
+def make_base(place: str, kind: str = "logclient") -> str:
+    """The folder of this user in `place`: made, or ours already, else a fresh name. Raises OSError."""
+    name = f"{kind}-{os.geteuid()}"
+    path = os.path.join(place, name)
+    for _ in range(8):
+        is_new = modes.make_folder(path)
+        if is_ours(path):
+            return path
+        if is_new:  # a file system that gives it another owner or mode: so would be the next one
+            _remove_if_empty(path)
+            break
+        others = [other for other in sorted(os.listdir(place)) if other.startswith(f"{name}-")]
+        ours = [os.path.join(place, other) for other in others]
+        for other in ours:
+            modes.mend(other)
+        path = next(filter(is_ours, ours), os.path.join(place, f"{name}-{os.urandom(4).hex()}"))
+    raise OSError(errno.EACCES, "no folder of our own can be made", place)
+
+
+def find(config: Config, folder: str) -> Meeting | None:
+    """The meeting place of a run folder name on this node, if there is one."""
+    for base in bases(config):
+        meeting = read(os.path.join(base, folder))
+        if meeting is not None:
+            return meeting
+    return None
+
+
+def read(path: str) -> Meeting | None:
+    """The meeting place at `path`; None where it is none, or not ours."""
+    facts = _read_json(os.path.join(path, "run.json")) if is_ours(path) else None
+    return None if facts is None else Meeting(path, facts)
+
+
+def _read_json(path: str) -> dict[str, Any] | None:
+    json = stdlib.load("json")
+
+    try:
+        found = json.loads(read_regular(path, max_bytes=1 << 20))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def make(config: Config, folder: str, facts: dict[str, Any]) -> Meeting:
+    """Make (or join, if another process was first) the meeting place of a run. Raises OSError."""
+    trouble: list[OSError] = []
+    for place in places(config):
+        for attempt in range(_ATTEMPTS):
+            try:
+                found = _make_in(place, folder, facts)
+            except FileNotFoundError as error:
+                if (
+                    os.path.isdir(place) and attempt < _ATTEMPTS - 1
+                ):  # an agent that left removed our folder just now
+                    continue
+                trouble.append(error)
+            except OSError as error:
+                trouble.append(error)
+            else:
+                found.trouble = "; ".join(f"{error.filename}: {error.strerror}" for error in trouble)
+                return found
+            break
+    raise trouble[0] if trouble else OSError(errno.ENOENT, "no place for shared memory", folder)
+
+
+def _make_in(place: str, folder: str, facts: dict[str, Any]) -> Meeting:
+    json = stdlib.load("json")
+
+    here = facts["pid_namespace"] = pid_namespace()
+    facts["umask"] = umask()  # decides who may read the run folder
+    path = os.path.join(make_base(place), folder)
+    modes.make_folder(path)
+    present = read(path)
+    if present is not None and present.facts.get("pid_namespace", here) != here and "." not in folder:
+        return _make_in(place, f"{folder}.{here}", facts)
+    if present is not None:
+        return present
+    free = os.statvfs(path)
+    free_bytes = free.f_bavail * free.f_frsize
+    if free_bytes < _LEAST_FREE:
+        _remove_if_empty(path)
+        raise OSError(errno.ENOSPC, f"{free_bytes:,} bytes are free, {_LEAST_FREE:,} are needed", place)
+    facts["budget_bytes"] = free_bytes // SHARE
+    page = memoryview(bytearray(layout.STATUS_BYTES)).cast("Q")
+    page[layout.AGENT_CALLED_NS] = time.monotonic_ns()  # whoever makes the place calls for an agent
+    _write_whole(os.path.join(path, "agent.status"), page.tobytes())
+    _write_whole(os.path.join(path, refusals.NAME), bytes(refusals.BYTES))
+    _write_whole(
+        os.path.join(path, "run.json"), json.dumps(facts).encode()
+    )  # last: it shows the place to others
+    return read(path) or Meeting(path, facts)
+
+
+def _has_lanes(folder: str) -> bool:
+    return any(name.removesuffix(".new").endswith(".lanes") for name in os.listdir(folder))
+
+
+def _remove(folder: str, wanted: Callable[[str], bool]) -> None:
+    for name in os.listdir(folder):
+        if wanted(name):
+            os.unlink(os.path.join(folder, name))
+
+
+def _remove_whole(folder: str) -> None:
+    """With all that is in it, and what a launcher that was on its way leaves there meanwhile."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            _remove(folder, lambda name: True)
+            os.rmdir(folder)
+            return
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY or attempt == _ATTEMPTS - 1:
+                raise
+
+
+def _is_of(path: str, pid: int) -> bool:
+    """A lane file of that process, seen or in the making?"""
+    if not path.removesuffix(_MAKING).endswith(".lanes"):
+        return False
+    try:
+        head = read_start(path, 8 * (layout.FILE_START_TICKS + 1))
+    except OSError:
+        return False
+    if len(head) < 8 * (layout.FILE_START_TICKS + 1):
+        return False
+    words = memoryview(head).cast("Q")
+    is_it = (words[layout.FILE_PID], words[layout.FILE_START_TICKS]) == (pid, start_ticks(pid))
+    return words[layout.FILE_MAGIC] == layout.MAGIC and is_it
+
+
+def _give_up(path: str) -> None:
+    """Nothing more comes from the process of this lane file."""
+    if path.endswith(_MAKING):
+        os.unlink(path)
+        return
+    fd = open_regular(path, os.O_WRONLY)
+    try:
+        os.pwrite(fd, layout.STATE_FINISHED.to_bytes(8, "little"), 8 * layout.STATE)
+    finally:
+        os.close(fd)
+
+
+def _remove_if_empty(path: str) -> None:
+    try:
+        os.rmdir(path)
+    except OSError:
+        pass
+
+
+def _write_whole(path: str, data: bytes) -> None:
+    """The file appears with all its bytes, and only if it was not there."""
+    making = f"{path}.{os.urandom(4).hex()}.new"
+    fd = modes.new_file(making, os.O_WRONLY)
+    try:
+        modes.reserve(fd, len(data))
+        os.pwrite(fd, data, 0)
+        os.link(making, path)
+    except FileExistsError:
+        pass  # another process of the run was first; its facts count
+    finally:
+        os.close(fd)
+        os.unlink(making)
+
+
+_MAKING = ".new"  # behind the names of files that are not yet whole
+_DEVICE_NAMES = ("con", "prn", "aux", "nul", "com1", "lpt1")
+
+
+def folder_name(run_id: str) -> str:
+    """The folder of a run: its id where that is a harmless name, else an opaque one; the id is kept in documents."""
+    from ..encode.keys import blake2b  # type: ignore[attr-defined]
+
+    harmless = (
+        0 < len(run_id) <= 64
+        and run_id.isascii()
+        and run_id == run_id.lower()
+        and all(c.isalnum() or c in "-_" for c in run_id)
+        and run_id[0].isalnum()
+        and run_id not in _DEVICE_NAMES
+        and not run_id.startswith("id-")
+    )
+    if harmless:
+        return run_id
+    return "id-" + blake2b(run_id.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()

@@ -1,0 +1,40 @@
+"""Wake-ups: end the pause of the agent at once, for a caller that waits for it or joins the run.
+
+Runs in the training process: in `init`, `flush`, `finish`, and once in a forked child that logs. `log` wakes nobody.
+
+Each lasting process of an agent reads one named pipe of the meeting place and sleeps until a byte comes, or until its
+own pause is over. The agent makes the pipes (`agent/host/pauses.py`); they stay when it is replaced.
+
+Invariants:
+
+- a wake-up never waits: the pipe is opened without blocking, and a full one means that its reader is awake already;
+- it never raises SIGPIPE: the pipe is opened for reading too, so it always has a reader;
+- without an agent, a pipe or a free descriptor it does nothing: the agent looks by itself within its pause.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ..guest import foreign
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .meeting import Meeting
+
+WORKER = "worker.wake"
+SUPERVISOR = "supervisor.wake"
+SHIPPER = "ship.wake"
+
+
+def wake(place: Meeting, process: str = WORKER) -> None:
+    """End the pause of that process of the agent: open, write one byte, close."""
+    try:
+        fd = os.open(place.file(process), os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.write(fd, b"\0")
+        finally:
+            os.close(fd)
+    except OSError as error:
+        if foreign.is_users(error):
+            raise

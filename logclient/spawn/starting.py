@@ -1,0 +1,258 @@
+"""Starts the first process of an agent and waits for its answer: the second half of `spawn.start_agent`.
+
+Runs in the training process, in `init`, `flush` and `finish` (and in the first `log()` of a forked child when no agent
+lives). Loaded by `init`, not with `import logclient`: that is 2 ms.
+
+Invariants:
+
+- neither the launcher, which lives for some 50 ms, nor the agent that it leaves behind is our child (`orphan.py`);
+  where that cannot be had, the launcher is one, and reaped here;
+- the agent starts with null streams, in a session of its own, in an environment without tracers and without what
+  changes an interpreter; folders of modules are passed in a file of the meeting place;
+- every wait has a deadline; a launcher that hangs (frozen disk) is left behind and said so;
+- where no agent can be started, the answer comes at once.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from _signal import valid_signals  # type: ignore[import-not-found]  # `signal` is 2 ms of import
+
+from .. import config
+from ..guest import descriptors
+from ..guest.held import let_in
+from ..shm import layout, modes, proc
+from ..shm.meeting import AGENT_PATH, Meeting
+from ..shm.regular import open_regular, read_start
+from ..shm.stats import terminal_device
+from . import interpreter, orphan, reap
+from .interpreter import NoInterpreter, Starter
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_POLL_S = 0.002
+_TOLD_WAIT_S = 0.5
+_TERMINAL = 3  # where the launcher finds standard error
+_ECHO = "/bin/echo"
+_KEPT = "; what is logged waits in shared memory, and `logclient recover` stores it"
+_NO_ANSWER = -1
+_LEAST_FILES = 20  # open ones, of each process of an agent: with 14 it got nowhere and never left
+
+
+def start(
+    meeting: Meeting,
+    timeout_s: float,
+    *,
+    check_folder: bool,
+    answer: str,
+    resume: str,
+    strict: bool,
+    tell: bool,
+) -> str | None:
+    """What `spawn.start_agent` does."""
+    starter = _find(meeting, time.monotonic() + timeout_s)
+    if isinstance(starter, str):
+        _call_off(meeting)
+        return starter
+    return _launch(
+        meeting,
+        starter,
+        timeout_s,
+        check_folder=check_folder,
+        answer=answer,
+        resume=resume,
+        strict=strict,
+        tell=tell,
+    )
+
+
+def _find(meeting: Meeting, deadline: float) -> Starter | str:
+    """What starts the agent, or why there can be none."""
+    if config.is_agent():
+        return "this process was started by an agent of logclient: it starts none"
+    if descriptors.is_none_left():
+        return f"no agent can be started: this program has no file descriptor left (ulimit -n){_KEPT}"
+    if not proc.is_mounted():
+        return f"no agent can be started: /proc is not mounted here, and it needs that{_KEPT}"
+    files = proc.most_files()
+    if files < _LEAST_FILES:
+        return f"no agent can be started: {files} files may be open (ulimit -Hn), and it needs {_LEAST_FILES}{_KEPT}"
+    _pass_paths(meeting)
+    try:  # to ask a Python takes its own time, once per process
+        return interpreter.find(_python(meeting), meeting.file(AGENT_PATH), deadline)
+    except NoInterpreter as why:
+        return f"{why}{_KEPT}"
+
+
+def _call_off(meeting: Meeting) -> None:
+    """No agent is on its way: whoever waits for one need not."""
+    try:
+        fd = open_regular(meeting.file("agent.status"), os.O_WRONLY)
+    except OSError:
+        return
+    try:
+        os.pwrite(fd, bytes(8), 8 * layout.AGENT_CALLED_NS)
+    finally:
+        os.close(fd)
+
+
+def _launch(
+    meeting: Meeting,
+    starter: Starter,
+    timeout_s: float,
+    *,
+    check_folder: bool,
+    answer: str,
+    resume: str,
+    strict: bool,
+    tell: bool,
+) -> str | None:
+    """Start the launcher and wait for its answer."""
+    deadline = time.monotonic() + timeout_s
+    end = f"{os.urandom(8).hex()}.end"
+    words = [*starter.words, "agent", meeting.path, f"--trainer={os.getpid()}", f"--end={end}"]
+    words += ["--stays"] if starter.is_entry else []
+    streams = {}
+    if check_folder:
+        words += [f"--answer={answer}", f"--until={deadline:.3f}", f"--resume={resume}"]
+        words += ["--strict"] if strict else []
+        if tell:
+            words.append("--tell")
+            streams[_TERMINAL] = 2
+    reap.ended()  # what earlier runs left
+    try:
+        code = _Launcher(starter, words, streams).wait(meeting.file(end), deadline)
+    except OSError as error:
+        _call_off(meeting)
+        return f"{starter.program} cannot be started ({error.strerror}): there is no agent{_KEPT}"
+    if code is None:
+        return (
+            f"the agent did not start within {timeout_s:g} s: the machine is busy, or a disk frozen "
+            f"(`logclient doctor` tells); until it has, records stay in shared memory"
+        )
+    if code == _NO_ANSWER:
+        _call_off(meeting)
+        return f"{starter.program} ended without starting the agent: try `logclient doctor`{_KEPT}"
+    return f"the agent's launcher ended with {code}: try `logclient doctor`{_KEPT}" if code else None
+
+
+def _python(meeting: Meeting) -> str:
+    given = meeting.facts.get("settings")
+    named = given.get("python") if isinstance(given, dict) else None
+    return str(named or "")
+
+
+def _pass_paths(meeting: Meeting) -> None:
+    """Leave the folders of this program's modules in the meeting place: what the agent needs may be there alone."""
+    path = meeting.file(AGENT_PATH)
+    making = f"{path}.{os.urandom(4).hex()}.new"
+    try:
+        with open(making, "xb", buffering=0, opener=modes.private) as file:
+            file.write(b"\0".join(map(os.fsencode, interpreter.module_folders())))
+        os.rename(making, path)
+    except (OSError, ValueError):
+        return  # the place is gone or full: those of an earlier start are there, or it does without
+
+
+class _Launcher:
+    """The first process of an agent, started."""
+
+    def __init__(self, starter: Starter, words: list[str], streams: dict[int, int]) -> None:
+        """Raises OSError."""
+        environment = starter.environment()
+        self._stays = starter.is_entry
+        self._pid = orphan.start(words, environment, streams)
+        self._is_child = not self._pid
+        if self._is_child:
+            self._pid = _spawn(words, environment, streams)
+        elif reap.got_orphans():
+            reap.note(self._pid)
+
+    def wait(self, end: str, deadline: float) -> int | None:
+        """The code that it leaves in the file `end`; None where it does not in time."""
+        try:
+            watch = os.pidfd_open(self._pid)
+        except (OSError, AttributeError):
+            watch = -1  # gone already, or a kernel before 5.3
+        code = None
+        try:
+            while True:
+                has_ended = self._has_ended(watch)
+                if has_ended and watch >= 0:
+                    os.close(watch)  # it may be the last descriptor, and the code is in a file
+                    watch = -1
+                if code is None:
+                    code = _take_code(end)
+                if code is not None and (has_ended or self._stays or time.monotonic() >= deadline):
+                    return code
+                if has_ended:
+                    return _NO_ANSWER
+                if time.monotonic() >= deadline:
+                    return None
+                _nap(watch)
+        finally:
+            if watch >= 0:
+                os.close(watch)
+
+    def _has_ended(self, watch: int) -> bool:
+        if self._is_child:
+            try:
+                return os.waitpid(self._pid, os.WNOHANG)[0] != 0
+            except ChildProcessError:  # somebody's SIGCHLD handler or os.wait() was faster
+                return True
+        if watch >= 0:
+            return _is_readable(watch, 0)
+        return not proc.start_ticks(self._pid)
+
+
+def _nap(watch: int) -> None:
+    """A moment; signals are let in, if they are held back."""
+    with let_in():
+        if watch >= 0:
+            _is_readable(watch, _POLL_S)
+        else:
+            time.sleep(_POLL_S)
+
+
+def _is_readable(watch: int, timeout_s: float) -> bool:
+    poll = select.poll()
+    poll.register(watch, select.POLLIN)
+    return bool(poll.poll(1000 * timeout_s))
+
+
+def _take_code(path: str) -> int | None:
+    try:
+        code = int(read_start(path, 16))
+        os.unlink(path)
+    except (OSError, ValueError):
+        return None
+    return code
+
+
+def _spawn(words: list[str], environment: dict[str, str], streams: dict[int, int]) -> int:
+    """A child, with signals as they are by default, in a session of its own; its PID."""
+    actions: list[Any] = [(os.POSIX_SPAWN_DUP2, here, there) for there, here in streams.items()]
+    actions += [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2) if fd not in streams]
+    how: dict[str, Any] = {"file_actions": actions, "setsigmask": (), "setsigdef": valid_signals()}
+    try:
+        return os.posix_spawn(words[0], words, environment, setsid=True, **how)
+    except NotImplementedError:  # glibc before 2.26
+        return os.posix_spawn(words[0], words, environment, setpgroup=0, **how)
+
+
+def tell_in_file(line: str) -> None:
+    """Write a line to standard error where that is a file, by a process that may hang in its disk."""
+    if not terminal_device():
+        return
+    try:
+        pid = orphan.start([_ECHO, f"logclient: {line}"], {}, {1: 2})
+        watch = os.pidfd_open(pid) if pid else -1
+    except (OSError, AttributeError):
+        return  # no such program, or it has ended
+    if watch >= 0:
+        _is_readable(watch, _TOLD_WAIT_S)
+        os.close(watch)
