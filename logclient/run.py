@@ -25,7 +25,6 @@ from .facts import Facts
 from .guest import foreign
 from .guest.descriptors import Mapped
 from .ranked import MOST_RANKS, RankedRun
-from .session import handles
 from .session.member import Member
 from .shm import layout
 from .shm.ring import Forked
@@ -430,9 +429,9 @@ class Run(Member):
         Where no agent lives, one is started. A server is not waited for: what is on disk gets there, by the agent or by
         `logclient sync`.
         """
-        from .session import waiting
+        from .session import dropped, waiting
 
-        handles.let_go_dropped()
+        dropped.let_go_durable()
         return waiting.until_durable(self, self._patience("flush", timeout_s))[0]
 
     def _patience(self, what: str, timeout_s: object) -> float:

@@ -36,7 +36,7 @@ NAMES = tuple("abcdefghij")
 PRELUDE = """
 import json, os, signal, sys, threading, time
 sys.path[:0] = [{root!r}, {backend!r}]
-from logclient import spawn
+from logclient.spawn import agent as spawn
 
 def start_no_agent(place, *_, answer="", **__):
     for name in ("folder.json", answer):

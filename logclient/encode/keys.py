@@ -18,12 +18,8 @@ from __future__ import annotations
 
 import sys
 
-try:
-    from _blake2 import blake2b  # hashlib would load OpenSSL: 3 ms of import
-except ImportError:  # another interpreter
-    from hashlib import blake2b
-
 from ..guest import foreign
+from ..guest.digest import blake2b
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

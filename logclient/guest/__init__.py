@@ -5,6 +5,7 @@
 `stdlib.py`          modules of the standard library, whatever lies beside the user's script
 `held.py`            signals held back while something is made whole
 `descriptors.py`     descriptors that stay clear of 0, 1 and 2
+`digest.py`          `blake2b` without OpenSSL
 `dynamo.py`          `torch.compile`: one graph break per call
 ===================  ======================================================================
 """

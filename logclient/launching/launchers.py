@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import sys
 
+from ..guest.digest import blake2b
 from . import ancestry
 
 TYPE_CHECKING = False
@@ -263,7 +264,5 @@ def _group() -> tuple[int | None, int]:
 
 
 def _digest(*words: str) -> str:
-    from ..encode.keys import blake2b  # type: ignore[attr-defined]
-
     text = "\0".join(words).encode("utf-8", "surrogatepass")
     return str(blake2b(text, digest_size=10).hexdigest())

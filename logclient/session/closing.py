@@ -18,7 +18,7 @@ import time
 from ..shm import layout
 from ..shm.stats import lane_counts, no_device
 from ..shm.wake import wake
-from . import handles, waiting
+from . import dropped, waiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Outcome:
 
 def end(run: Run, state: dict[str, Any], timeout_s: float | None) -> bool:
     """End the run in this process, its owner for all; True where everything that was accepted is on disk by then."""
-    handles.let_go_dropped()
+    dropped.let_go_durable()
     outcome = run._outcome
     if not outcome.claim():
         return (outcome.is_durable and run._lanes is None) or _wait_again(run, timeout_s)
@@ -138,8 +138,6 @@ def close_lanes(run: Run, deadline: float) -> None:
 
 def let_go(run: Run) -> None:
     """Give up all that this process holds of the run; what is known of it by now stays known."""
-    from .start import forget
-
     outcome = run._outcome
     outcome.values = run._known_values()
     outcome.device = run._describe_device()
@@ -161,4 +159,4 @@ def let_go(run: Run) -> None:
     if run._live is not None:
         run._live.release()
         run._live = None
-    forget(run)
+    dropped.forget(run)

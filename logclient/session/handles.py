@@ -116,13 +116,3 @@ def note_page(run: Run | Held) -> None:
     handle = by_place.get(run._place.path)
     if handle is not None and handle() is run:
         handle.held._status = run._status
-
-
-def let_go_dropped() -> None:
-    """Let go of runs that no handle leads to, as far as they are on disk; waits for nothing."""
-    for handle in tuple(by_place.values()):
-        if handle() is None:
-            from .dropped import let_go_durable  # `init` has loaded it
-
-            return let_go_durable()
-    return None

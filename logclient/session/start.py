@@ -88,7 +88,7 @@ class Attempt:
     def _start(
         self, chosen: Config, config: Mapping[str, Any], described: dict[str, Any], wrong: list[str]
     ) -> Run | NullRun:
-        handles.let_go_dropped()
+        dropped.let_go_durable()
         parent = parents.find(chosen)
         if parent is not None:
             return self._join(parent, chosen, config)
@@ -309,12 +309,6 @@ def _keep(run: Run) -> None:
         atexit.register(_at_exit)
         _hooked = True
     handles.note(run)
-
-
-def forget(run: Run) -> None:
-    """The run is closed in this process."""
-    handles.forget(run)
-    dropped.leave_family(run._place.path)
 
 
 def _at_exit() -> None:

@@ -30,6 +30,7 @@ import os
 import time
 
 from ..guest import stdlib
+from ..guest.digest import blake2b
 from . import layout, modes, refusals
 from .modes import is_ours
 from .proc import pid_namespace, start_ticks, umask
@@ -362,8 +363,6 @@ _DEVICE_NAMES = ("con", "prn", "aux", "nul", "com1", "lpt1")
 
 def folder_name(run_id: str) -> str:
     """The folder of a run: its id where that is a harmless name, else an opaque one; the id is kept in documents."""
-    from ..encode.keys import blake2b  # type: ignore[attr-defined]
-
     harmless = (
         0 < len(run_id) <= 64
         and run_id.isascii()

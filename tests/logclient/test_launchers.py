@@ -161,7 +161,7 @@ def test_forked_child_has_the_rank_that_it_was_given() -> None:
 def test_launcher_is_seen_through_wrappers() -> None:
     """Who set the variables, not the shell in between; and not a launcher that is a rank of another one."""
     code = (
-        "import os; from logclient import ancestry;"
+        "import os; from logclient.launching import ancestry;"
         "print(ancestry.launcher(dict(os.environ), 'RANK', 'WORLD_SIZE'))"
     )
     env = {**os.environ, "RANK": "0", "WORLD_SIZE": "2"}

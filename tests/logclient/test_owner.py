@@ -39,7 +39,7 @@ def test_mark_is_gone_in_a_forked_child_and_can_be_set_there(make: str, fork: st
     """
     source = f"""
 import ctypes, os
-from logclient.owner import ForkMark, PidMark
+from logclient.shm.owner import ForkMark, PidMark
 
 {inspect.getsource(in_child)}
 mark = {make}

@@ -62,7 +62,7 @@ def test_where_proc_is_ours_a_pid_is_its_entry() -> None:
 def test_where_proc_shows_other_pids_no_stranger_is_found(as_pid_1: Callable[[str], None]) -> None:
     """PID and entry lead to each other; what is gone, or of a namespace around ours, is not found."""
     as_pid_1("""
-from logclient import proc
+from logclient.shm import proc
 assert os.getpid() == 1 and not proc.is_ours()
 other = child()
 entry = proc.entry_of(other)
@@ -85,7 +85,7 @@ def test_same_number_here_and_there_is_not_taken_for_our_proc(as_pid_1: Callable
     """A process may bear one number in both namespaces, by chance."""
     as_pid_1("""
 import ctypes, struct
-from logclient import proc
+from logclient.shm import proc
 wanted = (ctypes.c_int * 2)()
 for number in range(30_000, 31_000):
     wanted[:] = [number, number]
@@ -106,8 +106,10 @@ for number in range(30_000, 31_000):
 def test_ancestors_and_life_are_told_where_proc_shows_other_pids(as_pid_1: Callable[[str], None]) -> None:
     """The chain ends with PID 1; who lives is known without a lock; a place that ends says whose PID 1 it is."""
     as_pid_1("""
-from logclient import ancestry, confined, proc
-from logclient.owner import is_alive
+from logclient.launching import ancestry
+from logclient.spawn import confined
+from logclient.shm import proc
+from logclient.shm.owner import is_alive
 line = ((1, proc.start_ticks()),)
 def chain():
     assert tuple(ancestry.ancestors()) == line
@@ -129,7 +131,7 @@ assert not is_alive("/nowhere", other, ticks, here), "a zombie"
 def test_pid_1_reaps_what_is_ours_where_proc_shows_other_pids(as_pid_1: Callable[[str], None]) -> None:
     """Agents' processes by their name, a launcher's shell as it was noted; never a child of the user's."""
     as_pid_1("""
-from logclient import reap
+from logclient.spawn import reap
 def agent():
     open("/proc/self/comm", "w").write(reap.NAME)
 users, ours, shell = child(lambda: None), child(agent), child(lambda: None)

@@ -63,8 +63,8 @@ def test_nothing_happens_without_an_agent(place):
 
 DIES_OF_SIGPIPE = """
 import signal, sys
-from logclient.meeting import Meeting
-from logclient.wake import wake
+from logclient.shm.meeting import Meeting
+from logclient.shm.wake import wake
 signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 for _ in range(1000):
     wake(Meeting(sys.argv[1], {}))

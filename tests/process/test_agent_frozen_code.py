@@ -16,9 +16,10 @@ from .disturbed import ROOMY, wait_until
 # the main thread does so.
 _SUPERVISOR = """
 import os, sys, threading
-from logclient import meeting
-from logclient_backend.agent import resident, shipping
-from logclient_backend.agent.supervisor import Supervisor
+from logclient.shm import meeting
+from logclient_backend.agent.supervise import resident
+from logclient_backend.agent.shipping import shipping
+from logclient_backend.agent.supervise.supervisor import Supervisor
 log = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 main, forked, ships, ship = threading.main_thread().ident, [], [], shipping.run
 events = ("open", "import", "os.listdir", "os.scandir", "os.rename", "os.remove", "os.mkdir", "os.chdir")

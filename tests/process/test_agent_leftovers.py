@@ -96,7 +96,7 @@ def test_place_whose_process_is_about_to_start_an_agent_is_left_alone(tmp_path: 
     assert sweep._is_left(str(place)), "nobody lives there"
     code = """
     import sys
-    from logclient.owner import LiveLock
+    from logclient.shm.owner import LiveLock
     lock = LiveLock(sys.argv[1])
     print("locked", flush=True)
     sys.stdin.read()

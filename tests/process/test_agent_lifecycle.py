@@ -23,8 +23,8 @@ def test_case_of_the_killed_backend(run_dir: Path, tmp_path: Path) -> None:
     """C4-2: SIGKILL the backend at steps 100, 200, 300 of 1,000; after each log, summary, config, flush, finish."""
     code = """
     import os, signal, time, logclient
-    from logclient import layout
-    from logclient.spawn import map_status
+    from logclient.shm import layout
+    from logclient.spawn.agent import map_status
     run = logclient.init("case")
     words = map_status(run._place)
     for step in range(1000):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import logclient
-from logclient.session import handles
+from logclient.session import dropped, handles
 from logclient.shm import layout
 from logclient.spawn import agent as spawn
 from tests.lanes import LaneFile, start_no_agent
@@ -129,7 +129,7 @@ kept = {kept}
 for number in range(3):
     other = logclient.init("case", name=f"n{{number}}", quiet=True)
 del first
-from logclient import handles
+from logclient.session import handles
 assert "first" in [run.name for run in handles.runs()]
 {use}
 logclient.init("case", name="end", quiet=True).finish(60)
@@ -183,7 +183,7 @@ if pid == 0:
     assert other.flush(60)
     os._exit(0)
 assert os.waitpid(pid, 0)[1] == 0
-from logclient import layout
+from logclient.shm import layout
 words = run._lanes.words
 assert words[layout.DROPPED] in (0, pid) and run.flush(60)
 assert words[layout.STATE] == layout.STATE_OPEN
@@ -226,8 +226,8 @@ def test_the_finalizer_runs_no_bytecode(run_dir: Path, monkeypatch: pytest.Monke
     assert file.words[layout.DROPPED] == os.getpid() and handles.find(path) is None
     assert path in handles.by_place and file.words[layout.STATE] == layout.STATE_OPEN
     assert [record.step for record in file.read()] == [1]
-    handles.let_go_dropped()
+    dropped.let_go_durable()
     assert path in handles.by_place, "it is not yet on disk"
     file.make_durable()
-    handles.let_go_dropped()
+    dropped.let_go_durable()
     assert path not in handles.by_place and file.words[layout.STATE] == layout.STATE_FINISHED

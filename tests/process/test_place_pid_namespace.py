@@ -289,7 +289,8 @@ def _seen_outside(namespace: int, pid: int) -> int:
 REUSE = """
 import os, signal, sys, time
 import logclient
-from logclient import layout, spawn, meeting
+from logclient.shm import layout, meeting
+from logclient.spawn import agent as spawn
 def spawned(code, pid=0):
     if pid:
         with open("/proc/sys/kernel/ns_last_pid", "w") as file:

@@ -128,8 +128,8 @@ def test_reused_pid_is_noticed() -> None:
     """In a PID namespace of its own the same PID is given to another process: the old watch is not fooled."""
     code = """
 import os, time
-from logclient_backend.agent.exits import Watch
-from logclient.proc import start_ticks
+from logclient_backend.agent.host.exits import Watch
+from logclient.shm.proc import start_ticks
 def child(seconds):
     pid = os.fork()
     if pid == 0:
@@ -156,7 +156,7 @@ os.kill(second, 9)
 
 FOREIGN_PROC = """
 import os, signal, sys, time
-from logclient_backend.agent import exits
+from logclient_backend.agent.host import exits
 if sys.argv[1] == "no pidfd":
     del os.pidfd_open
 def child(work):
