@@ -35,6 +35,7 @@ STEPS: dict[str, Command] = {
     "lint": ["-m", "ruff", "check", "--quiet", "."],
     "types": ["-m", "mypy"],
     "imports": ["-c", "from importlinter.cli import lint_imports_command as main; main()", "--no-logo"],
+    "rooms": ["tools/rooms.py"],
     "sizes": ["tools/sizes.py"],
     "proto": ["tools/genproto.py", "--check"],
     "docs": ["tools/gendocs.py", "--check"],
