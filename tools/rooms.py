@@ -179,7 +179,7 @@ def faults(folder: str, drawn: Drawing, limits: Limits) -> Iterator[str]:
 
 
 def main(words: Iterable[str]) -> int:
-    found = []
+    found: list[str] = []
     for folder, limits in FOLDERS.items():
         drawn = draw(ROOT / folder)
         edges = sum(map(len, drawn.edges.values()))
