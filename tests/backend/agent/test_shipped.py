@@ -82,7 +82,9 @@ def test_without_a_server_there_is_nothing_to_look_for(node: Node) -> None:
     assert other.shipped.look() and other.shipped.count(bytes.fromhex(STREAM)) == 4
     Path(node.place.file(TOLD)).unlink()
     node.words[layout.AGENT_SHIP_TOLD] = 1
-    assert not node.shipped.look() and not node.shipped.is_settled, "what was said to be there is looked for again"
+    assert not node.shipped.look() and not node.shipped.is_settled, (
+        "what was said to be there is looked for again"
+    )
 
 
 def test_worker_stays_until_all_is_there_or_can_never_be(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
