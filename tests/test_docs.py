@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -47,3 +48,41 @@ def test_fail_point_is_documented(point: str) -> None:
 def test_architecture_can_be_read_in_one_sitting() -> None:
     """At most 300 lines."""
     assert len(ARCHITECTURE.splitlines()) <= 300
+
+
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+    if path.name != "CHANGELOG.md"
+)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files(page: str) -> None:
+    """Links between pages, and to headings in them."""
+    text = (ROOT / page).read_text()
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        name, _, heading = target.partition("#")
+        path = ((ROOT / page).parent / name).resolve() if name else ROOT / page
+        assert path.exists(), target
+        headings = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE) if heading else []
+        assert not heading or heading in [
+            re.sub(r"[^\w -]", "", line).lower().replace(" ", "-") for line in headings
+        ]
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.startswith("docs/") and page != "docs/index.md"]
+)
+def test_every_page_is_in_the_index(page: str) -> None:
+    """No page that nobody finds."""
+    assert f"]({page.removeprefix('docs/')})" in (ROOT / "docs/index.md").read_text()
+
+
+def test_readme_is_a_screen_and_a_half() -> None:
+    """At most 75 lines, none of them a wall but rows of tables."""
+    lines = README.splitlines()
+    assert len(lines) <= 75
+    assert all(len(line) <= 120 for line in lines if not line.startswith("|"))
