@@ -129,7 +129,7 @@ _CHOICES = {
 
 
 # what cannot be cut: an id would be another one, and no path or address is longer
-_MOST_BYTES = {"run_id": 512, "dir": 4095, "shm_dir": 4095, "spool_dir": 4095, "server": 1024}
+_MAX_BYTES = {"run_id": 512, "dir": 4095, "shm_dir": 4095, "spool_dir": 4095, "server": 1024}
 
 
 class Config:
@@ -194,7 +194,7 @@ def _check(name: str, value: Any) -> Any:
         raise BadArgument(f"{name}={value!r}: expected {_KINDS[setting.kind]}, got {type(value).__name__}")
     if name in _CHOICES and value not in _CHOICES[name]:
         raise BadArgument(f"{name}={value!r}: expected one of {', '.join(_CHOICES[name])}")
-    most = _MOST_BYTES.get(name)
+    most = _MAX_BYTES.get(name)
     if most is not None and len(value.encode("utf-8", "surrogatepass")) > most:
         raise BadArgument(
             f"{name}={value[:40]!r}...: {len(value):,} characters, and at most {most:,} bytes are taken"

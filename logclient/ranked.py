@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .null import NullRun
     from .run import Run
 
-MOST_RANKS = 1 << 30
+MAX_RANKS = 1 << 30
 
 
 class RankedRun:

@@ -24,7 +24,7 @@ from .errors import BadArgument
 from .facts import Facts
 from .guest import foreign
 from .guest.descriptors import Mapped
-from .ranked import MOST_RANKS, RankedRun
+from .ranked import MAX_RANKS, RankedRun
 from .session.member import Member
 from .shm import layout
 from .shm.ring import Forked
@@ -104,7 +104,7 @@ class Run(Member):
         What its `log` is given carries `rank`; all else is the run's own. For what is no rank it is the process's own
         rank, and said so once; in strict mode that is a `BadArgument`.
         """
-        if type(rank) is int and 0 <= rank < MOST_RANKS:
+        if type(rank) is int and 0 <= rank < MAX_RANKS:
             return RankedRun(self, rank)
         wrong = f"as_rank({_short(rank)}) takes an int from 0 on"
         if self._settings.strict:
@@ -367,7 +367,7 @@ class Run(Member):
         """Store a message for whoever looks at the run; `level` is info, warn or error. The last 50 are kept."""
         alert, wrong = about.alert(title, text, level, time.time_ns())
         self._alerts.append(alert)
-        del self._alerts[: -about.MOST_ALERTS]
+        del self._alerts[: -about.MAX_ALERTS]
         if wrong:
             self._notices.once("alert", wrong)
         self._write_notices()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-_MOST_VALUES = 1000  # of one record: what is on its way from a device has room for 8 such at a time
+_MAX_VALUES = 1000  # of one record: what is on its way from a device has room for 8 such at a time
 _WRAPPERS = ("module", "_orig_mod")  # where DDP and its kin, and torch.compile, have the model that they wrap
 _WRAPPING = ("torch.nn.parallel.", "torch.distributed.", "torch._dynamo.", "accelerate.", "deepspeed.")
 _MISSED = 4  # gradients of the other parameter after which the one that counts passes is taken to have none any more
@@ -155,8 +155,8 @@ class _Watch:
         if self._step is not None:
             step = self._step()  # the user's, as is what it raises
         entries = [*values.items()]
-        for first in range(0, len(entries), _MOST_VALUES):
-            run.log(step, dict(entries[first : first + _MOST_VALUES]))
+        for first in range(0, len(entries), _MAX_VALUES):
+            run.log(step, dict(entries[first : first + _MAX_VALUES]))
 
     def _values(self) -> dict[str, Any]:
         """By key, as tensors of no dimension where their parameters lie."""

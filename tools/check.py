@@ -36,6 +36,7 @@ STEPS: dict[str, Command] = {
     "types": ["-m", "mypy"],
     "imports": ["-c", "from importlinter.cli import lint_imports_command as main; main()", "--no-logo"],
     "rooms": ["tools/rooms.py"],
+    "words": ["tools/words.py"],
     "sizes": ["tools/sizes.py"],
     "proto": ["tools/genproto.py", "--check"],
     "docs": ["tools/gendocs.py", "--check"],

@@ -27,10 +27,10 @@ it is read, such as a missing value of OmegaConf, is stored as a text that says 
 
 | limit of one change | |
 | --- | --- |
-| entries, those of nested maps and lists included | {nested.MOST_ITEMS:,} |
-| characters of all texts and names | {nested.MOST_BYTES:,} ({nested.MOST_BYTES >> 20} MiB) |
-| characters of one text | {nested.MOST_TEXT:,} ({nested.MOST_TEXT >> 10} KiB) |
-| depth | {values.MOST_DEPTH} levels |
+| entries, those of nested maps and lists included | {nested.MAX_ITEMS:,} |
+| characters of all texts and names | {nested.MAX_BYTES:,} ({nested.MAX_BYTES >> 20} MiB) |
+| characters of one text | {nested.MAX_TEXT:,} ({nested.MAX_TEXT >> 10} KiB) |
+| depth | {values.MAX_DEPTH} levels |
 
 Beyond a limit the largest maps, lists and texts are cut, and small ones stay whole. `run.status()["notices"]` names
 what was cut.

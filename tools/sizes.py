@@ -18,9 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("logclient", "backend", "tests", "tools")
 GENERATED = "logclient_proto"
 
-MOST_LINES = 600
-MOST_METHODS = 12
-MOST_PARAMETERS = 8
+MAX_LINES = 600
+MAX_METHODS = 12
+MAX_PARAMETERS = 8
 EMPTY_NAMES = {"utils", "common", "manager"}
 
 
@@ -32,8 +32,8 @@ def source_files() -> list[Path]:
 def faults(path: Path, text: str) -> Iterator[str]:
     """What is wrong with one file, a sentence each."""
     lines = text.count("\n")
-    if lines > MOST_LINES:
-        yield f"{path}: {lines} lines, at most {MOST_LINES}."
+    if lines > MAX_LINES:
+        yield f"{path}: {lines} lines, at most {MAX_LINES}."
     for part in path.with_suffix("").parts:
         if part in EMPTY_NAMES:
             yield f"{path}: the name {part!r} does not say what is in it."
@@ -57,11 +57,11 @@ def class_faults(path: Path, node: ast.ClassDef, free: frozenset[str]) -> Iterat
     functions = [n for n in node.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     # By name, so that overloads count once; a property is an attribute to its user.
     methods = {f.name for f in functions if not f.name.startswith("_") and not is_property(f)}
-    if len(methods) > MOST_METHODS:
-        yield f"{path}:{node.lineno}: {node.name} has {len(methods)} public methods, at most {MOST_METHODS}."
+    if len(methods) > MAX_METHODS:
+        yield f"{path}:{node.lineno}: {node.name} has {len(methods)} public methods, at most {MAX_METHODS}."
     for function in functions:
-        if function.name == "__init__" and (count := parameters(function.args, free)) > MOST_PARAMETERS:
-            yield f"{path}:{function.lineno}: {node.name}() takes {count} parameters, at most {MOST_PARAMETERS}."
+        if function.name == "__init__" and (count := parameters(function.args, free)) > MAX_PARAMETERS:
+            yield f"{path}:{function.lineno}: {node.name}() takes {count} parameters, at most {MAX_PARAMETERS}."
 
 
 def is_property(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .facts import Summary
 
 _SEPARATOR = "."  # between the keys of nested dicts
-_MOST_KEYS = 10_000  # of which the summary has the last value
+_MAX_KEYS = 10_000  # of which the summary has the last value
 
 
 class Rule:
@@ -133,7 +133,7 @@ class History:
     def _take(self, data: Mapping[Any, Any], prefix: str, depth: int, copies: bool) -> None:
         for key, value in data.items():
             name = f"{prefix}{key}" if type(key) in (str, int) else key
-            if issubclass(type(value), dict) and depth < values.MOST_DEPTH and type(name) is str:
+            if issubclass(type(value), dict) and depth < values.MAX_DEPTH and type(name) is str:
                 self._take(value, name + _SEPARATOR, depth + 1, copies)
                 continue
             if isinstance(value, (Media, Inert)):
@@ -161,7 +161,7 @@ class History:
                 continue
             rule = self._rule(key) if self._rules else None
             if rule is None or not rule.kinds:
-                if key in data or len(data) < _MOST_KEYS:
+                if key in data or len(data) < _MAX_KEYS:
                     data[key] = value
             elif type(value) is not str:
                 self._apply(key, value, rule.kinds)
@@ -189,7 +189,7 @@ class History:
         if type(key) is not str:
             return None
         if key not in self._known:
-            if len(self._known) >= _MOST_KEYS:
+            if len(self._known) >= _MAX_KEYS:
                 self._known.clear()
             globs = [name for name in self._rules if name.endswith("*") and key.startswith(name[:-1])]
             found = key if key in self._rules else max(globs, key=len, default="")

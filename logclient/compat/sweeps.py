@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-_MOST_POINTS = 10_000_000  # of one range in a grid
+_MAX_POINTS = 10_000_000  # of one range in a grid
 
 
 class Parameter:
@@ -95,7 +95,7 @@ def _parameter(given: Any) -> Parameter:
         if not points:
             raise ValueError(f"min {low} is above max {high}")
         return Parameter(
-            lambda random: random.randint(low, high), points if len(points) <= _MOST_POINTS else None
+            lambda random: random.randint(low, high), points if len(points) <= _MAX_POINTS else None
         )
     quantum = given.get("q", 1) if kind.startswith("q_") else None
     draw = _DRAWS[kind.removeprefix("q_")](given)

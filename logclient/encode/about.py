@@ -13,13 +13,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-MOST_NAME = 512  # characters of a project, name or group
-MOST_NOTES = 64 << 10
-MOST_TAGS = 1000
-MOST_TAG = 256
-MOST_ALERTS = 50
-_MOST_TITLE = 200
-_MOST_TEXT = 2000
+MAX_NAME = 512  # characters of a project, name or group
+MAX_NOTES = 64 << 10
+MAX_TAGS = 1000
+MAX_TAG = 256
+MAX_ALERTS = 50
+_MAX_TITLE = 200
+_MAX_TEXT = 2000
 LEVELS = ("info", "warn", "error")
 
 
@@ -54,13 +54,13 @@ def tags_of(given: Any) -> tuple[list[str], str]:
         found = foreign.call(tuple, given)
     except foreign.Failed:
         return [], f"tags are a list of texts, not a {type(given).__name__}; took none"
-    kept = [text_of(tag, MOST_TAG + 1) for tag in found[:MOST_TAGS]]
-    if len(found) > MOST_TAGS:
+    kept = [text_of(tag, MAX_TAG + 1) for tag in found[:MAX_TAGS]]
+    if len(found) > MAX_TAGS:
         return [
-            tag[:MOST_TAG] for tag in kept
-        ], f"{len(found):,} tags are more than {MOST_TAGS:,}; took the first"
-    if any(len(tag) > MOST_TAG for tag in kept):
-        return [tag[:MOST_TAG] for tag in kept], f"tags of more than {MOST_TAG} characters are cut"
+            tag[:MAX_TAG] for tag in kept
+        ], f"{len(found):,} tags are more than {MAX_TAGS:,}; took the first"
+    if any(len(tag) > MAX_TAG for tag in kept):
+        return [tag[:MAX_TAG] for tag in kept], f"tags of more than {MAX_TAG} characters are cut"
     return kept, ""
 
 
@@ -70,5 +70,5 @@ def alert(title: object, text: object, level: object, now_ns: int) -> tuple[dict
     if type(level) is not str or level not in LEVELS:
         given = repr(level[:40]) if type(level) is str else f"of type {type(level).__name__}"
         level, wrong = "info", f"alert level {given} is none of {', '.join(LEVELS)}; took info"
-    title, text = text_of(title, _MOST_TITLE), text_of(text, _MOST_TEXT)
+    title, text = text_of(title, _MAX_TITLE), text_of(text, _MAX_TEXT)
     return {"time": now_ns, "title": title, "text": text, "level": level}, wrong

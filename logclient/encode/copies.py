@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-MOST_VIEWS = 16_384  # of cells by number and type of values; some 500 bytes each
+MAX_VIEWS = 16_384  # of cells by number and type of values; some 500 bytes each
 _HOST_COPY_NS = 5_000_000
 _ALREADY_LOCKED, _NOT_LOCKED = 712, 713  # cudaErrorHostMemoryAlreadyRegistered, ...NotRegistered
 _PORTABLE = 1  # cudaHostRegisterPortable: locked for every device of the process
@@ -232,7 +232,7 @@ class CudaCopies:
         groups = self._groups.get(key)
         if groups is None:
             groups = self._make_groups(at, kinds)
-            if len(self._groups) * len(tensors) >= MOST_VIEWS:
+            if len(self._groups) * len(tensors) >= MAX_VIEWS:
                 self._groups.clear()
             self._groups[key] = groups
         first = 0
@@ -280,7 +280,7 @@ class CudaCopies:
         if view is None:
             typed = self._typed if self._on_device < 0 else self._direct
             view = typed[kind].narrow(0, at // TYPES[kind][1], amount)
-            if len(self._views) >= MOST_VIEWS:
+            if len(self._views) >= MAX_VIEWS:
                 self._views.clear()
             self._views[key] = view
         return view

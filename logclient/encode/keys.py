@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 SEPARATOR = "::"
-MOST_BYTES = 512
+MAX_BYTES = 512
 _SHOWN = 48
 _HEX = frozenset("0123456789abcdef")
-_MOST_PARTS = 32  # of a tuple
+_MAX_PARTS = 32  # of a tuple
 
 
 class NoName(Exception):
@@ -86,7 +86,7 @@ def _shown(key: Any) -> str:
         return repr(key) if key.bit_length() <= 4096 else hex(key)
     if kind is str:
         return repr(key)
-    if kind is tuple and len(key) <= _MOST_PARTS:
+    if kind is tuple and len(key) <= _MAX_PARTS:
         return f"({', '.join(map(_shown, key))})"
     enum = sys.modules.get("enum")
     if enum is not None and issubclass(kind, enum.Enum):
@@ -134,7 +134,7 @@ def is_text(name: str, most_bytes: int = 4096) -> bool:
 
 
 def _fits(name: str) -> bool:
-    return is_text(name, MOST_BYTES)
+    return is_text(name, MAX_BYTES)
 
 
 def _looks_escaped(name: str) -> bool:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _FULL = 4 << 20  # the proportions below are for this size and shrink with it
 _NEVER_FORKED = b"\1"
 _DEVICE_LANES = (128 << 10, 32 << 10)  # bytes of each, at _FULL
-_LEAST_LANE = 4096
+_MIN_LANE = 4096
 _SMALL_LANES = 2  # in a file below the floor
 _TOO_LARGE = (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT, errno.EFBIG)  # a smaller file may do
 _LANES = ".lanes"  # in the names of lane files, those in the making too
@@ -215,9 +215,9 @@ def _lay_out(words: memoryview, total: int, count: int, process: bytes, rank: in
     first = total * 3 // 4
     if total < meeting.LANES_FLOOR:
         count = min(count, _SMALL_LANES)
-        first = total - at - _LEAST_LANE * (count - 1)
-    device = [_page(scale * size, _LEAST_LANE) for size in _DEVICE_LANES]
-    if total - at - first - sum(device) < _LEAST_LANE * (count - 1):
+        first = total - at - _MIN_LANE * (count - 1)
+    device = [_page(scale * size, _MIN_LANE) for size in _DEVICE_LANES]
+    if total - at - first - sum(device) < _MIN_LANE * (count - 1):
         device = []  # what every process needs goes before
     if count == 1:
         first = total - at - sum(device)
@@ -231,7 +231,7 @@ def _lay_out(words: memoryview, total: int, count: int, process: bytes, rank: in
                 stream[8 * word : 8 * word + 8], "little"
             )
         at += size
-    if at > total or (rest < _LEAST_LANE and count > 1):
+    if at > total or (rest < _MIN_LANE and count > 1):
         raise OSError(errno.ENOMEM, f"{total} bytes are too few for {count} lanes")
     words[layout.FILE_VERSION] = layout.VERSION
     words[layout.FILE_BYTES] = total
@@ -281,10 +281,10 @@ def _sizes(place: meeting.Meeting, wanted: int, *, forked: bool) -> list[int]:
     size = floor if forked else max(floor, min(wanted, left // 2))
     limit = file_limit()
     sizes = [min(size, limit) // mmap.PAGESIZE * mmap.PAGESIZE]
-    while sizes[-1] > meeting.LEAST_LANES:
-        least = floor if sizes[-1] > floor else meeting.LEAST_LANES
+    while sizes[-1] > meeting.MIN_LANES:
+        least = floor if sizes[-1] > floor else meeting.MIN_LANES
         sizes.append(max(least, sizes[-1] // 2 // mmap.PAGESIZE * mmap.PAGESIZE))
-    return [size for size in sizes if size >= meeting.LEAST_LANES]
+    return [size for size in sizes if size >= meeting.MIN_LANES]
 
 
 def _has_room(place: meeting.Meeting, size: int) -> bool:

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     Notice = Callable[[str, str], object]
     Entries = list[tuple[Any, Any]]
 
-MOST_ITEMS = 20_000
-MOST_BYTES = 4 << 20  # of all texts together: what does not fit a slot takes shared memory
-MOST_TEXT = 64 << 10  # characters of one text
+MAX_ITEMS = 20_000
+MAX_BYTES = 4 << 20  # of all texts together: what does not fit a slot takes shared memory
+MAX_TEXT = 64 << 10  # characters of one text
 _SHORT_TEXT = 256  # characters up to which a text is kept before longer ones are cut
-_MOST_NAMED = 20  # cuts that are named one by one
+_MAX_NAMED = 20  # cuts that are named one by one
 _TURN = 256  # entries of one map or list that are copied before others have their turn
 _LISTS = (list, tuple, set, frozenset)
 
@@ -161,8 +161,8 @@ class _Copier:
 
     def __init__(self, notice: Notice) -> None:
         self._notice = notice
-        self._items = MOST_ITEMS
-        self._bytes = MOST_BYTES
+        self._items = MAX_ITEMS
+        self._bytes = MAX_BYTES
         self._queue: list[_Node] = []  # maps and lists that are not copied whole yet
         self._long: list[tuple[Any, Any, str, str]] = []  # (copy, name or place in it, text, its whole name)
 
@@ -189,7 +189,7 @@ class _Copier:
         cuts = []
         self._long.sort(key=lambda each: len(each[2]))
         for index, (copy, name, text, whole) in enumerate(self._long):
-            room = max(0, min(MOST_TEXT, self._bytes // (len(self._long) - index)))
+            room = max(0, min(MAX_TEXT, self._bytes // (len(self._long) - index)))
             if len(text) > room:
                 cuts.append(
                     (whole, len(text), f"a text of {len(text):,} characters, of which {room:,} are stored")
@@ -247,9 +247,9 @@ class _Copier:
                 self._bytes -= len(plainly)
             node.copy[name] = plainly
             return
-        if node.depth >= values.MOST_DEPTH or node.holds(value):
+        if node.depth >= values.MAX_DEPTH or node.holds(value):
             what = (
-                f"config or summary nested deeper than {values.MOST_DEPTH} levels, or in itself, is cut there"
+                f"config or summary nested deeper than {values.MAX_DEPTH} levels, or in itself, is cut there"
             )
             self._notice("config depth", what)
             node.copy[name] = "..."
@@ -260,13 +260,15 @@ class _Copier:
 
     def _say(self, cuts: list[tuple[str, int, str]]) -> None:
         """Name what was cut (name, size, how), the largest first."""
-        limits = f"at most {MOST_ITEMS:,} entries, {MOST_BYTES >> 20} MiB of text, {MOST_TEXT >> 10} KiB in one text"
+        limits = (
+            f"at most {MAX_ITEMS:,} entries, {MAX_BYTES >> 20} MiB of text, {MAX_TEXT >> 10} KiB in one text"
+        )
         cuts.sort(key=lambda each: -each[1])
-        for name, _, how in cuts[:_MOST_NAMED]:
+        for name, _, how in cuts[:_MAX_NAMED]:
             where = f"{name[:200]} of a config or summary" if name else "a config or summary"
             self._notice(f"config size {name[:200]}", f"{where} is cut: {how} ({limits})")
-        if len(cuts) > _MOST_NAMED:
-            more = f"{len(cuts) - _MOST_NAMED:,} more entries of a config or summary are cut ({limits})"
+        if len(cuts) > _MAX_NAMED:
+            more = f"{len(cuts) - _MAX_NAMED:,} more entries of a config or summary are cut ({limits})"
             self._notice("config size", more)
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     Kinds: TypeAlias = "tuple[tuple[object, ...], tuple[type, ...]]"  # keys of a record, types of its values
 
-MOST_SHAPES = 4096
+MAX_SHAPES = 4096
 LARGE_PAYLOAD = 64 << 10  # bytes from which a payload goes to a block, so that it does not push out history
 BODY = Struct("<QQqqQ")  # seq, order, step, time, head
 
@@ -144,7 +144,7 @@ class Encoder:
         if tensor.CODE in points.codes:
             same = tuple(points.names)
             self.known.pop(same, None)
-            if len(self._unsteady) < MOST_SHAPES:
+            if len(self._unsteady) < MAX_SHAPES:
                 self._unsteady.add(same)
             is_flat = same == given and not points.left_out
             is_flat = is_flat and all(map(is_, points.values, found))  # of a DTensor the local copy is taken
@@ -155,7 +155,7 @@ class Encoder:
         if shape is not None and all(type(name) is str for name in given) and names == given:
             if given not in self._unsteady and (usual := _usual(shape, kinds[1])) is not None:
                 self.known[given] = usual
-            elif len(self._mixed) < MOST_SHAPES and all(
+            elif len(self._mixed) < MAX_SHAPES and all(
                 tensor.BUILTIN.get(kind) == c for kind, c in zip(kinds[1], codes, strict=True)
             ):
                 self._mixed[kinds] = shape
@@ -186,7 +186,7 @@ class Encoder:
                 return
         before = self._plans.get(kinds)
         has_failed = before is not None and before.frame is None and before.dtypes == plan.dtypes
-        if not has_failed and len(self._plans) < MOST_SHAPES:
+        if not has_failed and len(self._plans) < MAX_SHAPES:
             plan.repeat(kinds[1], self._rank)
             self._plans[kinds] = self._latest[kinds[0]] = plan
 
@@ -237,7 +237,7 @@ class Encoder:
             if self._claim.setdefault("intern", me) is not me:
                 return None
             number = self._next_id
-            if number > MOST_SHAPES:
+            if number > MAX_SHAPES:
                 return None
             shape = Shape(names, codes, number | self._rank)
             body = number.to_bytes(8, "little") + shape.definition()

@@ -7,7 +7,7 @@ Invariants:
 - a value's type is looked at before anything of it is called: `__float__` of a device tensor is a hidden wait;
 - foreign code (conversions of NumPy and torch scalars) is called in one way, `foreign.call`, and guarded there;
 - one bad value costs one point: every other value of the call arrives;
-- what one call may cost is bounded: `MOST_POINTS` entries of dicts are looked at, those beyond are only counted.
+- what one call may cost is bounded: `MAX_POINTS` entries of dicts are looked at, those beyond are only counted.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-MOST_POINTS = 10_000  # of one record, dicts that hold others included; about 30 ms of `log()` at 3 us each
-MOST_DEPTH = 20
-MOST_TEXT = 4096  # bytes of UTF-8
-_MOST_INT_BITS = 8192
+MAX_POINTS = 10_000  # of one record, dicts that hold others included; about 30 ms of `log()` at 3 us each
+MAX_DEPTH = 20
+MAX_TEXT = 4096  # bytes of UTF-8
+_MAX_INT_BITS = 8192
 _numpy_scalars: set[type] = set()  # those met whose `item` is a Python number, whatever the value
 INT64 = 1 << 63  # what an int of code q is below
 
@@ -70,11 +70,11 @@ def collect(metrics: Mapping[Any, Any]) -> Points:
 
 
 def _walk(level: Mapping[Any, Any], parent: str | None, depth: int, path: set[int], points: Points) -> None:
-    entries = tuple(islice(level.items(), max(0, MOST_POINTS - points.looks)))
+    entries = tuple(islice(level.items(), max(0, MAX_POINTS - points.looks)))
     points.looks += len(entries)
     if len(entries) < len(level):
         beyond = len(level) - len(entries)
-        points.skip("(all further keys)", f"more than {MOST_POINTS:,} values in one call", beyond)
+        points.skip("(all further keys)", f"more than {MAX_POINTS:,} values in one call", beyond)
     for key, value in entries:
         if type(key) is str and parent is None and keys.is_legal(key):
             name = key
@@ -87,8 +87,8 @@ def _walk(level: Mapping[Any, Any], parent: str | None, depth: int, path: set[in
         if issubclass(type(value), dict):
             if id(value) in path:
                 points.skip(name, "a dict that holds itself")
-            elif depth >= MOST_DEPTH:
-                points.skip(name, f"nested deeper than {MOST_DEPTH} levels")
+            elif depth >= MAX_DEPTH:
+                points.skip(name, f"nested deeper than {MAX_DEPTH} levels")
             else:
                 path.add(id(value))
                 _walk(value, name, depth + 1, path, points)
@@ -142,8 +142,8 @@ def convert(value: object) -> tuple[str, Any]:
 def _int(value: int) -> tuple[str, int]:
     if -INT64 <= value < INT64:
         return "q", value
-    if value.bit_length() > _MOST_INT_BITS:
-        raise LeftOut(f"an int of more than {_MOST_INT_BITS} bits")
+    if value.bit_length() > _MAX_INT_BITS:
+        raise LeftOut(f"an int of more than {_MAX_INT_BITS} bits")
     return "i", value
 
 
@@ -155,8 +155,8 @@ def _text(value: str) -> str:
         if foreign.is_users(error):
             raise
         raise LeftOut("text that is no valid Unicode") from None
-    if size > MOST_TEXT:
-        raise LeftOut(f"text of {size:,} bytes; at most {MOST_TEXT:,}")
+    if size > MAX_TEXT:
+        raise LeftOut(f"text of {size:,} bytes; at most {MAX_TEXT:,}")
     return text
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType, TracebackType
     from typing import Any
 
-_MOST_LINKS = 20  # of a chain of exceptions
+_MAX_LINKS = 20  # of a chain of exceptions
 # what our own code can raise; anything else that comes up in our frames was injected there by the user
 OWN_KINDS = frozenset(
     {TypeError, ValueError, AttributeError, KeyError, IndexError, OverflowError, RuntimeError, RecursionError}
@@ -91,7 +91,7 @@ def is_users(error: BaseException) -> bool:
 def forget_frames(error: BaseException) -> None:
     """Empty our frames that it went through: whoever keeps the exception shall not keep what we had in hand."""
     link: BaseException | None = error
-    for _ in range(_MOST_LINKS):
+    for _ in range(_MAX_LINKS):
         if link is None:
             return
         step = link.__traceback__

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 # where the exceptions come from that C code, called in our frames, raises: no other frame tells
 _KNOWN = frozenset({"builtins", "jax", "jaxlib", "keras", "numpy", "tensorflow", "torch", "torch_xla"})
-_MOST_FITS = 200  # that the config lists
+_MAX_FITS = 200  # that the config lists
 # what was said while there was no run to keep it: by hook, and by class of what is a copy
 _told: set[str] = set()
 _begun: WeakSet[Run | NullRun] = WeakSet()  # runs that a callback started
@@ -325,7 +325,7 @@ def add_fit(run: Run | NullRun, fit: Mapping[str, Any], **facts: Any) -> None:
     trial = searches.current()
     if trial is not None and fit.get("trial") is None:
         fit = {**fit, "trial": trial.label if trial.number is None else trial.number}
-    fits = [dict(each) for each in run.config.get("fits", ())][: _MOST_FITS - 1]
+    fits = [dict(each) for each in run.config.get("fits", ())][: _MAX_FITS - 1]
     run.config.update({**facts, "fits": [*fits, fit]})
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-_MOST_FRAMES = 1_000
+_MAX_FRAMES = 1_000
 _NUMBER = re.compile(r"_(\d+)$")  # at the end of a trial's id in Ray
 
 
@@ -66,7 +66,7 @@ def _of_optuna() -> Trial | None:
     if "optuna" not in sys.modules:
         return None
     frame: Any = sys._getframe(1)
-    for _ in range(_MOST_FRAMES):
+    for _ in range(_MAX_FRAMES):
         if frame is None:
             return None
         name = frame.f_globals.get("__name__")

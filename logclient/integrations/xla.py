@@ -44,11 +44,11 @@ from torch_xla.utils.closures import AsyncClosureHandler
 from logclient import NullRun, Run
 from logclient.integrations import guard
 
-MOST_STEPS = (
+MAX_STEPS = (
     32  # of a device that wait for their closure; torch_xla's queue takes 100 and then blocks the training
 )
-MOST_RECORDS = 1_000  # of one step
-_MOST_DEPTH = 20
+MAX_RECORDS = 1_000  # of one step
+_MAX_DEPTH = 20
 _START_S = 30.0  # for another thread of this process that begins the run
 _NAP_S = 0.002
 _alive: weakref.WeakSet[_Thread] = weakref.WeakSet()
@@ -233,16 +233,16 @@ class _Thread:
         """Keep it for this step's closure. Called in the thread that also calls sync."""
         step = self.step
         if step is None:
-            if len(self.steps) >= MOST_STEPS:
-                return self.refuse(f"{MOST_STEPS} steps wait for the device or for torch_xla's thread")
+            if len(self.steps) >= MAX_STEPS:
+                return self.refuse(f"{MAX_STEPS} steps wait for the device or for torch_xla's thread")
             step = _Step()
             self._queue(
                 callback, step
             )  # first: what a signal's handler interrupts leaves no step without a closure
             self.steps.append(step)
             self.step = step
-        if len(step.records) >= MOST_RECORDS:
-            return self.refuse(f"{MOST_RECORDS:,} records and no torch_xla.sync(), which ends a step")
+        if len(step.records) >= MAX_RECORDS:
+            return self.refuse(f"{MAX_RECORDS:,} records and no torch_xla.sync(), which ends a step")
         step.records.append(record)
         if step.is_taken:  # logged by another step closure, when ours may be through
             self._queue(callback, step)
@@ -304,7 +304,7 @@ def _snapshot(
                     tensors.append((made, key))
         elif isinstance(value, np.ndarray) and value.size == 1:
             value = value.copy()
-        elif isinstance(value, dict) and depth < _MOST_DEPTH:
+        elif isinstance(value, dict) and depth < _MAX_DEPTH:
             value = _snapshot(value, tensors, depth + 1)
         made[key] = value
     return made

@@ -29,7 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_MOST_LANES = 512  # files that are looked into, of one run
+_MAX_LANES = 512  # files that are looked into, of one run
 _self = (0, "")  # this process: its PID, and its part of what children inherit
 
 
@@ -113,7 +113,7 @@ def _who_is_in(place: meeting.Meeting) -> Iterator[tuple[int, int]]:
         names = [name for name in os.listdir(place.path) if name.endswith(".lanes")]
     except OSError:
         return
-    for name in names[:_MOST_LANES]:
+    for name in names[:_MAX_LANES]:
         try:
             head = read_start(place.file(name), 8 * (layout.DROPPED + 1))
         except OSError:

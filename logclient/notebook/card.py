@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from ..run import Run
     from ..typed import ServerStatus, Status
 
-MOST_KEYS = 20
-_MOST_KNOWN = 2000  # keys that are looked for
-_MOST_TEXT = 60
+MAX_KEYS = 20
+_MAX_KNOWN = 2000  # keys that are looked for
+_MAX_TEXT = 60
 _LOOK_BACK_S = 0.02
 _SEQ = Struct("<Q")
 _PIECE = 64 << 10  # bytes of a ring that are looked at at a time, newest first
@@ -71,7 +71,7 @@ def last_values(taken: Lanes | None) -> dict[str, tuple[int, int, Any]]:
                 for key, value in values.items():
                     if key not in found or found[key][0] < order:
                         found[key] = (order, step, value)
-                if len(found) >= _MOST_KNOWN:
+                if len(found) >= _MAX_KNOWN:
                     break
     return dict(sorted(found.items(), key=lambda item: -item[1][0]))
 
@@ -275,15 +275,15 @@ def _counts(status: Status) -> str:
 def _values(values: Mapping[str, tuple[int, int, Any]]) -> str:
     if not values:
         return f"<div style='{_DIM}'>no values in this process's memory</div>"
-    shown = sorted(list(values.items())[:MOST_KEYS])
+    shown = sorted(list(values.items())[:MAX_KEYS])
     head = "".join(f"<th style='{_CELL};{_DIM}'>{label}</th>" for label in ("key", "step", "last value"))
     lines = "".join(
-        f"<tr style='background:none'><td style='{_CELL}'>{_text(key, _MOST_TEXT)}</td>"
+        f"<tr style='background:none'><td style='{_CELL}'>{_text(key, _MAX_TEXT)}</td>"
         f"<td style='{_NUMBER}'>{step:,}</td><td style='{_NUMBER}'>{_value(value)}</td></tr>"
         for key, (_, step, value) in shown
     )
     more = len(values) - len(shown)
-    count = f"{more:,} or more" if len(values) >= _MOST_KNOWN else f"{more:,}"
+    count = f"{more:,} or more" if len(values) >= _MAX_KNOWN else f"{more:,}"
     rest = f"<div style='{_DIM}'>and {count} more keys in memory</div>" if more else ""
     return f"<table style='border:none;margin:.2em 0'><tr style='background:none'>{head}</tr>{lines}</table>{rest}"
 
@@ -293,7 +293,7 @@ def _value(value: object) -> str:
         return f"{value:.6g}"
     if type(value) is int:
         return f"{value:,}" if abs(value) < 1 << 64 else f"an int of {value.bit_length():,} bits"
-    return _text(str(value), _MOST_TEXT)
+    return _text(str(value), _MAX_TEXT)
 
 
 def _text(text: object, most: int = 200) -> str:

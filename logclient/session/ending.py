@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ..typed import Status
 
 INTERRUPTED_S = 1.0  # after Ctrl-C the prompt is back in 2 s, whatever the disk does
-_MOST_FRAMES = 20
-_MOST_TEXT = 2000
+_MAX_FRAMES = 20
+_MAX_TEXT = 2000
 _NAP_S = 0.005
 _CONNECTING_S = 1.0  # to a server of which nothing bad is known: a program that ran for a moment only
 _MOVING_S = 2.0  # since the last ack
@@ -65,7 +65,7 @@ def describe(error: BaseException) -> dict[str, Any]:
         step = step.tb_next
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    return {"type": name, "text": text[:_MOST_TEXT], "last_lines": lines[-_MOST_FRAMES:]}
+    return {"type": name, "text": text[:_MAX_TEXT], "last_lines": lines[-_MAX_FRAMES:]}
 
 
 def has_shell() -> bool:

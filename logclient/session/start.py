@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 _ALPHABET = "0123456789abcdefghijkmnpqrstuvwxyz"
 _TRIES = 3
-_MOST_PATH = 4095
-_MOST_WORDS = 500
+_MAX_PATH = 4095
+_MAX_WORDS = 500
 _LOCK_WAIT_S = 30.0
 _locks: dict[int, Any] = {}
 _inits: dict[tuple[str, str], int] = {}  # (project, name) -> how many runs this rank got from its launcher
@@ -75,7 +75,7 @@ class Attempt:
         _check_tags(tags)
         config = _checked_facts(config, notes)
         tags, wrong_tags = about.tags_of(tags)
-        notes, wrong_notes = about.cut("notes", notes, about.MOST_NOTES)
+        notes, wrong_notes = about.cut("notes", notes, about.MAX_NOTES)
         chosen, wrong = _within_limits(chosen)
         wrong += [sentence for sentence in (wrong_tags, wrong_notes) if sentence]
         if chosen.mode == "disabled":
@@ -233,7 +233,7 @@ def _facts(chosen: Config, run_id: str) -> dict[str, Any]:
         "resume": chosen.resume if chosen.run_id else "allow",
         "server": chosen.server if chosen.mode == "online" else "",
         "created_ns": time.time_ns(),
-        "confined": confined.why()[:_MOST_WORDS],
+        "confined": confined.why()[:_MAX_WORDS],
         "settings": dict(chosen),
     }
 
@@ -284,7 +284,7 @@ def _within_limits(chosen: Config) -> tuple[Config, list[str]]:
     """The settings with names that are not too long, and a sentence for each that was cut."""
     values, sentences = dict(chosen), []
     for name in ("project", "name", "group"):
-        values[name], sentence = about.cut(name, values[name], about.MOST_NAME)
+        values[name], sentence = about.cut(name, values[name], about.MAX_NAME)
         if sentence:
             sentences.append(sentence)
     return (Config(values), sentences) if sentences else (chosen, [])
@@ -400,7 +400,7 @@ def _abandon(run: Run) -> None:
 
 def _usable(path: str | None) -> str | None:
     """A path that the kernel takes; `run.json`, which it goes into, is of bounded size."""
-    return path if path is not None and len(os.fsencode(path)) <= _MOST_PATH else None
+    return path if path is not None and len(os.fsencode(path)) <= _MAX_PATH else None
 
 
 def _absolute(path: str) -> str:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..run import Run
     from .handles import Held
 
-_MOST_S = 86_400.0  # every wait has a deadline: an infinite one is a day
+_MAX_S = 86_400.0  # every wait has a deadline: an infinite one is a day
 _NAP_S = 0.005
 _LOOK_S = 0.25  # between two looks whether an agent lives
 _FRESH_NS = 500_000_000  # a beat younger than this needs no look
@@ -55,8 +55,8 @@ def seconds(given: object) -> float | None:
     try:
         number = float(given)  # type: ignore[arg-type]
     except OverflowError:
-        return _MOST_S if given > 0 else 0.0  # type: ignore[operator]
-    return None if number != number else min(max(number, 0.0), _MOST_S)
+        return _MAX_S if given > 0 else 0.0  # type: ignore[operator]
+    return None if number != number else min(max(number, 0.0), _MAX_S)
 
 
 def until_durable(run: Run | Held, timeout_s: float) -> tuple[bool, str]:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     Values: TypeAlias = "list[tuple[int, str, int | float]]"
 
 FULL_BYTES = 640 << 10
-LEAST_BYTES = FULL_BYTES >> 4
+MIN_BYTES = FULL_BYTES >> 4
 # bytes of a cell, cells, at FULL_BYTES; few of the smallest are enough mostly, and used again while they are in a cache
 _CLASSES = ((128, 128), (128, 1920), (1024, 128), (32 << 10, 8))
 LARGEST = _CLASSES[-1][0]
@@ -294,7 +294,7 @@ def free_cell(mem: memoryview, cell: int, taken: int) -> None:
 def reserve(path: str, room: Callable[[], int], mark: Mark) -> Cells:
     """Cells within the run's budget on this node: fewer where it is short. Raises OSError."""
     wanted = FULL_BYTES
-    while wanted >= LEAST_BYTES:
+    while wanted >= MIN_BYTES:
         if room() >= wanted:
             try:
                 return Cells(path, wanted, mark)

@@ -37,7 +37,7 @@ def _slots(words: memoryview, kind: int) -> tuple[int, int]:
     return start + 2 * layout.LARGE_KINDS * large + 2 * (kind - layout.LARGE_KINDS) * small, small
 
 
-MOST_BYTES = 32 << 20  # of one document, as JSON: the agent reads twice as much at most
+MAX_BYTES = 32 << 20  # of one document, as JSON: the agent reads twice as much at most
 
 
 class TooLarge(Exception):
@@ -74,8 +74,8 @@ class DocumentWriter:
         version = self._versions[kind] + 1
         content = {"time": time_ns(), "mono_ns": monotonic_ns(), "data": data}
         payload = json.dumps(content, separators=(",", ":"), default=str).encode()
-        if len(payload) > MOST_BYTES:
-            raise TooLarge(f"{len(payload):,} bytes, and at most {MOST_BYTES:,} can be stored")
+        if len(payload) > MAX_BYTES:
+            raise TooLarge(f"{len(payload):,} bytes, and at most {MAX_BYTES:,} can be stored")
         start, size = _slots(self._words, kind)
         path = ""
         if len(payload) > size - layout.DOCUMENT_HEADER:

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 SHARE = 8  # a run takes at most 1/8 of what is free: data loaders need that mount
 LANES_FLOOR = 256 << 10
-LEAST_LANES = 64 << 10  # where the run has its share: for a process that would get none
-_LEAST_FREE = SHARE * (LANES_FLOOR + (32 << 10))  # one process with the floor, and our small files
+MIN_LANES = 64 << 10  # where the run has its share: for a process that would get none
+_MIN_FREE = SHARE * (LANES_FLOOR + (32 << 10))  # one process with the floor, and our small files
 _ATTEMPTS = 8
 GONE = ".gone-"  # prefix of the name of a meeting place that is being removed
 SERVER = "server.json"
@@ -272,9 +272,9 @@ def _make_in(place: str, folder: str, facts: dict[str, Any]) -> Meeting:
         return present
     free = os.statvfs(path)
     free_bytes = free.f_bavail * free.f_frsize
-    if free_bytes < _LEAST_FREE:
+    if free_bytes < _MIN_FREE:
         _remove_if_empty(path)
-        raise OSError(errno.ENOSPC, f"{free_bytes:,} bytes are free, {_LEAST_FREE:,} are needed", place)
+        raise OSError(errno.ENOSPC, f"{free_bytes:,} bytes are free, {_MIN_FREE:,} are needed", place)
     facts["budget_bytes"] = free_bytes // SHARE
     page = memoryview(bytearray(layout.STATUS_BYTES)).cast("Q")
     page[layout.AGENT_CALLED_NS] = time.monotonic_ns()  # whoever makes the place calls for an agent

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 
 STAT_STATE, STAT_PARENT, STAT_START = 0, 1, 19  # fields of /proc/PID/stat behind the name
-_MOST_PID = 1 << 22  # linux/threads.h; what is read from a damaged file may be more
+_MAX_PID = 1 << 22  # linux/threads.h; what is read from a damaged file may be more
 _shown = 0  # the process (PID) that has made sure that /proc shows its namespace
 
 
@@ -55,7 +55,7 @@ def own_entry() -> str:
 
 def entry_of(pid: int, handle: int = -1) -> str:
     """Of a process of this namespace; empty where it is gone or not shown. `handle`: a pidfd of it, if there is one."""
-    if not 0 < pid <= _MOST_PID:
+    if not 0 < pid <= _MAX_PID:
         return ""
     if is_ours():
         return str(pid)

@@ -32,7 +32,7 @@ BYTES = 4096
 _SLOTS = BYTES // 8 - 1
 _WAIT_S = 1.0  # for others that take a slot at the same moment
 _FIRST_NAP_S = 0.001
-_MOST_NAP_S = 0.05  # a hundred that ask each millisecond would keep the one with the lock from running
+_MAX_NAP_S = 0.05  # a hundred that ask each millisecond would keep the one with the lock from running
 
 
 def take_slot(place: Meeting) -> memoryview | None:
@@ -82,6 +82,6 @@ def _lock(fd: int) -> bool:
             if time.monotonic() >= deadline:
                 return False
             time.sleep(nap_s)
-            nap_s = min(1.5 * nap_s, _MOST_NAP_S)
+            nap_s = min(1.5 * nap_s, _MAX_NAP_S)
         else:
             return True

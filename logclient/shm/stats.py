@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..typed import AgentStatus, DeviceStatus, ServerStatus
     from .ring import Mark
 
-MOST_NOTICES = 50
+MAX_NOTICES = 50
 _START_STALLS = 2  # stall times within which the worker of an agent that was called for is heard
 _SHIP_STALLS = 6  # stall times after which the process that ships has been replaced, if that is any use
 _PIPE_SAFE = 2048  # POLLOUT promises at least PIPE_BUF = 4096 bytes of room
@@ -143,7 +143,7 @@ class Notices:
 
     def once(self, cause: str, line: str) -> bool:
         """Keep and show the line if this cause is new; True if it was."""
-        if cause in self._causes or len(self._causes) >= MOST_NOTICES:
+        if cause in self._causes or len(self._causes) >= MAX_NOTICES:
             return False
         self._causes.add(cause)
         self.lines.append(line)

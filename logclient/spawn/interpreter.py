@@ -35,9 +35,9 @@ PAGE = "docs/where-it-runs.md, Frozen and embedded programs"
 ENTRY = "--logclient-agent"  # first argument of a frozen program that shall be the agent
 _NAMES = ("python", "pypy", "graalpy")
 _SUFFIXES = ("", "d", "m", "dm", "t", "td", "w", "-dbg", "-intel64")
-_MOST_ASKED = 6  # Pythons that nobody named
+_MAX_ASKED = 6  # Pythons that nobody named
 _ANSWER = b"logclient"
-_MOST_ANSWER = 4096
+_MAX_ANSWER = 4096
 _PROBE = """
 import sys
 own = 1
@@ -213,7 +213,7 @@ def _candidates() -> Iterator[str]:
     folders += config.path_folders()
     seen: list[os.stat_result] = []
     for path in [*given, *(os.path.join(folder, name) for folder in folders for name in names)]:
-        if len(seen) > _MOST_ASKED or not path or not os.path.isabs(path) or not is_python_name(path):
+        if len(seen) > _MAX_ASKED or not path or not os.path.isabs(path) or not is_python_name(path):
             continue
         try:
             found = os.stat(path)
@@ -291,11 +291,11 @@ def _read(fd: int, deadline: float) -> bytes | None:
     """Until its end; None where that does not come in time."""
     text, poll = b"", select.poll()
     poll.register(fd, select.POLLIN)
-    while len(text) < _MOST_ANSWER:
+    while len(text) < _MAX_ANSWER:
         left_ms = 1000 * (deadline - time.monotonic())
         if left_ms <= 0 or not poll.poll(left_ms):
             return None
-        part = os.read(fd, _MOST_ANSWER)
+        part = os.read(fd, _MAX_ANSWER)
         if not part:
             break
         text += part

@@ -40,7 +40,7 @@ _TERMINAL = 3  # where the launcher finds standard error
 _ECHO = "/bin/echo"
 _KEPT = "; what is logged waits in shared memory, and `logclient recover` stores it"
 _NO_ANSWER = -1
-_LEAST_FILES = 20  # open ones, of each process of an agent: with 14 it got nowhere and never left
+_MIN_FILES = 20  # open ones, of each process of an agent: with 14 it got nowhere and never left
 
 
 def start(
@@ -79,8 +79,8 @@ def _find(meeting: Meeting, deadline: float) -> Starter | str:
     if not proc.is_mounted():
         return f"no agent can be started: /proc is not mounted here, and it needs that{_KEPT}"
     files = proc.most_files()
-    if files < _LEAST_FILES:
-        return f"no agent can be started: {files} files may be open (ulimit -Hn), and it needs {_LEAST_FILES}{_KEPT}"
+    if files < _MIN_FILES:
+        return f"no agent can be started: {files} files may be open (ulimit -Hn), and it needs {_MIN_FILES}{_KEPT}"
     _pass_paths(meeting)
     try:  # to ask a Python takes its own time, once per process
         return interpreter.find(_python(meeting), meeting.file(AGENT_PATH), deadline)

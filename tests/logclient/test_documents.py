@@ -245,9 +245,9 @@ def test_config_is_cut_at_stated_limits_with_one_notice_each(run_dir: Path) -> N
         begun = time.perf_counter()
         run.summary.update({f"k{i}": i for i in range(100_000)})
         print(f"summary of 100,000 items: {1e3 * (time.perf_counter() - begun):.0f} ms")
-        assert len(file.document("summary")) <= nested.MOST_ITEMS
+        assert len(file.document("summary")) <= nested.MAX_ITEMS
         run.config.update({f"t{i}": "x" * 60_000 for i in range(200)})
-        assert sum(map(len, map(str, file.document("config").values()))) < nested.MOST_BYTES + 100_000
+        assert sum(map(len, map(str, file.document("config").values()))) < nested.MAX_BYTES + 100_000
         assert any("100,000 entries, of which 20,000 are stored" in line for line in run.status()["notices"])
         assert any(
             "t0 of a config or summary is cut: a text of 60,000" in line for line in run.status()["notices"]

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from logclient.encode import keys, values
-from logclient.encode.values import MOST_DEPTH, MOST_POINTS
+from logclient.encode.values import MAX_DEPTH, MAX_POINTS
 from tests.lanes import LaneFile, opened
 
 
@@ -85,7 +85,7 @@ def test_distinct_paths_have_distinct_names(tree: dict[Any, Any]) -> None:
     assert len(points.names) == len(paths(tree))
     assert len(set(points.names)) == len(points.names)
     for name in points.names:
-        assert 0 < len(name.encode()) <= keys.MOST_BYTES and "\0" not in name
+        assert 0 < len(name.encode()) <= keys.MAX_BYTES and "\0" not in name
 
 
 @given(TEXTS)
@@ -142,7 +142,7 @@ def test_case_r2_57_depth_and_self_reference_are_cut(run_dir: Path) -> None:
     itself: dict[str, Any] = {"x": 1.0}
     itself["me"] = itself
     fits: dict[str, Any] = {"leaf": 1.0}
-    for _ in range(MOST_DEPTH - 2):
+    for _ in range(MAX_DEPTH - 2):
         fits = {"d": fits}
     with opened() as (run, file):
         for _ in range(3):
@@ -150,7 +150,7 @@ def test_case_r2_57_depth_and_self_reference_are_cut(run_dir: Path) -> None:
         for record in file.read():
             assert record.values == {
                 "self::x": 1.0,
-                "::".join(["fits", *"d" * (MOST_DEPTH - 2), "leaf"]): 1.0,
+                "::".join(["fits", *"d" * (MAX_DEPTH - 2), "leaf"]): 1.0,
                 "ok": 1.0,
             }
         status = run.status()
@@ -170,7 +170,7 @@ def test_case_r2_57_a_hundred_thousand_leaves(run_dir: Path) -> None:
             run.log(1, row)
             print(f"log() of {name}: {1e3 * (time.perf_counter() - begun):.1f} ms")
         first, second, third = file.read()
-        assert len(first.values) == MOST_POINTS and len(second.values) + 100 == MOST_POINTS
+        assert len(first.values) == MAX_POINTS and len(second.values) + 100 == MAX_POINTS
         assert third.values == {"ok": 1.0}
         assert file.left_out > 90_000 + 90_000
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logclient.encode.values import MOST_POINTS, MOST_TEXT
+from logclient.encode.values import MAX_POINTS, MAX_TEXT
 from tests.lanes import logged, opened
 
 torch: Any = pytest.importorskip("torch")
@@ -101,7 +101,7 @@ def test_case_r2_02_every_kind_in_one_call(run_dir: Path) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        b"bytes", [1.0], (1.0,), {1.0}, 1j, object(), int, math, lambda: 1, SimpleNamespace(), "x" * (MOST_TEXT + 1),
+        b"bytes", [1.0], (1.0,), {1.0}, 1j, object(), int, math, lambda: 1, SimpleNamespace(), "x" * (MAX_TEXT + 1),
         "\ud800", 1 << 9000, Decimal("sNaN"), Fraction(10**400, 1), np.ones(2), np.array([]), np.array(None),
         np.str_("x" * 5000),
         np.datetime64("2020-01-01"), np.ma.masked, np.complex64(1), np.void(b"12"), torch.empty(0), torch.tensor(1j),
@@ -120,6 +120,6 @@ def test_what_is_no_scalar_costs_one_point(value: Any, run_dir: Path) -> None:
 
 def test_numbers_beyond_ten_thousand_are_counted_not_looked_at(run_dir: Path) -> None:
     """A record has a limit; the ones beyond it are left out by number, with one notice."""
-    record, status = logged({str(i): float(i) for i in range(MOST_POINTS + 5)})
-    assert record.values == {str(i): float(i) for i in range(MOST_POINTS)}
+    record, status = logged({str(i): float(i) for i in range(MAX_POINTS + 5)})
+    assert record.values == {str(i): float(i) for i in range(MAX_POINTS)}
     assert status["left_out"] == 5 and len(status["notices"]) == 1

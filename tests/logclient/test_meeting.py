@@ -190,7 +190,7 @@ def test_used_up_share_refuses_and_says_so_once(free_bytes: FreeBytes, run_dir: 
         assert len(list(Path(run._place.path).glob("*.lanes*"))) == 1
 
 
-@pytest.mark.parametrize("size", [meeting.LEAST_LANES, 2 * meeting.LEAST_LANES])
+@pytest.mark.parametrize("size", [meeting.MIN_LANES, 2 * meeting.MIN_LANES])
 def test_a_file_below_the_floor_has_room_for_a_burst(size: int, run_dir: Path) -> None:
     """A quarter of the least file at least is lane 0's, and the second lane takes records, too."""
     with opened() as (run, _):
@@ -216,7 +216,7 @@ def test_full_mount_halves_the_lanes_and_never_leaves_half_a_file(
     monkeypatch.setattr(os, "posix_fallocate", fallocate)
     with opened() as (run, file):
         assert len(file.mem) == 1 * MIB
-        room[0] = meeting.LEAST_LANES - 1
+        room[0] = meeting.MIN_LANES - 1
         with pytest.raises(OSError, match="full"):
             lanes.make(run._place, MIB, 4, None)
         assert len(list(Path(run._place.path).glob("*.lanes*"))) == 1

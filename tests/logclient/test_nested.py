@@ -216,7 +216,7 @@ def test_a_large_entry_is_cut_inside_and_named(run_dir: Path) -> None:
         first = stored["first"]
         assert (first["optim"], first["deep"], stored["lr"]) == (OPTIM, {"a": {"b": {"c": [1, 2]}}}, 0.1)
         assert len(first["list"]) > 5_000 and len(first["large"]) > 5_000
-        assert stored["text"] == "y" * nested.MOST_TEXT + "..."
+        assert stored["text"] == "y" * nested.MAX_TEXT + "..."
         notices = run.status()["notices"]
         for name in ("first.large", "first.list", "text"):
             assert any(f"{name} of a config or summary is cut" in line for line in notices), notices
@@ -229,4 +229,4 @@ def test_large_texts_leave_room_for_others(run_dir: Path) -> None:
         stored = file.document("config")
         assert (stored["short"], stored["usual"]) == ("s", "u" * 5_000)
         assert {len(stored[f"t{number}"]) > 40_000 for number in range(100)} == {True}
-        assert sum(map(len, stored.values())) < nested.MOST_BYTES + 10_000
+        assert sum(map(len, stored.values())) < nested.MAX_BYTES + 10_000

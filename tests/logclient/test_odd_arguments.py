@@ -146,9 +146,9 @@ def test_what_is_too_long_is_cut_and_said(run_dir: Path) -> None:
     long = "n" * (1 << 20)
     with opened(long, name=long, group=long, notes=long * 70, tags=[long] * 2_000) as (run, file):
         about_run = file.document("about")
-        assert (len(run.project), len(run.name), len(about_run["group"])) == (about.MOST_NAME,) * 3
-        assert len(about_run["notes"]) == about.MOST_NOTES
-        assert len(about_run["tags"]) == about.MOST_TAGS and len(about_run["tags"][0]) == about.MOST_TAG
+        assert (len(run.project), len(run.name), len(about_run["group"])) == (about.MAX_NAME,) * 3
+        assert len(about_run["notes"]) == about.MAX_NOTES
+        assert len(about_run["tags"]) == about.MAX_TAGS and len(about_run["tags"][0]) == about.MAX_TAG
         said = " ".join(run.status()["notices"])
         assert all(
             what in said
@@ -157,7 +157,7 @@ def test_what_is_too_long_is_cut_and_said(run_dir: Path) -> None:
         assert all(path.stat().st_size < 64 << 10 for path in listed(Path(run._place.path), "run.json"))
         run.tags = ["t" * 1000]
         run.alert(long, long)
-        assert len(file.document("about")["tags"][0]) == about.MOST_TAG
+        assert len(file.document("about")["tags"][0]) == about.MAX_TAG
         assert len(json.dumps(file.document("notices"))) < 1 << 20
 
 
@@ -172,7 +172,7 @@ def test_document_that_grows_without_end_keeps_its_last_whole_state(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A change too many is taken back and said; later ones are stored."""
-    monkeypatch.setattr(documents, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(documents, "MAX_BYTES", 1 << 20)
     with opened() as (run, file):
         for number in range(40):
             run.config[f"k{number}"] = "x" * 60_000

@@ -49,7 +49,7 @@ def test_ranks_share_the_definitions_of_shapes(run_dir: Path) -> None:
     """Beyond the most shapes, records describe themselves, with their rank."""
     with opened() as (run, file):
         ranks = [run.as_rank(rank) for rank in range(3)]
-        for number in range(shapes.MOST_SHAPES + 3):
+        for number in range(shapes.MAX_SHAPES + 3):
             ranks[number % 3].log(number, {f"k{number}": 1.0})
             ranks[(number + 1) % 3].log(number, {f"k{number}": 1.0})
             records = file.read()
@@ -57,7 +57,7 @@ def test_ranks_share_the_definitions_of_shapes(run_dir: Path) -> None:
                 (number % 3, {f"k{number}": 1.0}),
                 ((number + 1) % 3, {f"k{number}": 1.0}),
             ]
-        assert run._encoder._next_id == shapes.MOST_SHAPES + 1
+        assert run._encoder._next_id == shapes.MAX_SHAPES + 1
 
 
 def test_threads_with_a_rank_each(run_dir: Path) -> None:

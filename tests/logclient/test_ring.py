@@ -23,7 +23,7 @@ from tests.interrupts import interrupted
 from tests.lanes import bare_file
 
 HEADER = layout.LANE_HEADERS
-MOST_LOOKS = 5
+MAX_LOOKS = 5
 SHAPE = Shape(("a", "b"), "dd", 1)  # frames of 64 bytes
 
 
@@ -44,7 +44,7 @@ class Ring(NamedTuple):
     def take(self) -> list[Taken]:
         """All there is, as an agent would that takes everything."""
         found, looks = [], 0
-        while self.reader.pending > 0 and looks < MOST_LOOKS:
+        while self.reader.pending > 0 and looks < MAX_LOOKS:
             taken = self.reader.take()
             if taken is None:
                 looks += 1

@@ -15,7 +15,7 @@ from tests.lanes import bare_file
 
 HEADER = layout.LANE_HEADERS
 CELL_BYTES = 1024
-MOST_LOOKS = 5  # more than a reader needs to give a frame up
+MAX_LOOKS = 5  # more than a reader needs to give a frame up
 
 
 class Offered:
@@ -138,7 +138,7 @@ class RingMachine(RuleBasedStateMachine):
         words, reader = self.words, self.reader
         position, before = reader.position, reader.seq
         taken = None
-        for _ in range(MOST_LOOKS):
+        for _ in range(MAX_LOOKS):
             taken = reader.take(most)
             if taken is not None:
                 break

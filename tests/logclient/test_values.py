@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logclient.encode.values import MOST_TEXT
+from logclient.encode.values import MAX_TEXT
 from tests.lanes import logged, opened
 
 torch: Any = pytest.importorskip("torch")
@@ -56,7 +56,7 @@ def same(a: Any, b: Any) -> bool:
         (Word("word"), "s", "word"),
         ("", "s", ""),
         ("損失 \U0001f600", "s", "損失 \U0001f600"),
-        ("x" * MOST_TEXT, "s", "x" * MOST_TEXT),
+        ("x" * MAX_TEXT, "s", "x" * MAX_TEXT),
         (Decimal("0.5"), "d", 0.5),
         (Decimal("0.1"), "r", 0.1),
         (Decimal("NaN"), "d", math.nan),

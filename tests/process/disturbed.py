@@ -27,7 +27,7 @@ from . import trainer
 ROOT = Path(__file__).parents[2]
 
 
-LEAST_S = 60.0  # a machine that is ten times slower is no failure
+MIN_S = 60.0  # a machine that is ten times slower is no failure
 ROOMY = {
     "LOGCLIENT_LANES_BYTES": str(32 << 20)
 }  # nothing is forgotten, however late a dead worker's successor is
@@ -35,7 +35,7 @@ ROOMY = {
 
 def wait_until(condition: Callable[[], Any], deadline_s: float, what: str) -> Any:
     """Ask until the answer is true; fails with `what` at the deadline, which no slow machine reaches."""
-    deadline_s = max(deadline_s, LEAST_S)
+    deadline_s = max(deadline_s, MIN_S)
     deadline = time.monotonic() + deadline_s
     while True:
         answer = condition()

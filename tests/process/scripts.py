@@ -17,7 +17,7 @@ from logclient_backend.runs.points import RunReader
 from logclient_backend.runs.view import RunView, view
 from tests.listing import listed
 
-from .disturbed import LEAST_S, wait_until
+from .disturbed import MIN_S, wait_until
 
 LOG_TEN = """
 import logclient
@@ -61,9 +61,9 @@ def start(where: Path, code: str, *args: str, name: str = "train.py", **more: An
     return subprocess.Popen(words, **given)
 
 
-def end(process: subprocess.Popen[str], timeout_s: float = LEAST_S) -> Ended:
+def end(process: subprocess.Popen[str], timeout_s: float = MIN_S) -> Ended:
     """Wait for a program that was started; it is killed at the deadline, and the test fails."""
-    timeout_s = max(timeout_s, LEAST_S)
+    timeout_s = max(timeout_s, MIN_S)
     begun = time.monotonic()
     try:
         out, err = process.communicate(timeout=timeout_s)
@@ -74,7 +74,7 @@ def end(process: subprocess.Popen[str], timeout_s: float = LEAST_S) -> Ended:
     return Ended(process.returncode, out or "", err or "", time.monotonic() - begun)
 
 
-def end_with(process: subprocess.Popen[str], text: str, timeout_s: float = LEAST_S) -> Ended:
+def end_with(process: subprocess.Popen[str], text: str, timeout_s: float = MIN_S) -> Ended:
     """Give a waiting program its input, and wait for its end."""
     assert process.stdin is not None
     process.stdin.write(text)
@@ -82,13 +82,13 @@ def end_with(process: subprocess.Popen[str], text: str, timeout_s: float = LEAST
     return end(process, timeout_s)
 
 
-def run_words(where: Path, words: list[str], timeout_s: float = LEAST_S, **more: Any) -> Ended:
+def run_words(where: Path, words: list[str], timeout_s: float = MIN_S, **more: Any) -> Ended:
     """Run a command line in the folder `where`."""
     given = {"cwd": where, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **more}
     return end(subprocess.Popen(words, **given), timeout_s)
 
 
-def run(where: Path, code: str, *args: str, timeout_s: float = LEAST_S, **more: Any) -> Ended:
+def run(where: Path, code: str, *args: str, timeout_s: float = MIN_S, **more: Any) -> Ended:
     """The same as `start` and `end`."""
     return end(start(where, code, *args, **more), timeout_s)
 

@@ -13,7 +13,7 @@ from logclient.shm.wake import SUPERVISOR, WORKER, wake
 from logclient.spawn.agent import map_status
 
 from . import scripts
-from .disturbed import LEAST_S, wait_until
+from .disturbed import MIN_S, wait_until
 
 RESTED_S = 1.5  # between two beats of a worker that has nothing to do
 
@@ -34,7 +34,7 @@ run.finish(60)
 
 def next_beat(words: memoryview) -> int:
     before = words[layout.AGENT_WORKER_BEAT]
-    wait_until(lambda: words[layout.AGENT_WORKER_BEAT] != before, LEAST_S, "another beat")
+    wait_until(lambda: words[layout.AGENT_WORKER_BEAT] != before, MIN_S, "another beat")
     return int(words[layout.AGENT_WORKER_BEAT])
 
 
@@ -45,7 +45,7 @@ def woken_beat(place: meeting.Meeting, process: str) -> None:
     which = {WORKER: layout.AGENT_WORKER_BEAT, SUPERVISOR: layout.AGENT_SUPERVISOR_BEAT}[process]
     before = words[which]
     wake(place, process)
-    wait_until(lambda: words[which] != before, LEAST_S, f"a beat, {process} having been rung")
+    wait_until(lambda: words[which] != before, MIN_S, f"a beat, {process} having been rung")
 
 
 def rest(words: memoryview) -> None:
@@ -79,7 +79,7 @@ def test_agent_at_rest_is_woken_by_those_who_wait(run_dir: Path, tmp_path: Path)
         assert program.stdout.readline() == "flushed\n"
         ended = scripts.end_with(program, "finish\n")
         assert ended.code == 0, ended.err
-        wait_until(lambda: not os.path.exists(place.path), LEAST_S, "the agent leaves")
+        wait_until(lambda: not os.path.exists(place.path), MIN_S, "the agent leaves")
     finally:
         program.kill()
         program.wait()
@@ -102,8 +102,8 @@ def test_trainer_that_dies_while_the_agent_rests_is_noticed(run_dir: Path, tmp_p
         rest(words)
         program.stdin.write("log\n")
         program.stdin.flush()
-        assert program.wait(LEAST_S) == -9
-        wait_until(lambda: not os.path.exists(place.path), LEAST_S, "the agent leaves")
+        assert program.wait(MIN_S) == -9
+        wait_until(lambda: not os.path.exists(place.path), MIN_S, "the agent leaves")
     finally:
         program.kill()
         program.communicate()

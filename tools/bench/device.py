@@ -29,8 +29,8 @@ sys.path[:0] = [
 
 MODELS = {"small (64)": (64, 64), "medium (2048)": (2048, 2048), "large (4096)": (4096, 2048)}
 STEPS_BEHIND = 5  # pairs of steps: on an H200 21 ms of the medium model, 134 ms of the large one
-LEAST_QUEUED_US = 1000
-MOST_P50, MOST_P99, LEAST_BELOW_ITEM, MOST_STEP = 3.0, 10.0, 100.0, 1.005
+MIN_QUEUED_US = 1000
+MAX_P50, MAX_P99, MIN_BELOW_ITEM, MAX_STEP = 3.0, 10.0, 100.0, 1.005
 
 
 class Pinned:
@@ -188,14 +188,14 @@ def main() -> int:
             print(f"{case:24} p50 {ratios[0]:.2f} x, p99 {ratios[1]:.2f} x of a bare record")
             print(f"{case:24} item() / ours {item['p50_us'] / ours['p50_us']:.0f} x")
             below = item["p50_us"] / ours["p50_us"]
-            if busy and item["p50_us"] < LEAST_QUEUED_US:
+            if busy and item["p50_us"] < MIN_QUEUED_US:
                 print(f"{case:24} the CPU is the limit, the device is not busy: calls are not judged")
-            elif busy and (ratios[0] > MOST_P50 or ratios[1] > MOST_P99 or below < LEAST_BELOW_ITEM):
+            elif busy and (ratios[0] > MAX_P50 or ratios[1] > MAX_P99 or below < MIN_BELOW_ITEM):
                 failed.append(case)
         ratio = step_ratio(loop, run.log, 60, given.pairs)
         results["cases"][name] = {"step_ratio": ratio}
         print(f"{name:24} step time {ratio:.4f} x of no logging (median of {given.pairs} pairs)")
-        if ratio > MOST_STEP:
+        if ratio > MAX_STEP:
             failed.append(f"{name}: step time")
     loop = Loop(torch, 64, 64)
     for number in range(20):

@@ -33,7 +33,7 @@ import fuse
 from tools.faults import control
 
 PR_SET_PDEATHSIG = 1
-MOST_BACKGROUND = (
+MAX_BACKGROUND = (
     128  # read-aheads under way; the kernel's default of 12 hanging ones would keep all others waiting
 )
 NOT_OURS = (
@@ -217,7 +217,7 @@ def serve(name: str, base: Path, behind: str, point: str, cache_s: float) -> Non
         attr_timeout=cache_s,
         entry_timeout=cache_s,
         negative_timeout=0,
-        max_background=MOST_BACKGROUND,
+        max_background=MAX_BACKGROUND,
         big_writes=True,
     )
 

@@ -14,7 +14,7 @@ from .host import rlimits
 
 _CONFINED_SYNC_S = 0.4  # all but the last half second is in the run folder there
 _SEGMENTS = 4  # that fit into the spill at least
-_LEAST_SEGMENT_BYTES = 64 << 10
+_MIN_SEGMENT_BYTES = 64 << 10
 _MAX_SEGMENT_BYTES = 256 << 20  # a reader takes no file of a GiB or more for a segment
 
 
@@ -50,7 +50,7 @@ class Settings:
         spill_bytes = int(min(_number(given, "spill_bytes", 64 << 20), share))
         most_bytes = min(_MAX_SEGMENT_BYTES, rlimits.most_bytes() & ~0xFFF)
         wanted_bytes = min(int(_number(given, "segment_bytes", 4 << 20)), most_bytes)
-        self.segment_bytes = max(_LEAST_SEGMENT_BYTES, min(wanted_bytes, spill_bytes // _SEGMENTS))
+        self.segment_bytes = max(_MIN_SEGMENT_BYTES, min(wanted_bytes, spill_bytes // _SEGMENTS))
         self.spill_bytes = max(spill_bytes, _SEGMENTS * self.segment_bytes)
 
 

@@ -33,7 +33,7 @@ from .drain.pace import Pace
 from .drain.roster import Roster
 from .host.exits import Watch
 from .host.handover import Handover
-from .host.pauses import LEAST_S, REST_S, Pipes, Sleeper
+from .host.pauses import MIN_S, REST_S, Pipes, Sleeper
 from .host.place import Place
 from .host.status import StatusPage
 from .output.budget import Budget
@@ -209,10 +209,10 @@ class Worker:
             self.copier.wake(at_once=self._copies_at_once)
             self._copies = self._copies_at_once = False
         now = time.monotonic()
-        pause_s = max(LEAST_S, self._pause_s(now))
+        pause_s = max(MIN_S, self._pause_s(now))
         self._is_result_awaited = self._is_result_awaited or pause_s > _LONG_S
         if self._is_result_awaited and self.copier.turns != self._turns:
-            pause_s = LEAST_S
+            pause_s = MIN_S
         self._has_ended = self._sleeper.sleep(pause_s)
         self._is_result_awaited = False
 

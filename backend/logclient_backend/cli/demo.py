@@ -36,7 +36,7 @@ from .demo_screen import Teller, show_result
 from .options import run_folder, with_dir, with_json
 from .text import plural, safe
 
-_SECONDS, _LEAST_S = 20.0, 8.0
+_SECONDS, _MIN_S = 20.0, 8.0
 _START_S = 180.0  # for PyTorch to be imported from a cold disk
 _END_S = 60.0  # for finish, evaluation and the agent's last writes
 _KILLS, _FREEZE = (0.15, 0.35, 0.6), (0.5, 0.7)  # shares of the training time
@@ -71,7 +71,7 @@ def command(ctx: click.Context, seconds: float, dir: str | None, as_json: bool) 
         raise LogclientError(
             f"the demo needs {' and '.join(missing)}: {sys.executable} -m pip install 'logclient[demo]'"
         )
-    demo = Demo(max(_LEAST_S, seconds), run_folder(dir), quiet=as_json)
+    demo = Demo(max(_MIN_S, seconds), run_folder(dir), quiet=as_json)
     result = demo.run()
     if as_json:
         screen.print_json(result)

@@ -20,7 +20,7 @@ from ..runs.view import RunView
 HEAD_BYTES = 4096
 ROWS, FIRST, LONGEST, KEYS_AT = 0, 1, 2, 24
 
-_MOST_WRONG = 1000  # each costs a look at all notes behind it
+_MAX_WRONG = 1000  # each costs a look at all notes behind it
 
 Row = tuple[float, ...]  # step, values
 
@@ -103,7 +103,7 @@ def check(run: RunView, notes: list[Truth], counts: dict[str, int]) -> Checked:
                 place += 1  # the note of a record that is not stored
             if place < last:
                 at = place + 1
-            elif (wrong := wrong + 1) >= _MOST_WRONG:
+            elif (wrong := wrong + 1) >= _MAX_WRONG:
                 break
         reached[pid] = at
     missing = found.logged - found.stored - counts["forgotten"] - counts["damaged"] - counts["refused"]

@@ -37,7 +37,7 @@ LOADER_KEYS = ("loader/prepare_ms", "loader/brightness")
 # The head of a truth file: rows, ns of the first call, ns of the longest other one, then the keys as JSON. Rows follow.
 HEAD_BYTES = 4096
 ROWS, FIRST, LONGEST, KEYS_AT = 0, 1, 2, 24
-MOST_ROWS = 1 << 18
+MAX_ROWS = 1 << 18
 
 
 class Truth:
@@ -47,7 +47,7 @@ class Truth:
         self.row = struct.Struct(f"<q{len(keys)}d")
         path = os.path.join(folder, f"{os.getpid()}.truth")
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        os.ftruncate(fd, HEAD_BYTES + MOST_ROWS * self.row.size)
+        os.ftruncate(fd, HEAD_BYTES + MAX_ROWS * self.row.size)
         self.map = mmap.mmap(fd, 0)
         os.close(fd)
         self.words = memoryview(self.map)[:KEYS_AT].cast("Q")

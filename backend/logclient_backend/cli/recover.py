@@ -29,7 +29,7 @@ from .text import plural, safe
 _POLL_S = 0.1
 _START_S = 5.0
 _COMES_S = 15.0  # within which an agent that is late comes after all
-_MOST_STARTS = 3  # of agents for one run, which die one after the other
+_MAX_STARTS = 3  # of agents for one run, which die one after the other
 _PROBE_S = 10.0
 
 
@@ -225,7 +225,7 @@ def _has_hope(job: Job) -> bool:
     """Is there an agent, or is one on its way? One that was about to leave when we came, or died since, is replaced."""
     if job.place.agent()["state"] != "gone" or time.monotonic() - job.started_at < _COMES_S:
         return True
-    if job.starts >= _MOST_STARTS:
+    if job.starts >= _MAX_STARTS:
         return False
     _start(job)
     return True

@@ -23,7 +23,7 @@ from .uploads import Skipped
 _LOOK_S = 0.2
 _STOP_S = 3.0
 _BAR_AFTER_S = 0.6
-_MOST_ROWS = 50
+_MAX_ROWS = 50
 
 _COLOURS = {
     uploading.SENT: "green",
@@ -328,10 +328,10 @@ def _print(jobs: list[Job], skipped: list[Skipped], seconds: float, server: str)
     if not jobs and not skipped:
         screen.show(screen.line(("nothing to sync: there are no runs", "dim")))
         return
-    shown = jobs if len(jobs) <= _MOST_ROWS else [job for job in jobs if not job.is_good]
+    shown = jobs if len(jobs) <= _MAX_ROWS else [job for job in jobs if not job.is_good]
     if shown:
         table = screen.table("RUN", "NODE", "RECORDS", "SENT", "OUTCOME", right=(2, 3), grow=0)
-        for job in shown[:_MOST_ROWS]:
+        for job in shown[:_MAX_ROWS]:
             table.add_row(
                 screen.line(safe(job.upload.name)),
                 screen.line((safe(job.upload.node, 16), "dim")),
@@ -340,7 +340,7 @@ def _print(jobs: list[Job], skipped: list[Skipped], seconds: float, server: str)
                 screen.line((job.outcome, _COLOURS[job.outcome])),
             )
         screen.show(table)
-        _tell_reasons(shown[:_MOST_ROWS])
+        _tell_reasons(shown[:_MAX_ROWS])
     _tell_skipped(skipped)
     sent, bytes = sum(job.progress.records for job in jobs), sum(job.progress.bytes for job in jobs)
     good = sum(job.is_good for job in jobs)

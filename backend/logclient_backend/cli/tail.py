@@ -16,7 +16,7 @@ from .options import Follower, Source, with_json, with_source
 from .text import clock, number, plural, safe
 
 _RECORDS = 10
-_MOST_AT_ONCE = 100  # on a terminal, where nobody reads more in half a second
+_MAX_AT_ONCE = 100  # on a terminal, where nobody reads more in half a second
 _INDENT = 14
 
 Record = tuple[
@@ -59,7 +59,7 @@ def command(run: str | None, follow: bool, records: int, source: Source, as_json
         _print(record, as_json, many)
     if not follow:
         return
-    most = _MOST_AT_ONCE if screen.is_terminal() and not as_json else None
+    most = _MAX_AT_ONCE if screen.is_terminal() and not as_json else None
     for said, new in _follow(follower):
         for line in said:
             click.echo(safe(line), err=True)

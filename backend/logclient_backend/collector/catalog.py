@@ -41,7 +41,7 @@ LATE_S, LOST_S = 15.0, 60.0  # an agent that has nothing to say says so every fe
 
 _KEPT_BYTES = 16 << 20  # of documents; parsed they take some five times as much
 _SHARE = 10  # deriving takes at most 1 / _SHARE of the time, run by run
-_MOST_ALERTS = 200  # the newest; all are in the documents
+_MAX_ALERTS = 200  # the newest; all are in the documents
 _NOWHERE = ""  # no path is ever made of an id
 
 
@@ -252,7 +252,7 @@ def describe(run: RunView) -> Description:
         attempts=run.attempt_numbers(),
         ranks=tuple(run.ranks),
         more={
-            "alerts": run.alerts[-_MOST_ALERTS:],
+            "alerts": run.alerts[-_MAX_ALERTS:],
             "notices": run.notices,
             "hosts": sorted({node.host for node in run.nodes if node.host}),
             "nodes": len(run.nodes),

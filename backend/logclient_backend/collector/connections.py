@@ -14,11 +14,11 @@ from .store.interface import StoreError
 from .tokens import Tokens
 from .web.guard import Callers
 
-MOST_DESCRIPTORS = 65_536  # some programs close all that they might have, one by one, in each child
+MAX_DESCRIPTORS = 65_536  # some programs close all that they might have, one by one, in each child
 _OWN = 144  # the store's sessions, sockets, logs, what libraries open
 _PER_CONVERSATION = 3
 _SPARE = 16  # connections of known clients beyond their conversations
-_LEAST_CONVERSATIONS = 8
+_MIN_CONVERSATIONS = 8
 _SMALL = 4096  # descriptors, below which strangers get less
 
 
@@ -34,7 +34,7 @@ class Plan:
 def raise_limit() -> int:
     """The soft limit of descriptors to the hard one; what may be opened now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
@@ -55,7 +55,7 @@ def plan(descriptors: int, conversations: int) -> Plan:
         http = Rooms(outside=share, inside=share, known=share)
     taken = _OWN + wire.outside + _PER_CONVERSATION * wire.inside + http.outside + http.inside + http.known
     left = (descriptors - taken) // _PER_CONVERSATION - _SPARE
-    fits = max(_LEAST_CONVERSATIONS, min(conversations, left))
+    fits = max(_MIN_CONVERSATIONS, min(conversations, left))
     # those that wait for their turn are known, too
     known = max(fits + _SPARE, min(2 * fits + _SPARE, left + _SPARE))
     return Plan(fits, replace(wire, known=known), http)

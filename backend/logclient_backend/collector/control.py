@@ -5,7 +5,7 @@ way: `{"do": "backup", ...}`, then `{"ok": true, ...}` or `{"ok": false, "error"
 
 `Control` runs in the collector: one thread that accepts, and one per order. `ask` runs in the command.
 
-Invariants: an order is refused before it is read unless its sender is this user or root; at most `_MOST_ORDERS` are
+Invariants: an order is refused before it is read unless its sender is this user or root; at most `_MAX_ORDERS` are
 carried out at once.
 """
 
@@ -25,8 +25,8 @@ from .data import SOCKET, DataFolder
 from .eventlog import EventLog
 from .store.interface import StoreError
 
-_MOST_ORDERS = 4
-_MOST_BYTES = 1 << 16
+_MAX_ORDERS = 4
+_MAX_BYTES = 1 << 16
 _READ_S = 10.0
 _UCRED = struct.Struct("3i")
 
@@ -39,7 +39,7 @@ class Control:
     def __init__(self, data: DataFolder, orders: Orders, log: EventLog) -> None:
         self._orders = orders
         self._log = log
-        self._free = threading.Semaphore(_MOST_ORDERS)
+        self._free = threading.Semaphore(_MAX_ORDERS)
         self._folder = os.open(data.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         path = f"/proc/self/fd/{self._folder}/{SOCKET}"  # a socket's path may be no longer than 107 bytes
@@ -147,6 +147,6 @@ def _line(stream: socket.socket) -> bytes:
     while not found.endswith(b"\n"):
         part = stream.recv(4096)
         found += part
-        if not part or len(found) > _MOST_BYTES:
+        if not part or len(found) > _MAX_BYTES:
             raise ValueError("no line")
     return bytes(found)

@@ -27,7 +27,7 @@ from .tokens import FILE as TOKENS
 from .tokens import replace_file
 
 STORE, SOCKET, BACKUP = "store", "control.sock", "backup.json"
-_LEAST_FREE = 64 << 20
+_MIN_FREE = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class DataFolder:
     def troubles(self) -> list[str]:
         """What somebody should look at, in sentences; none stops a collector."""
         free = self.free_bytes()
-        if free < _LEAST_FREE:
+        if free < _MIN_FREE:
             return [f"only {free >> 20} MiB are free where {self.path} lies: soon nothing can be stored"]
         return []
 

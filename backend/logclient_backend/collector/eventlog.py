@@ -23,7 +23,7 @@ from ..wire.sentence import one_line
 
 EVERY_S = 60.0
 _MOST = 2000  # characters of a line
-_MOST_CAUSES = 1000
+_MAX_CAUSES = 1000
 
 
 class _Handler(logging.Handler):
@@ -69,7 +69,7 @@ class EventLog:
             if last is not None and now - last < EVERY_S:
                 self._left_out[cause] = self._left_out.get(cause, 0) + 1
                 return
-            if len(self._last) >= _MOST_CAUSES:
+            if len(self._last) >= _MAX_CAUSES:
                 self._last.clear()
             self._last[cause] = now
             more = self._left_out.pop(cause, 0)

@@ -52,7 +52,7 @@ _COLUMN_BYTES = 64  # of each column, besides its words
 _RECORD_BYTES = 32
 _TEXT_BYTES = 56
 _HOLE_BYTES = 200
-_MOST_SHAPES = 1000  # that a conversation remembers to have checked
+_MAX_SHAPES = 1000  # that a conversation remembers to have checked
 _UNAUTHORIZED_RETRY_S = 60.0
 _LOOK_S = 0.5  # between two looks at the tokens of open conversations
 
@@ -318,7 +318,7 @@ class Shipment:
             columns = batch.columns
             if id(columns.shape) not in self._shapes:
                 self._run.take_keys(columns.shape)
-                if len(self._shapes) >= _MOST_SHAPES:
+                if len(self._shapes) >= _MAX_SHAPES:
                     self._shapes.clear()
                 self._shapes[id(columns.shape)] = columns.shape
             size += _RECORD_BYTES * len(columns)

@@ -16,8 +16,8 @@ from logclient.shm.record import Shape
 
 from ..wire.messages import BUSY, INVALID, Hello, NotTaken
 
-MOST_ID_BYTES = 512
-MOST_NODE_CHARACTERS = 64
+MAX_ID_BYTES = 512
+MAX_NODE_CHARACTERS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Limits:
 
 def check_ids(hello: Hello) -> None:
     """`NotTaken` where a run or a node cannot have that id. Slashes and dots are fine: no path is made of one."""
-    for what, id, most in (("run", hello.run, MOST_ID_BYTES), ("node", hello.node, MOST_NODE_CHARACTERS)):
+    for what, id, most in (("run", hello.run, MAX_ID_BYTES), ("node", hello.node, MAX_NODE_CHARACTERS)):
         try:
             size = len(id.encode())
         except UnicodeEncodeError:

@@ -19,7 +19,7 @@ from ..wire.server import ServerTls
 from .store.interface import StoreError
 
 SOON_S = 14 * 86400.0
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 _EXPIRED, _NOT_YET = 10, 9  # X509_V_ERR_CERT_HAS_EXPIRED, X509_V_ERR_CERT_NOT_YET_VALID
 _OTHER_NAME = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 _FOREIGN = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH")
@@ -78,7 +78,7 @@ def read(files: tuple[str, str], names: Iterable[str] = ()) -> Certificate:
 
 def _read(what: str, path: str) -> bytes:
     try:
-        return read_regular(os.path.realpath(path), max_bytes=_MOST_BYTES)  # links are how systems keep them
+        return read_regular(os.path.realpath(path), max_bytes=_MAX_BYTES)  # links are how systems keep them
     except FileNotFoundError:
         raise StoreError(f"the TLS {what} {path}: there is no such file") from None
     except PermissionError:

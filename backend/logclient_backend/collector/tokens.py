@@ -44,8 +44,8 @@ ROLES = (INGEST, READ, ADMIN)
 
 FILE, LOCK = "tokens.json", "tokens.lock"
 VERSION = 1
-MOST_TOKENS = 10_000
-MOST_TOKEN_CHARACTERS = 512  # whatever is longer is none, and is not hashed
+MAX_TOKENS = 10_000
+MAX_TOKEN_CHARACTERS = 512  # whatever is longer is none, and is not hashed
 LOOK_S = 0.5
 
 _PREFIX = "lct_"  # so that scanners of repositories can find one that leaked
@@ -110,7 +110,7 @@ class Tokens:
         """What the bearer of this token may do; None: nothing, it is no token of ours."""
         if self._no_auth:
             return EVERYBODY
-        if not token or len(token) > MOST_TOKEN_CHARACTERS:
+        if not token or len(token) > MAX_TOKEN_CHARACTERS:
             return None
         digest = _digest(token)
         found = _of(digest, self._current())
@@ -146,8 +146,8 @@ class Tokens:
                 raise BadArgument(
                     f"there is a token called {name!r} already: revoke it first, or choose another name"
                 )
-            if len(self._tokens) >= MOST_TOKENS:
-                raise BadArgument(f"there are {MOST_TOKENS:,} tokens already: revoke those that nobody uses")
+            if len(self._tokens) >= MAX_TOKENS:
+                raise BadArgument(f"there are {MAX_TOKENS:,} tokens already: revoke those that nobody uses")
             self._save((*self._tokens, Token(name, wanted, _digest(token), time.time_ns())))
         return token
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from .guests import INSIDE, KNOWN, OUTSIDE, Guest, Guests, Rooms, share_of
-from .openings import MOST_HEAD_BYTES, Opening
+from .openings import MAX_HEAD_BYTES, Opening
 
 _ACCEPTS = 64  # in a row, before others have their turn
 _FIRST_PEEK = 4096
@@ -277,7 +277,7 @@ class Door:
         try:
             head = made.recv(_FIRST_PEEK, socket.MSG_PEEK)
             if len(head) == _FIRST_PEEK:
-                head = made.recv(MOST_HEAD_BYTES, socket.MSG_PEEK)
+                head = made.recv(MAX_HEAD_BYTES, socket.MSG_PEEK)
         except BlockingIOError:
             return
         except OSError:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 Opening: TypeAlias = Callable[[bytes], bool]
 
-MOST_HEAD_BYTES = 1 << 16  # of an HTTP request, what uvicorn takes; a larger one is handed on, to be refused
+MAX_HEAD_BYTES = 1 << 16  # of an HTTP request, what uvicorn takes; a larger one is handed on, to be refused
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _TLS_HANDSHAKE = 0x16
 _TLS_HEAD_BYTES = 5
@@ -26,7 +26,7 @@ def http1(head: bytes) -> bool:
     """All headers of a request, or what cannot be a request."""
     if not head[:1].isalpha() and head[:1] not in (b"\r", b"\n"):
         return True
-    return b"\r\n\r\n" in head or b"\n\n" in head or len(head) >= MOST_HEAD_BYTES
+    return b"\r\n\r\n" in head or b"\n\n" in head or len(head) >= MAX_HEAD_BYTES
 
 
 def tls(head: bytes) -> bool:
@@ -35,4 +35,4 @@ def tls(head: bytes) -> bool:
         return True
     if len(head) < _TLS_HEAD_BYTES:
         return False
-    return len(head) >= min(_TLS_HEAD_BYTES + int.from_bytes(head[3:5], "big"), MOST_HEAD_BYTES)
+    return len(head) >= min(_TLS_HEAD_BYTES + int.from_bytes(head[3:5], "big"), MAX_HEAD_BYTES)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Attempts = Literal["newest", "all"]
-_MOST_NAMED = 20
+_MAX_NAMED = 20
 _LIKE_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -78,7 +78,7 @@ class Runs(Sequence["Run"]):
         parts = [run for run in self._runs if which and which in run.id]
         if len(parts) == 1:
             return parts[0]
-        there = ", ".join(run.id for run in self._runs[-_MOST_NAMED:]) or "none"
+        there = ", ".join(run.id for run in self._runs[-_MAX_NAMED:]) or "none"
         if parts:
             raise NoRun(f"{which!r} is part of {len(parts)} ids at {self.where}; say more of it")
         raise NoRun(
@@ -278,6 +278,6 @@ class Run:
 
     def _no_key(self, key: str) -> BadArgument:
         there = self.keys()
-        shown = ", ".join(repr(each) for each in there[:_MOST_NAMED])
-        more = f" and {len(there) - _MOST_NAMED} more" if len(there) > _MOST_NAMED else ""
+        shown = ", ".join(repr(each) for each in there[:_MAX_NAMED])
+        more = f" and {len(there) - _MAX_NAMED} more" if len(there) > _MAX_NAMED else ""
         return BadArgument(f"run {self.id} has no key {key!r}; there are: {shown or 'none'}{more}")

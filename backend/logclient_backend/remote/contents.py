@@ -19,7 +19,7 @@ from ..runs.view import RunView
 from .runs import RemoteRun
 
 SMALL_RECORDS = 100_000  # some seconds of reading
-_MOST_BUCKETS = 2_000
+_MAX_BUCKETS = 2_000
 _CODES = {"float": "d", "rounded": "r", "int": "q", "bool": "b", "text": "s"}
 
 
@@ -49,7 +49,7 @@ def read(
             made.keys[row["key"]].extremes[1] = Extremes(row["min"], row["max"])
     numeric = [key.name for key in made.keys.values() if not key.is_text]
     for name in filter(only, numeric) if only is not None else numeric[:curves]:
-        made.keys[name].curves[1] = _curve(found.buckets(name, _MOST_BUCKETS))
+        made.keys[name].curves[1] = _curve(found.buckets(name, _MAX_BUCKETS))
     if progress is not None:
         progress(reader.records)
     contents.settle(made, run, reader)

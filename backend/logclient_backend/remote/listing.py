@@ -11,7 +11,7 @@ from logclient.errors import NoRun
 from .server import Server
 
 PAGE_RUNS = 1_000
-_MOST_LISTED = 20
+_MAX_LISTED = 20
 _SEARCHED = ("id", "name", "project", "tag")
 
 Row = dict[str, Any]  # as the API has it, see `RunRow` in collector/web/shapes.py
@@ -64,7 +64,7 @@ def resolve(server: Server, wanted: str | None) -> str:
         for row in rows(server, most=1, name=wanted):
             return str(row["id"])
     parts = (
-        list(rows(server, most=_MOST_LISTED + 1, where=json.dumps(["id", "contains", wanted])))
+        list(rows(server, most=_MAX_LISTED + 1, where=json.dumps(["id", "contains", wanted])))
         if wanted
         else []
     )
@@ -72,7 +72,7 @@ def resolve(server: Server, wanted: str | None) -> str:
         return str(parts[0]["id"])
     if parts:
         raise NoRun(f"{wanted!r} is part of several ids; say more of it:\n{_listed(parts)}")
-    there = list(rows(server, most=_MOST_LISTED + 1))
+    there = list(rows(server, most=_MAX_LISTED + 1))
     if not there:
         raise NoRun(f"there is no run at {server.url}")
     raise NoRun(
@@ -83,8 +83,8 @@ def resolve(server: Server, wanted: str | None) -> str:
 def _listed(found: list[Row]) -> str:
     lines = [
         f"  {row['id']}" + (f"  {row['name']}" if row["name"] not in ("", row["id"]) else "")
-        for row in found[:_MOST_LISTED]
+        for row in found[:_MAX_LISTED]
     ]
-    if len(found) > _MOST_LISTED:
+    if len(found) > _MAX_LISTED:
         lines.append("  and older ones")
     return "\n".join(lines)

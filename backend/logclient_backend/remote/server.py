@@ -33,8 +33,8 @@ CONNECT_S, READ_S = (
 )  # until a connection is there; between two pieces of an answer, or of a handshake
 WHOLE_S = 600.0  # of one answer
 TRIES_S = 10.0  # in which an unreachable server is tried again
-MOST_BYTES = 1 << 28
-_MOST_ERROR_BYTES = 1 << 16
+MAX_BYTES = 1 << 28
+_MAX_ERROR_BYTES = 1 << 16
 _PIECE = 1 << 18
 _API = "/api/v1"
 _TYPES = ("application/json", "application/x-protobuf")
@@ -84,7 +84,7 @@ class Server:
         answer = self._ask(_API + path, parameters)
         with answer:
             status = answer.status_code
-            data = self._read(answer, MOST_BYTES if status == 200 else _MOST_ERROR_BYTES)
+            data = self._read(answer, MAX_BYTES if status == 200 else _MAX_ERROR_BYTES)
             kind = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if status == 200 and kind in _TYPES:
             return data

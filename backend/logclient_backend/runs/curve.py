@@ -8,7 +8,7 @@ Pure; used by `logclient show` and the demo.
 
 Invariants:
 
-- bounded: points fall into cells of 2**k steps, at most MOST_CELLS of them whatever the range of steps is;
+- bounded: points fall into cells of 2**k steps, at most MAX_CELLS of them whatever the range of steps is;
 - what is drawn of a column reaches from the lowest to the highest of its points; NaN and infinities are not drawn but
   marked below the axis and counted;
 - a few points far off (a stray step 10,000,000) are left outside the drawn range, and said.
@@ -21,7 +21,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-MOST_CELLS = 4096
+MAX_CELLS = 4096
 ODD_MARK, GAP_MARK = "×", "░"
 _DOTS = (
     (0x01, 0x02, 0x04, 0x40),
@@ -54,7 +54,7 @@ class Cell:
 class Curve:
     """Lowest and highest values over steps, in bounded memory."""
 
-    def __init__(self, most_cells: int = MOST_CELLS) -> None:
+    def __init__(self, most_cells: int = MAX_CELLS) -> None:
         self.cells: dict[int, Cell] = {}  # step >> shift
         self.shift = 0
         self.points = 0

@@ -24,7 +24,7 @@ from .node import Node, Process
 from .order import Records
 from .points import RunReader
 
-_MOST_LISTED = 20
+_MAX_LISTED = 20
 
 
 @dataclass(slots=True)
@@ -151,10 +151,10 @@ def _listed(runs: list[Found]) -> str:
     newest = sorted(runs, key=lambda run: run.newest_ns, reverse=True)
     lines = [
         f"  {run.id}" + (f"  {run.run_name}" if run.run_name != run.id else "")
-        for run in newest[:_MOST_LISTED]
+        for run in newest[:_MAX_LISTED]
     ]
-    if len(newest) > _MOST_LISTED:
-        lines.append(f"  and {len(newest) - _MOST_LISTED:,} older ones")
+    if len(newest) > _MAX_LISTED:
+        lines.append(f"  and {len(newest) - _MAX_LISTED:,} older ones")
     return "\n".join(lines)
 
 

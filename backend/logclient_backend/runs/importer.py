@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from logclient.shm.record import Value
 
 _CODES = frozenset("drqbis")
-_MOST_NAME = (1 << 16) - 1  # bytes of a key in a shape's definition
+_MAX_NAME = (1 << 16) - 1  # bytes of a key in a shape's definition
 _SEGMENT_BYTES = 8 << 20  # of columns in memory, from which they become a segment
 _INT64 = 1 << 63
 _NODE_LETTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyz-_")
@@ -363,8 +363,8 @@ def _shape(number: int, entry: Any) -> Shape:
         raise BadArgument(f"{where}: expected keys, and a code of {''.join(sorted(_CODES))} for each")
     for key in keys:
         try:
-            if type(key) is not str or len(key.encode()) > _MOST_NAME:
-                raise BadArgument(f"{where}: key {key!r:.60} is no text of at most {_MOST_NAME} bytes")
+            if type(key) is not str or len(key.encode()) > _MAX_NAME:
+                raise BadArgument(f"{where}: key {key!r:.60} is no text of at most {_MAX_NAME} bytes")
         except UnicodeEncodeError:
             raise BadArgument(f"{where}: key {key!r:.60} is no valid Unicode") from None
     try:

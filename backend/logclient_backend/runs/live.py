@@ -25,7 +25,7 @@ from logclient.shm.stats import describe_agent, describe_server, lane_counts, mi
 from logclient.spawn.agent import map_status
 
 _SUFFIX = ".lanes"
-_MOST_BYTES = 1 << 30
+_MAX_BYTES = 1 << 30
 _LOOKS = 5  # at an agent whose workers follow each other
 
 
@@ -51,7 +51,7 @@ class LiveLanes:
         fd = open_regular(path)
         try:
             size = os.fstat(fd).st_size
-            if not layout.KEYS_OFFSET < size <= _MOST_BYTES:
+            if not layout.KEYS_OFFSET < size <= _MAX_BYTES:
                 raise ValueError(f"{name}: {size} bytes is no size of a lane file")
             self.mem = memoryview(mmap.mmap(fd, size, prot=mmap.PROT_READ))
         finally:

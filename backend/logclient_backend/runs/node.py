@@ -98,7 +98,7 @@ class Told:
 
 
 HEARTBEAT_S = 10  # of an agent to which records come; one at rest promises another in its documents
-_MOST_HEARTBEAT_S = 600
+_MAX_HEARTBEAT_S = 600
 
 
 @dataclass(slots=True)
@@ -200,7 +200,7 @@ def take(node: Node, raw: Any) -> None:
     node.revision = whole(raw.get("revision"))
     node.heard_ns = whole(raw.get("heard_ns"))
     node.heard_mono_ns = whole(raw.get("heard_mono_ns"))
-    node.heartbeat_s = min(_MOST_HEARTBEAT_S, max(HEARTBEAT_S, whole(raw.get("heartbeat_s"))))
+    node.heartbeat_s = min(_MAX_HEARTBEAT_S, max(HEARTBEAT_S, whole(raw.get("heartbeat_s"))))
     node.closed = raw.get("closed") is True
     node.refused = whole(raw.get("refused"))
     node.ship = table(raw.get("ship"))

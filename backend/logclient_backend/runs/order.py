@@ -37,7 +37,7 @@ from ..wal.spans import Spans
 if TYPE_CHECKING:
     from logclient.shm.record import Value
 
-_MOST_DECODED = 8  # segments that are kept decoded for streams that still need them
+_MAX_DECODED = 8  # segments that are kept decoded for streams that still need them
 
 
 class Part(NamedTuple):
@@ -237,7 +237,7 @@ class Records(ABC):
         found = decoded.pop(stream, [])
         if not decoded:
             del self._decoded[key]
-        while len(self._decoded) > _MOST_DECODED:
+        while len(self._decoded) > _MAX_DECODED:
             self._decoded.popitem(last=False)
         return found
 

@@ -17,8 +17,8 @@ from ..wal.spans import Spans, StreamSpan
 from .order import Records, Segment
 
 WINDOW_RECORDS = 1 << 13  # of one stream, decoded at a time
-_MOST_ASKED = 1 << 16
-_MOST_WINDOWS = 1 << 16  # about; of a run with more records they are wider
+_MAX_ASKED = 1 << 16
+_MAX_WINDOWS = 1 << 16  # about; of a run with more records they are wider
 
 # (stream, first seq, most records) -> records from there on, and the seq to ask for next; 0: that was all
 Fetch = Callable[[bytes, int, int], tuple[list[StreamColumns], int]]
@@ -31,7 +31,7 @@ class PagedReader(Records):
         """`nodes`: the place of the node that a stream is part of, where known."""
         self._fetch = fetch
         places = nodes or {}
-        wide = max(WINDOW_RECORDS, sum(span.records for span in spans.values()) // _MOST_WINDOWS)
+        wide = max(WINDOW_RECORDS, sum(span.records for span in spans.values()) // _MAX_WINDOWS)
         super().__init__(
             (
                 window
@@ -46,7 +46,7 @@ class PagedReader(Records):
         for stream, span in segment.spans.items():
             first, last = span.first or 0, span.last or 0
             while 0 < first <= last:
-                page, after = self._fetch(stream, first, min(_MOST_ASKED, last - first + 1))
+                page, after = self._fetch(stream, first, min(_MAX_ASKED, last - first + 1))
                 for item in page:
                     seq = item.columns.seq
                     stop = bisect_left(seq, last + 1)

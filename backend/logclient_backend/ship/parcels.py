@@ -15,7 +15,7 @@ from logclient.shm.record import Shape
 from ..wal.scan import Gap, StreamColumns
 from ..wire.messages import Parcel
 
-MOST_RECORDS = 1 << 14  # of a batch
+MAX_RECORDS = 1 << 14  # of a batch
 
 _RECORD_BYTES = 32
 
@@ -84,7 +84,7 @@ class Packer:
         count = len(columns)
         each = max(1, bytes_of(columns) // count)
         width = max(1, len(columns.shape.names))
-        most = max(1, min(MOST_RECORDS, self._most_points // width, self._most_bytes // each))
+        most = max(1, min(MAX_RECORDS, self._most_points // width, self._most_bytes // each))
         if count <= most:
             yield item
             return

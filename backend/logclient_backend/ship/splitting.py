@@ -3,7 +3,7 @@
 Asked by the shipper's thread. A collector refuses a parcel as a whole, for one key too many, say; which batch it was
 it does not tell. Batches of shapes that were taken before are tried apart from the others, and those by halves.
 
-Invariant: not more than `_MOST_A_SECOND` parcels are cut into halves, so that a program that does the wrong thing with
+Invariant: not more than `_MAX_A_SECOND` parcels are cut into halves, so that a program that does the wrong thing with
 each record does not keep its agent busy: what is not cut then is refused as it is.
 """
 
@@ -16,8 +16,8 @@ from logclient.shm.record import Shape
 
 from ..wire.messages import Parcel
 
-_MOST_A_SECOND = 16
-_MOST_SHAPES = 4096
+_MAX_A_SECOND = 16
+_MAX_SHAPES = 4096
 
 
 class Splitter:
@@ -31,7 +31,7 @@ class Splitter:
 
     def took(self, parcel: Parcel) -> None:
         """It was acknowledged."""
-        if len(self._taken) < _MOST_SHAPES:
+        if len(self._taken) < _MAX_SHAPES:
             self._taken.update(batch.columns.shape for batch in parcel.batches)
 
     def parts(self, parcel: Parcel) -> list[Parcel]:
@@ -50,4 +50,4 @@ class Splitter:
         if now - self._begun >= 1.0:
             self._begun, self._splits = now, 0
         self._splits += 1
-        return self._splits <= _MOST_A_SECOND
+        return self._splits <= _MAX_A_SECOND

@@ -20,7 +20,7 @@ from ..wal.seen import Seen
 from ..wal.segment import parse_name
 
 _END_BITS = 40  # see agent/output/stage.py
-_MOST_DOCUMENTS = 1 << 30
+_MAX_DOCUMENTS = 1 << 30
 
 
 class StagedFeed:
@@ -61,7 +61,7 @@ class StagedFeed:
         try:
             facts = os.stat(self._ledger)
             seen = facts.st_ino, facts.st_mtime_ns, facts.st_size
-            if seen != self._ledger_seen and facts.st_size < _MOST_DOCUMENTS:
+            if seen != self._ledger_seen and facts.st_size < _MAX_DOCUMENTS:
                 self._documents = read_regular(self._ledger)
                 self._ledger_seen = seen
         except OSError:  # removed with the place: what was read last stays the newest

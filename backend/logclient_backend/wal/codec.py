@@ -54,7 +54,7 @@ MAX_BLOB = 1 << 28  # bytes of one variable column, when read: a hand-made file 
 LEVEL = 1  # measured on planes: level 3 is 1 % smaller at best and twice as slow
 WORTH_BYTES = 48  # below this a zstd frame is no gain
 RAMP = 1 << 11
-MOST_STRIDES = 8
+MAX_STRIDES = 8
 
 if sys.byteorder != "little":  # pragma: no cover
     raise ImportError("the WAL's words are little-endian and this machine is not")
@@ -73,7 +73,7 @@ def ramp(first: int, stride: int, count: int) -> array[int]:
     """
     if stride == 0:
         return array("q", [first]) * count
-    if 1 < stride <= MOST_STRIDES:
+    if 1 < stride <= MAX_STRIDES:
         return ramp(first, 1, stride * (count - 1) + 1)[::stride]
     if stride != 1:
         return array("q", range(first, first + stride * count, stride))

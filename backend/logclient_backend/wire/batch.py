@@ -33,12 +33,12 @@ from ..wal.seqs import SeqSet
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MOST_RECORDS = 1 << 16  # of a batch
-MOST_KEYS = 1 << 17
-MOST_NAME_BYTES = 512  # the client's own limit, `logclient.encode.keys`, and what a reader can ask for
-MOST_INT_BYTES = 8192 // 8 + 1  # the client's own limit; digits of a much larger one cannot be written out
-MOST_SEQ = (1 << 63) - 1  # a client counts from 1 and never gets there; stores have signed words
-MOST_BYTES = 1 << 26  # of one column group, unpacked
+MAX_RECORDS = 1 << 16  # of a batch
+MAX_KEYS = 1 << 17
+MAX_NAME_BYTES = 512  # the client's own limit, `logclient.encode.keys`, and what a reader can ask for
+MAX_INT_BYTES = 8192 // 8 + 1  # the client's own limit; digits of a much larger one cannot be written out
+MAX_SEQ = (1 << 63) - 1  # a client counts from 1 and never gets there; stores have signed words
+MAX_BYTES = 1 << 26  # of one column group, unpacked
 
 _CODES = frozenset("drqbis")
 _WORTH_BYTES = 512  # below this, packing is no gain
@@ -66,7 +66,7 @@ class BatchWriter:
         self._tables.clear()
 
     def batch(self, item: StreamColumns) -> pb.RecordBatch:
-        """At most MOST_RECORDS records."""
+        """At most MAX_RECORDS records."""
         columns = item.columns
         shape = columns.shape
         made = pb.RecordBatch(
@@ -122,8 +122,8 @@ class BatchReader:
     def batch(self, message: pb.RecordBatch) -> StreamColumns:
         """Raises `Corrupt` where it is none."""
         count = message.records
-        if not 0 < count <= MOST_RECORDS:
-            raise _wrong("records", f"1 to {MOST_RECORDS}", count)
+        if not 0 < count <= MAX_RECORDS:
+            raise _wrong("records", f"1 to {MAX_RECORDS}", count)
         if len(message.stream) != 16 or len(message.process) != 16:
             raise _wrong(
                 "stream and process", "16 bytes each", f"{len(message.stream)} and {len(message.process)}"
@@ -132,7 +132,7 @@ class BatchReader:
             raise _wrong("lane and rank", "small numbers", f"{message.lane} and {message.rank}")
         shape = self._shape(message)
         seq = read_numbers(message.seq, count, "Q")
-        if seq[0] < 1 or seq[-1] > MOST_SEQ or any(b <= a for a, b in pairwise(seq)):
+        if seq[0] < 1 or seq[-1] > MAX_SEQ or any(b <= a for a, b in pairwise(seq)):
             raise _wrong("seq", "numbers from 1 to 2**63 - 1, rising", "others")
         columns = Columns(
             shape,
@@ -148,13 +148,13 @@ class BatchReader:
     def _shape(self, message: pb.RecordBatch) -> Shape:
         if message.HasField("table"):
             names, codes = tuple(message.table.names), message.table.codes
-            if len(names) != len(codes) or len(names) > MOST_KEYS or not _CODES.issuperset(codes):
+            if len(names) != len(codes) or len(names) > MAX_KEYS or not _CODES.issuperset(codes):
                 raise _wrong(
                     "key table", "a known code for each key", f"{len(names)} keys, {len(codes)} codes"
                 )
             _check_names(names)
-            if len(self._shapes) >= MOST_KEYS and message.keys not in self._shapes:
-                raise _wrong("key tables", f"at most {MOST_KEYS}", "one more")
+            if len(self._shapes) >= MAX_KEYS and message.keys not in self._shapes:
+                raise _wrong("key tables", f"at most {MAX_KEYS}", "one more")
             self._shapes[message.keys] = Shape(names, codes)
         try:
             return self._shapes[message.keys]
@@ -166,7 +166,7 @@ class BatchReader:
         if len(message.texts) != len(shape.codes) - fixed:
             raise _wrong("texts", f"{len(shape.codes) - fixed} columns", len(message.texts))
         size = 8 * count * fixed
-        words = memoryview(unpack(message.words, most=MOST_BYTES)) if fixed else memoryview(b"")
+        words = memoryview(unpack(message.words, most=MAX_BYTES)) if fixed else memoryview(b"")
         if len(words) != size:
             raise _wrong("words", f"{size} bytes", len(words))
         texts = iter(message.texts)
@@ -174,7 +174,7 @@ class BatchReader:
         at = 0
         for code in shape.codes:
             if code in VARIABLE:
-                cells.append(_read_texts(next(texts), count, MOST_INT_BYTES if code == "i" else MOST_BYTES))
+                cells.append(_read_texts(next(texts), count, MAX_INT_BYTES if code == "i" else MAX_BYTES))
             else:
                 cells.append(array("Q", bytes(words[at : at + 8 * count])))
                 at += 8 * count
@@ -186,9 +186,9 @@ def _check_names(names: tuple[str, ...]) -> None:
     if len(set(names)) < len(names):
         raise _wrong("key table", "each key once", "one that comes again")
     for name in names:
-        if not 1 <= len(name) <= MOST_NAME_BYTES or len(name.encode("utf-8", "replace")) > MOST_NAME_BYTES:
+        if not 1 <= len(name) <= MAX_NAME_BYTES or len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES:
             raise _wrong(
-                "key table", f"names of 1 to {MOST_NAME_BYTES} bytes", f"one of {len(name)} characters"
+                "key table", f"names of 1 to {MAX_NAME_BYTES} bytes", f"one of {len(name)} characters"
             )
         if "\0" in name:
             raise _wrong("key table", "names without NUL", "one that holds it")
@@ -248,7 +248,7 @@ def _signed(value: int) -> int:
     return (value + (1 << 63) & _MASK) - (1 << 63)
 
 
-def unpack(message: pb.Packed, *, most: int = MOST_BYTES) -> bytes | bytearray:
+def unpack(message: pb.Packed, *, most: int = MAX_BYTES) -> bytes | bytearray:
     """Its bytes; `Corrupt` where they are not what it says, or more than `most`."""
     size, data = message.size, message.data
     if size > most:
@@ -300,7 +300,7 @@ def read_hole(message: pb.StreamHole) -> Gap:
     if (
         len(message.stream) != 16
         or len(message.process) != 16
-        or not 1 <= first <= last <= MOST_SEQ
+        or not 1 <= first <= last <= MAX_SEQ
         or message.lane > 0xFFFF
     ):
         raise _wrong("hole", "a stream and a range from 1 to 2**63 - 1", f"{first} to {last}")

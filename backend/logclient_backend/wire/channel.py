@@ -29,7 +29,7 @@ from .credentials import Access
 from .messages import NotTaken
 from .sentence import one_line
 
-MOST_MESSAGE_BYTES = 64 << 20  # of what a collector may send: a welcome that lists very many ranges
+MAX_MESSAGE_BYTES = 64 << 20  # of what a collector may send: a welcome that lists very many ranges
 
 REFUSAL = "logclient-refusal-bin"  # trailing metadata of a call that was refused at the gate: a `Refusal`
 
@@ -70,7 +70,7 @@ def open_channel(access: Access) -> grpc.Channel:
     """Does not connect yet."""
     address = access.address
     options = [
-        ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_metadata_size", 1 << 14),
         ("grpc.keepalive_time_ms", 30_000),

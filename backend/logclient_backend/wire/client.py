@@ -34,10 +34,10 @@ from .credentials import Access
 from .messages import Ack, Description, Hello, NotTaken, Parcel, Welcome
 
 _SLICE_S = 0.2
-_MOST_TABLES = (
+_MAX_TABLES = (
     4096  # told in one conversation before all are told anew: a run may never log one set of keys twice
 )
-_MOST_TABLE_BYTES = 8 << 20
+_MAX_TABLE_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class Session:
 
     def _fill(self, made: pb.Parcel, parcel: Parcel) -> None:
         made.number = parcel.number
-        if self._writer.tables > _MOST_TABLES or self._table_bytes > _MOST_TABLE_BYTES:
+        if self._writer.tables > _MAX_TABLES or self._table_bytes > _MAX_TABLE_BYTES:
             self._writer.forget()
             self._table_bytes = 0
         tables = self._writer.tables

@@ -13,8 +13,8 @@ from . import batch, messages
 from .messages import Ack, Description, HeldStream, Hello, NotTaken, Welcome
 from .sentence import one_line
 
-MOST_ID_BYTES = 512  # of a run; a node's is at most 64
-MOST_TEXT_BYTES = 1000
+MAX_ID_BYTES = 512  # of a run; a node's is at most 64
+MAX_TEXT_BYTES = 1000
 
 _REASONS = {
     messages.UNKNOWN: pb.REASON_UNKNOWN,
@@ -43,8 +43,8 @@ def hello(said: Hello) -> pb.ShipRequest:
 
 def read_hello(message: pb.Hello) -> Hello:
     run, node = message.run, message.node
-    if not 1 <= len(run.encode("utf-8", "surrogatepass")) <= MOST_ID_BYTES:
-        raise Corrupt("hello: run", 0, f"1 to {MOST_ID_BYTES} bytes", len(run))
+    if not 1 <= len(run.encode("utf-8", "surrogatepass")) <= MAX_ID_BYTES:
+        raise Corrupt("hello: run", 0, f"1 to {MAX_ID_BYTES} bytes", len(run))
     if not 1 <= len(node) <= 64:
         raise Corrupt("hello: node", 0, "1 to 64 characters", len(node))
     return Hello(run, node, one_line(message.client, 100), message.revive, message.is_sync, message.protocol)
@@ -85,7 +85,7 @@ def read_welcome(message: pb.Welcome) -> Welcome:
 def refusal(said: NotTaken) -> pb.ShipReply:
     made = pb.ShipReply()
     made.refusal.reason = _REASONS.get(said.reason, pb.REASON_UNKNOWN)
-    made.refusal.text = one_line(said.text).encode()[:MOST_TEXT_BYTES].decode(errors="ignore")
+    made.refusal.text = one_line(said.text).encode()[:MAX_TEXT_BYTES].decode(errors="ignore")
     made.refusal.parcel = said.parcel
     made.refusal.is_final = said.is_final
     made.refusal.retry_after_ms = max(0, round(1000 * (said.retry_after_s or 0)))

@@ -28,7 +28,7 @@ from logclient.shm.regular import read_regular
 from . import address
 from .address import Address
 
-_MOST_BYTES = 1 << 16
+_MAX_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +85,11 @@ def _read_private(path: str) -> bytes:
             raise BadArgument(f"{path} belongs to another user; a token is read from your own file only")
         if facts.st_mode & 0o077:
             raise BadArgument(f"{path} may hold a token and others may read it; run: chmod 600 {path}")
-        data = os.read(fd, _MOST_BYTES + 1)
+        data = os.read(fd, _MAX_BYTES + 1)
     finally:
         os.close(fd)
-    if len(data) > _MOST_BYTES:
-        raise BadArgument(f"{path} is larger than {_MOST_BYTES} bytes")
+    if len(data) > _MAX_BYTES:
+        raise BadArgument(f"{path} is larger than {_MAX_BYTES} bytes")
     return data
 
 

@@ -15,7 +15,7 @@ from . import batch
 from .batch import BatchReader
 from .messages import Parcel
 
-MOST_TABLE_BYTES = 64 << 20  # of the key tables of a conversation
+MAX_TABLE_BYTES = 64 << 20  # of the key tables of a conversation
 
 _RECORD_BYTES = 32  # seq, order, step, time
 _TEXT_BYTES = 56  # of each text, besides its own
@@ -60,8 +60,8 @@ class ParcelReader:
     def _count_table(self, message: pb.RecordBatch) -> None:
         names = message.table.names
         self._tables[message.keys] = _KEY_BYTES * len(names) + sum(map(len, names))
-        if sum(self._tables.values()) > MOST_TABLE_BYTES:
-            raise Corrupt("key tables", 0, f"at most {MOST_TABLE_BYTES} bytes in a conversation", "more")
+        if sum(self._tables.values()) > MAX_TABLE_BYTES:
+            raise Corrupt("key tables", 0, f"at most {MAX_TABLE_BYTES} bytes in a conversation", "more")
 
 
 def _unpacked_bytes(message: pb.RecordBatch) -> int:

@@ -21,7 +21,7 @@ from . import batch
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_MOST_SEQ = 1 << 62  # a million records a second for 100,000 years
+_MAX_SEQ = 1 << 62  # a million records a second for 100,000 years
 
 
 def pack_contents(spans: Spans) -> bytes:
@@ -59,7 +59,7 @@ def read_contents(data: bytes) -> Spans:
             (each.first_step, each.first_time_ns),
             (each.last_step, each.last_time_ns),
         )
-        if span.stored and span.stored.last >= _MOST_SEQ:
+        if span.stored and span.stored.last >= _MAX_SEQ:
             raise Corrupt("contents", 0, "seqs that can be counted", span.stored.last)
         for hole in each.holes:
             for first, last in batch.read_ranges([hole.range]).ranges():
@@ -73,9 +73,9 @@ def pack_page(items: Iterable[StreamColumns], after: int, *, packs: bool = True)
     made = pb.RecordPage(next=after)
     for item in items:
         columns = item.columns
-        for start in range(0, len(columns), batch.MOST_RECORDS):
-            whole = len(columns) <= batch.MOST_RECORDS
-            part = columns if whole else columns.part(start, start + batch.MOST_RECORDS)
+        for start in range(0, len(columns), batch.MAX_RECORDS):
+            whole = len(columns) <= batch.MAX_RECORDS
+            part = columns if whole else columns.part(start, start + batch.MAX_RECORDS)
             made.batches.append(writer.batch(item._replace(columns=part)))
     return made.SerializeToString()
 

@@ -27,7 +27,7 @@ from .replies import Replies
 from .room import Room
 from .service import Caller, Conversation, Limits, Service
 
-MOST_HELLO_BYTES = 4096
+MAX_HELLO_BYTES = 4096
 
 _log = logging.getLogger(__name__)
 
@@ -91,8 +91,8 @@ class Reading:
         data = next(requests, None)
         if data is None:
             return None
-        if len(data) > MOST_HELLO_BYTES:
-            raise Corrupt("hello", 0, f"at most {MOST_HELLO_BYTES} bytes", len(data))
+        if len(data) > MAX_HELLO_BYTES:
+            raise Corrupt("hello", 0, f"at most {MAX_HELLO_BYTES} bytes", len(data))
         message = _request(data)
         if message.WhichOneof("what") != "hello":
             raise Corrupt("conversation", 0, "a hello first", message.WhichOneof("what"))

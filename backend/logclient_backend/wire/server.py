@@ -47,7 +47,7 @@ from .service import Caller, Limits, Service
 from .turns import Place, Turns
 
 _SPARE_THREADS = 8  # for calls that are answered at once
-_LEAST_STREAMS = 32  # of one connection; those of cancelled calls count until their conversation is over
+_MIN_STREAMS = 32  # of one connection; those of cancelled calls count until their conversation is over
 _FLUSH_S = 1.0  # for the last words to reach the clients
 
 
@@ -94,7 +94,7 @@ class Server:
                 ("grpc.max_receive_message_length", self.limits.most_parcel_bytes + (1 << 16)),
                 ("grpc.max_metadata_size", 1 << 14),
                 # beyond it grpc resets a stream without a word: so it is more than one holder of a token may begin
-                ("grpc.max_concurrent_streams", max(_LEAST_STREAMS, self.limits.greeting)),
+                ("grpc.max_concurrent_streams", max(_MIN_STREAMS, self.limits.greeting)),
                 ("grpc.keepalive_time_ms", 60_000),
                 ("grpc.keepalive_timeout_ms", 20_000),
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),

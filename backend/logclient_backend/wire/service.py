@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from .batch import MOST_BYTES
+from .batch import MAX_BYTES
 from .messages import Description, Hello, NotTaken, Parcel, Welcome
 from .replies import Replies
 
@@ -69,8 +69,8 @@ class Limits:
     turn_s: float = 8.0  # a node waits so long for its turn, then it is told to come again
     most_bytes: int = 64 << 20  # of parcels under way, of all conversations together
     most_parcel_bytes: int = 16 << 20
-    most_unpacked_bytes: int = MOST_BYTES  # of one parcel, decoded
-    most_unpacking_bytes: int = 2 * MOST_BYTES  # of all that are decoded and that no service has taken yet
+    most_unpacked_bytes: int = MAX_BYTES  # of one parcel, decoded
+    most_unpacking_bytes: int = 2 * MAX_BYTES  # of all that are decoded and that no service has taken yet
     hello_s: float = 10.0  # a client says who it is within that
     silence_s: float = 90.0  # and something at least that often
     room_s: float = 10.0  # a parcel waits so long for room at most, then its client is told to come again

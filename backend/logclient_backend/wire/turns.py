@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 ROUND_S = 10.0
-LEAST_TURN_S, MOST_TURN_S = 0.25, 5.0
+MIN_TURN_S, MAX_TURN_S = 0.25, 5.0
 _DEMAND_S = 10.0  # for so long a node that found no room to wait counts as one that ships
 
 
@@ -115,4 +115,4 @@ class Turns:
         now = self._clock()
         self._turned_away = [when for when in self._turned_away if now - when < _DEMAND_S]
         demand = len(self._held) + len(self._waiting) + len(self._turned_away)
-        return min(MOST_TURN_S, max(LEAST_TURN_S, ROUND_S * self._places / demand))
+        return min(MAX_TURN_S, max(MIN_TURN_S, ROUND_S * self._places / demand))

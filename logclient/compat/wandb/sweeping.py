@@ -8,7 +8,7 @@ Invariants:
   sweep's id as its group, and ends when the function returns;
 - what the function raises ends that trial alone, as a failed run with its traceback on standard error;
   `KeyboardInterrupt` ends the search;
-- after `MOST_FAILURES` failures at its begin, and none that went well, a search ends.
+- after `MAX_FAILURES` failures at its begin, and none that went well, a search ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from .running import Run
 
-MOST_FAILURES = 5
+MAX_FAILURES = 5
 _METHODS = ("grid", "random")
 
 _sweeps: dict[str, Sweep] = {}
@@ -129,7 +129,7 @@ def agent(
             has_worked = True
         else:
             failures += 1
-        if not has_worked and failures >= MOST_FAILURES:
+        if not has_worked and failures >= MAX_FAILURES:
             return inert.say(None, f"wandb.agent: the first {failures} trials failed, the search ends")
 
 

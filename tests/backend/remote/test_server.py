@@ -205,7 +205,7 @@ def test_a_server_that_comes_back_is_reached(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_silence_and_half_an_answer_end_by_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that takes the question and says nothing; one that stops in the middle; one that never ends."""
-    monkeypatch.setattr(server, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(server, "MAX_BYTES", 1 << 20)
     ended = threading.Event()
 
     def silent(_: BaseHTTPRequestHandler) -> None:

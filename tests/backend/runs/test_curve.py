@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logclient_backend.runs.curve import GAP_MARK, MOST_CELLS, ODD_MARK, Curve
+from logclient_backend.runs.curve import GAP_MARK, MAX_CELLS, ODD_MARK, Curve
 
 FLOATS = st.floats(allow_nan=True, allow_infinity=True) | st.integers(-(2**1100), 2**1100) | st.booleans()
 
@@ -39,7 +39,7 @@ def test_spike_of_one_step_stays() -> None:
     drawing = curve.draw(60, 8)
     assert drawing.high == 50.0
     assert sum(line.count("⡇") + line.count("⢸") for line in drawing.lines) >= 6
-    assert len(curve.cells) <= MOST_CELLS
+    assert len(curve.cells) <= MAX_CELLS
 
 
 def test_nan_and_infinities_are_marked_and_counted() -> None:

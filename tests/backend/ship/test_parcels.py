@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logclient_backend.ship.backoff import Backoff
-from logclient_backend.ship.parcels import MOST_RECORDS, Packer, bytes_of, points_of
+from logclient_backend.ship.parcels import MAX_RECORDS, Packer, bytes_of, points_of
 from logclient_backend.wal.scan import Gap
 
 from .samples import PROCESS, item, stream
@@ -40,7 +40,7 @@ def test_all_that_goes_in_comes_out_in_order(items, most_points, most_bytes) -> 
         assert sum(map(bytes_of, records)) <= most_bytes + largest
         assert sum(map(points_of, records)) <= most_points + 9
         for each in parcel.batches:
-            assert len(each.columns) <= MOST_RECORDS
+            assert len(each.columns) <= MAX_RECORDS
             assert list(each.columns.seq) == sorted(set(each.columns.seq))
             found.setdefault(each.stream, []).extend(each.columns.seq)
         gaps += sum(gap.last - gap.first + 1 for gap in parcel.holes)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from logclient_backend.collector.store.flat import MOST_DEPTH, flattened
+from logclient_backend.collector.store.flat import MAX_DEPTH, flattened
 
 
 @pytest.mark.parametrize(
@@ -34,5 +34,5 @@ def test_what_lies_too_deep_has_no_name() -> None:
         inner["d"] = {"here": 1}
         inner = inner["d"]
     found = dict(flattened(nested))
-    assert len(found) == MOST_DEPTH - 1
-    assert max(found, key=len) == "::".join(["d"] * (MOST_DEPTH - 1) + ["here"])
+    assert len(found) == MAX_DEPTH - 1
+    assert max(found, key=len) == "::".join(["d"] * (MAX_DEPTH - 1) + ["here"])

@@ -32,7 +32,7 @@ PACES: dict[str, Callable[[int, random.Random], int]] = {
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "MOST_RECORDS", 256)
+    monkeypatch.setattr(blocks, "MAX_RECORDS", 256)
     monkeypatch.setattr(blocks, "GROUP_RECORDS", 8)
     monkeypatch.setattr(blocks, "COARSER", 2)
 

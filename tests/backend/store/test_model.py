@@ -100,7 +100,7 @@ class StoreMachine(RuleBasedStateMachine):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         for module, name, value in (
-            (blocks, "MOST_RECORDS", 32),
+            (blocks, "MAX_RECORDS", 32),
             (blocks, "GROUP_RECORDS", 4),
             (blocks, "COARSER", 1),
             (compact, "MERGED", 2),

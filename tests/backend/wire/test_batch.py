@@ -16,7 +16,7 @@ from logclient_backend.wal.scan import Gap, StreamColumns
 from logclient_backend.wal.seal import is_same
 from logclient_backend.wal.seqs import SeqSet
 from logclient_backend.wire import batch
-from logclient_backend.wire.batch import MOST_SEQ, BatchReader, BatchWriter
+from logclient_backend.wire.batch import MAX_SEQ, BatchReader, BatchWriter
 from logclient_proto.v1 import ingest_pb2 as pb
 
 U64 = st.integers(0, 2**64 - 1)
@@ -45,7 +45,7 @@ def any_columns(draw) -> Columns:
         else array("Q", draw(st.lists(U64, min_size=count, max_size=count)))
         for code in codes
     ]
-    seq = array("Q", sorted(draw(st.sets(st.integers(1, MOST_SEQ), min_size=count, max_size=count))))
+    seq = array("Q", sorted(draw(st.sets(st.integers(1, MAX_SEQ), min_size=count, max_size=count))))
     shape = Shape(tuple(f"k{at}" for at in range(len(codes))), codes)
     rank = draw(st.none() | st.integers(0, 1 << 20))
     return Columns(shape, rank, seq, numbers("Q", U64), numbers("q", I64), numbers("q", I64), cells)

@@ -335,7 +335,7 @@ def test_more_key_tables_than_are_kept_are_told_anew(
     collector: MemoryCollector, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that never logs the same keys twice ships all the same."""
-    monkeypatch.setattr(client, "_MOST_TABLES", 5)
+    monkeypatch.setattr(client, "_MAX_TABLES", 5)
     session = opened(collector)
     for number in range(30):
         width = 1 + number % 12

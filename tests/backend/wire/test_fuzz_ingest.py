@@ -41,7 +41,7 @@ from logclient_proto.v1 import ingest_pb2 as pb
 pytestmark = pytest.mark.timeout(300)
 
 DEADLINE_S = 60.0
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 SHIP = "/logclient.v1.Ingest/Ship"
 # never UNKNOWN or INTERNAL, which is what a fault of ours looks like, nor DEADLINE_EXCEEDED, which is silence
 STATUSES = {
@@ -82,7 +82,7 @@ class Service:
         return Taking(replies)
 
     def describe(self, caller: Caller) -> Description:
-        return Description("0" * 32, "0", MOST_BYTES)
+        return Description("0" * 32, "0", MAX_BYTES)
 
 
 class Neighbour:
@@ -142,7 +142,7 @@ BOMB = zstandard.ZstdCompressor().compress(bytes(50 << 20))
 @contextlib.contextmanager
 def decoder() -> Iterator[str]:
     """Nothing but the wire."""
-    running = Server(Service(), Limits(most_parcel_bytes=MOST_BYTES, hello_s=DEADLINE_S))
+    running = Server(Service(), Limits(most_parcel_bytes=MAX_BYTES, hello_s=DEADLINE_S))
     try:
         address = running.listen(Address("127.0.0.1", 0, False))
         running.start()
@@ -315,8 +315,8 @@ def status_after(server: grpc.Channel, sent: list[bytes]) -> grpc.StatusCode:
 @example(sent=[HELLO, HELLO])
 @example(sent=[parcel()])
 @example(sent=[HELLO, parcel(), parcel()])
-@example(sent=[HELLO, b"x" * (MOST_BYTES + 1)])
-@example(sent=[b"x" * (MOST_BYTES + (1 << 17))])
+@example(sent=[HELLO, b"x" * (MAX_BYTES + 1)])
+@example(sent=[b"x" * (MAX_BYTES + (1 << 17))])
 @example(sent=[HELLO, b"\x12" + b"\xff" * 9 + b"\x01"])
 def test_every_conversation_ends_with_a_status(
     server: grpc.Channel, neighbour: Neighbour, sent: list[bytes]

@@ -44,12 +44,12 @@ def test_contents_come_out_as_they_went_in(streams) -> None:
 
 def test_a_page_comes_out_as_it_went_in() -> None:
     """Packed or not; more records than a message may hold become several."""
-    small, large = records(5), records(batch.MOST_RECORDS + 10, first=6)
+    small, large = records(5), records(batch.MAX_RECORDS + 10, first=6)
     for packs in (True, False):
         found, after = pages.read_page(pages.pack_page([small, large], 77, packs=packs))
         assert after == 77
         assert [item[:3] for item in found] == [small[:3]] * 3
-        assert [len(item.columns) for item in found] == [5, batch.MOST_RECORDS, 10]
+        assert [len(item.columns) for item in found] == [5, batch.MAX_RECORDS, 10]
         assert is_same(found[0].columns, small.columns)
         joined = found[1].columns
         joined.extend(found[2].columns)

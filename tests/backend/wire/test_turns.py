@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from logclient_backend.wire.turns import LEAST_TURN_S, MOST_TURN_S, Place, Turns
+from logclient_backend.wire.turns import MAX_TURN_S, MIN_TURN_S, Place, Turns
 from tests.process.disturbed import wait_until
 
 WAIT_S = 30.0
@@ -65,7 +65,7 @@ def test_turn_lasts_before_it_is_taken_away() -> None:
     nodes.wait_for("one", "c")
     wait_until(lambda: nodes.turns._waiting, WAIT_S, "c waits")
     assert nodes.asked == []
-    nodes.clock.now += MOST_TURN_S
+    nodes.clock.now += MAX_TURN_S
     wait_until(lambda: nodes.served == ["a", "b", "c"], WAIT_S, "c has its turn")
     assert nodes.asked == ["a"]
 
@@ -79,7 +79,7 @@ def test_place_is_taken_from_the_token_that_has_most_and_goes_to_one_that_has_fe
     wait_until(lambda: len(nodes.turns._waiting) == 1, WAIT_S, "b3 waits")
     nodes.wait_for("third", "t")
     wait_until(lambda: len(nodes.turns._waiting) == 2, WAIT_S, "t waits")
-    nodes.clock.now += MOST_TURN_S
+    nodes.clock.now += MAX_TURN_S
     wait_until(lambda: "t" in nodes.served, WAIT_S, "t has its turn")
     assert nodes.asked[0] == "b1" and nodes.served[3] == "t"
 
@@ -98,7 +98,7 @@ def test_one_token_cannot_fill_the_waiting_room() -> None:
 
 
 @pytest.mark.parametrize(
-    ("places", "nodes", "turn_s"), [(8, 12, MOST_TURN_S), (8, 64, 1.25), (1, 1000, LEAST_TURN_S)]
+    ("places", "nodes", "turn_s"), [(8, 12, MAX_TURN_S), (8, 64, 1.25), (1, 1000, MIN_TURN_S)]
 )
 def test_turns_are_shorter_where_more_want_one(places: int, nodes: int, turn_s: float) -> None:
     """A round takes some ten seconds, so each is heard in time."""

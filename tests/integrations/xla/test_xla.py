@@ -47,7 +47,7 @@ def test_value_is_that_of_the_call(run_dir: Path, device: torch.device) -> None:
         callback = LogclientXLACallback(run)
         total, host = torch.zeros((), device=device), torch.zeros(())
         wanted: list[tuple[int, dict[str, float]]] = []
-        for step in range(xla.MOST_STEPS - 2):  # more may be refused where the closures come late
+        for step in range(xla.MAX_STEPS - 2):  # more may be refused where the closures come late
             total += 1
             host += 1
             row = {"in place": total, "dropped": total * 2, "host": host, "deep": {"x": total[None]}}
@@ -128,14 +128,14 @@ def test_steps_under_way_are_bounded(run_dir: Path, device: torch.device) -> Non
         callback = LogclientXLACallback(run)
         try:
             xm.add_step_closure(go_on.wait, args=(60,), run_async=True)
-            for step in range(xla.MOST_STEPS + 8):
+            for step in range(xla.MAX_STEPS + 8):
                 callback.log(step, {"x": torch.ones((), device=device) * step})
                 torch_xla.sync()
             assert run.status()["refused"] == 8 and not callback.flush(0)
             assert "steps wait" in run.status()["notices"][0]
         finally:
             go_on.set()
-        assert [step for step, _ in stored(file, callback)] == list(range(xla.MOST_STEPS))
+        assert [step for step, _ in stored(file, callback)] == list(range(xla.MAX_STEPS))
         callback.log(100, {"x": torch.ones((), device=device)})
         torch_xla.sync()
         assert stored(file, callback) == [(100, {"x": 1.0})]
@@ -146,11 +146,11 @@ def test_loop_without_a_sync_is_counted_and_told(run_dir: Path, device: torch.de
     with opened() as (run, file):
         callback = LogclientXLACallback(run)
         value = torch.ones((), device=device)
-        for step in range(xla.MOST_RECORDS + 5):
+        for step in range(xla.MAX_RECORDS + 5):
             callback.log(step, {"x": value})
         assert run.status()["refused"] == 5 and "torch_xla.sync()" in run.status()["notices"][0]
         torch_xla.sync()
-        assert len(stored(file, callback)) == xla.MOST_RECORDS
+        assert len(stored(file, callback)) == xla.MAX_RECORDS
 
 
 @pytest.mark.parametrize("closures", ["async"], indirect=True)
@@ -173,7 +173,7 @@ def test_closure_of_the_user_that_raises(run_dir: Path, device: torch.device) ->
                 assert "of the user" in str(error.__cause__)
                 raised = True
             else:
-                assert callback.flush(0.02) or step < xla.MOST_STEPS
+                assert callback.flush(0.02) or step < xla.MAX_STEPS
             step += 1
         torch_xla.sync()
         callback.log(step, {"x": torch.ones((), device=device) * step})

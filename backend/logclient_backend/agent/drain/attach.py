@@ -31,8 +31,8 @@ from ..host.place import LANES, Kept, Place
 from .beside import Beside
 from .device import Cells
 
-_MOST_BYTES = 1 << 30
-_MOST_DOCUMENT = 64 << 20
+_MAX_BYTES = 1 << 30
+_MAX_DOCUMENT = 64 << 20
 _MOVING = 8 * layout.KEYS_USED  # all words that change lie behind each other, those of the lanes last
 _ASKING = 8 * (layout.FLUSH_ASKED + 1 - layout.KEYS_USED)
 _MOVING_LANES = 8 * layout.LANE_HEADERS
@@ -246,7 +246,7 @@ class Producer:
                 name = str(content["file"])
                 if "/" in name or not name.startswith(self.name[: -len(LANES)]):
                     return None
-                content = json.loads(read_regular(self._place.file(name), max_bytes=_MOST_DOCUMENT))
+                content = json.loads(read_regular(self._place.file(name), max_bytes=_MAX_DOCUMENT))
             return content if isinstance(content, dict) else None
         except (OSError, ValueError, TypeError, RecursionError):
             return None
@@ -284,7 +284,7 @@ def _map(kept: Kept) -> mmap.mmap:
 
 def _checked(fd: int) -> mmap.mmap:
     found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode) or not layout.KEYS_OFFSET < found.st_size <= _MOST_BYTES:
+    if not stat.S_ISREG(found.st_mode) or not layout.KEYS_OFFSET < found.st_size <= _MAX_BYTES:
         raise BadLaneFile(f"{found.st_size} bytes is no size of a lane file")
     return map_file(fd, found.st_size)
 

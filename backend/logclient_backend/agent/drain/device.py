@@ -27,7 +27,7 @@ from ...wal.files import WRITE
 from ..host.mapping import map_file
 from ..host.place import Place
 
-_MOST_BYTES = 64 << 20
+_MAX_BYTES = 64 << 20
 
 
 class Cells:
@@ -47,7 +47,7 @@ class Cells:
                 return None
             try:
                 size = os.fstat(fd).st_size
-                if not mmap.PAGESIZE <= size <= _MOST_BYTES:
+                if not mmap.PAGESIZE <= size <= _MAX_BYTES:
                     return None
                 found = memoryview(map_file(fd, size))
                 cells.check(found)

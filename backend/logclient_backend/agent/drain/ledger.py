@@ -53,7 +53,7 @@ _TO_JSON = json.JSONEncoder(separators=(",", ":")).encode
 # a reader cannot know it: at rest. What may be late in a file system or a network comes on top (`runs/state.py`).
 _HEARTBEAT_S = 10.0
 _REST_HEARTBEAT_S, _REST_PROMISE_S = 30.0, 40
-_LEAST_S = 0.5  # between two contents
+_MIN_S = 0.5  # between two contents
 _COUNTS_S = 5.0  # the same where only counts grew
 _SHARE, _SHARE_AT_ONCE = 20, 2  # writing it takes at most 1/20 of the time, 1/2 while somebody waits for it
 
@@ -106,7 +106,7 @@ class Ledger:
         self.refused = 0  # records, by processes without lanes
         self._refused_told = 0  # in the last content
         self._made_at = 0.0
-        self._want_s = _LEAST_S
+        self._want_s = _MIN_S
         self._cost_s = 0.0
         self.closed = False
         self.is_at_rest = False  # no record has come for a while
@@ -140,7 +140,7 @@ class Ledger:
                 if key not in self._entries and isinstance(value, dict):
                     self._entries[key] = Entry(self.version + 1, key, value, streams.get(key, {}))
                     self._know(key, streams.get(key, {}))
-                    self._want(_LEAST_S)
+                    self._want(_MIN_S)
             self.refused = max(self.refused, int(whole.get("refused", 0)))
             for item in whole.get("set_aside", []):
                 self.set_aside(str(item["file"]), str(item["reason"]))
@@ -158,7 +158,7 @@ class Ledger:
         only_counts = before is not None and before.seen[:1] == seen[:1]
         if counts or not only_counts:
             self._store(producer, seen, before.end if before else None)
-        self._want(_COUNTS_S if only_counts else _LEAST_S)
+        self._want(_COUNTS_S if only_counts else _MIN_S)
         self.closed = False
 
     def end(self, producer: Producer, cause: Cause | None, *, alive: bool, is_replaced: bool = False) -> None:
@@ -177,7 +177,7 @@ class Ledger:
         now = {"time": 0, "mono_ns": 0}
         if {**(entry.end or {}), **now} != {**end, **now}:
             self._store(producer, entry.seen, end)
-            self._want(_LEAST_S)
+            self._want(_MIN_S)
 
     def tell_job(self, producer: Producer, state: str) -> None:
         """What a scheduler says has become of the process's job."""
@@ -257,7 +257,7 @@ class Ledger:
     def ship(self, ship: dict[str, str]) -> None:
         if ship != self._ship:
             self._ship = ship
-            self._want(_LEAST_S)
+            self._want(_MIN_S)
 
     @property
     def missing_there(self) -> int:
@@ -278,13 +278,13 @@ class Ledger:
         """A lane file that cannot be read."""
         if self._set_aside.get(file) != reason:
             self._set_aside[file] = reason
-            self._want(_LEAST_S)
+            self._want(_MIN_S)
 
     def close(self) -> None:
         """Nothing more will come from this node unless a new process joins."""
         if not self.closed:
             self.closed = True
-            self._want(_LEAST_S)
+            self._want(_MIN_S)
 
     @property
     def has_run(self) -> bool:

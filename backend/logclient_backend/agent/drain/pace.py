@@ -25,7 +25,7 @@ CONFINED_S = 0.25
 _QUARTER = 0.25
 _FIRST_S = 1.0
 _FIRST_PAUSE_S = 0.02  # a loop of 1.5 us a record fills a quarter of a lane of 3 MiB in that time
-_LEAST_WINDOW_S = 0.01  # a rate is not measured over less
+_MIN_WINDOW_S = 0.01  # a rate is not measured over less
 
 
 class Pace:
@@ -47,7 +47,7 @@ class Pace:
 
     def look(self, producers: Iterable[Producer], now: float) -> None:
         """Take in how full the lanes are."""
-        window_s = max(_LEAST_WINDOW_S, now - self._looked_at)
+        window_s = max(_MIN_WINDOW_S, now - self._looked_at)
         self._looked_at = now
         self.is_filling = self.has_records = self.is_asked = self._has_small = False
         least = 0

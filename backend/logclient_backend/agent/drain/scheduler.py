@@ -36,7 +36,7 @@ from ..host.exits import Cause
 PREEMPTED, REQUEUED, NOTHING = "preempted", "requeued", ""
 
 _ANSWER_S = 5.0
-_MOST_BYTES = 1 << 16
+_MAX_BYTES = 1 << 16
 _REQUEUED_STATES = ("REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
 
 
@@ -119,8 +119,8 @@ class Question:
 
     def _read(self) -> None:
         try:
-            while data := os.read(self._pipe, _MOST_BYTES):
-                self._said = (self._said + data)[:_MOST_BYTES]
+            while data := os.read(self._pipe, _MAX_BYTES):
+                self._said = (self._said + data)[:_MAX_BYTES]
         except BlockingIOError:
             return
         self._close()

@@ -24,7 +24,7 @@ from logclient.shm.proc import STAT_START, STAT_STATE, entry_of, stat_of
 _INFO = struct.Struct("<QQ11Ii")  # mask, cgroup, 11 ids, exit status: struct pidfd_info, first version
 _GET_INFO = 3 << 30 | _INFO.size << 16 | 0xFF << 8 | 11
 _WITH_EXIT = 1 << 3
-_MOST_PID = 1 << 22
+_MAX_PID = 1 << 22
 _EXIT = 49  # a further field of /proc/PID/stat
 
 
@@ -176,7 +176,7 @@ class Watch:
 
 
 def _is_pid(pid: int) -> bool:
-    return 0 < pid < _MOST_PID
+    return 0 < pid < _MAX_PID
 
 
 def _is_there(pid: int) -> bool:

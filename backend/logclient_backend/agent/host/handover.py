@@ -19,10 +19,10 @@ _PROCESS = slice(0, 16)
 _TOLD = 24  # how many lines of news are in the agent's log by now
 _MADE = 25  # 1: the run folder was made
 _WORDS_AT = 64
-_MOST_NEWS = 100  # one byte on the page
+_MAX_NEWS = 100  # one byte on the page
 _CRASHES = frozenset((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE))
-_MOST_CRASHES = 2
-_MOST_FRAMES = 8
+_MAX_CRASHES = 2
+_MAX_FRAMES = 8
 
 
 class Handover:
@@ -66,11 +66,11 @@ class Handover:
         self._page[:] = bytes(mmap.PAGESIZE)
         how = "made no progress and was killed" if was_stuck else f"ended with {cause or 'a cause unknown'}"
         self.news.append(f"worker {worker} {how}{': ' if words else ''}{words}; another one goes on")
-        del self.news[:-_MOST_NEWS]
+        del self.news[:-_MAX_NEWS]
         is_crash = was_stuck or cause is None or cause.signal in _CRASHES or cause.exit_code is not None
         if any(in_hand) and is_crash and cause is not None:
             self._crashes[in_hand] += 1
-            if self._crashes[in_hand] >= _MOST_CRASHES:
+            if self._crashes[in_hand] >= _MAX_CRASHES:
                 self.set_aside.add(in_hand[_PROCESS])
 
 
@@ -81,4 +81,4 @@ def describe(error: BaseException) -> str:
     while step is not None:
         where.append(f"{step.tb_frame.f_code.co_filename.rpartition('/')[2]}:{step.tb_lineno}")
         step = step.tb_next
-    return f"{type(error).__name__}: {error} ({', '.join(where[-_MOST_FRAMES:])})"
+    return f"{type(error).__name__}: {error} ({', '.join(where[-_MAX_FRAMES:])})"

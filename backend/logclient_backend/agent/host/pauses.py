@@ -6,7 +6,7 @@ in it ends the pause of that process. So does the end of a process that it watch
 Invariants:
 
 - a wake-up is never lost: bytes are taken out of the pipe before the look that they ask for;
-- a wake-up never waits, and nobody can keep a process from sleeping: between two looks are at least `LEAST_S`;
+- a wake-up never waits, and nobody can keep a process from sleeping: between two looks are at least `MIN_S`;
 - the end of a process ends one pause, not all that follow, however long its pidfd is kept open;
 - without a pipe (the folder takes none, no descriptor is left) `may_be_long` is false, and pauses stay short.
 """
@@ -23,7 +23,7 @@ from logclient.shm import wake
 from .exits import Watch
 from .place import Place
 
-LEAST_S = 0.004
+MIN_S = 0.004
 REST_S = 2.0  # pause of a process at rest
 REST_SHARE = 0.4  # at most this share of the stall time: a worker at rest must not look stuck
 
@@ -107,7 +107,7 @@ class Sleeper:
 
     def sleep(self, timeout_s: float) -> bool:
         """True if the pause was ended: somebody rang, or a watched process has ended."""
-        too_soon_s = self._woke_at + LEAST_S - time.monotonic()
+        too_soon_s = self._woke_at + MIN_S - time.monotonic()
         if too_soon_s > 0:
             time.sleep(too_soon_s)
             timeout_s -= too_soon_s

@@ -11,7 +11,7 @@ import time
 from logclient.shm.regular import open_regular
 
 NAME = "agent.log"
-_MOST_BYTES = 256 << 10
+_MAX_BYTES = 256 << 10
 
 
 def write(folder: str, lines: list[tuple[int, str]]) -> None:
@@ -24,7 +24,7 @@ def write(folder: str, lines: list[tuple[int, str]]) -> None:
         fd = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             os.write(fd, text)
-            if os.fstat(fd).st_size > _MOST_BYTES:
+            if os.fstat(fd).st_size > _MAX_BYTES:
                 os.rename(path, f"{path}.old")
         finally:
             os.close(fd)

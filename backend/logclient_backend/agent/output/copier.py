@@ -46,9 +46,9 @@ from .spooler import SpooledSegment
 from .stage import Staged
 
 _FIRST_PAUSE_S = 0.1
-_MOST_PAUSE_S = 5.0
+_MAX_PAUSE_S = 5.0
 _START_EVERY_S = 1.0
-_MOST_REST_S = 1.0  # while there is something to do, and it is not time for it
+_MAX_REST_S = 1.0  # while there is something to do, and it is not time for it
 
 
 class _Lost(Exception):
@@ -134,7 +134,7 @@ class Copier:
 
     def _run(self) -> None:
         while True:
-            self._wake.wait(None if self._is_idle() else min(_MOST_REST_S, self._rest_s() or _MOST_REST_S))
+            self._wake.wait(None if self._is_idle() else min(_MAX_REST_S, self._rest_s() or _MAX_REST_S))
             self._wake.clear()
             if self.folder and (self._is_urgent or not self._rest_s()):
                 self._try()
@@ -184,7 +184,7 @@ class Copier:
             if self.error != code:
                 self.say(f"the run folder refused: {describe(error)}")
             self.error = code
-            self._pause_s = min(_MOST_PAUSE_S, 2 * self._pause_s or _FIRST_PAUSE_S)
+            self._pause_s = min(_MAX_PAUSE_S, 2 * self._pause_s or _FIRST_PAUSE_S)
             self.wake()
             return  # busy_since stays: to a waiter, an error and a hang are the same
         if self.error:

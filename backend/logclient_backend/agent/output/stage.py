@@ -35,7 +35,7 @@ from .memory import Memory
 from .spooler import SpooledSegment, Spooler
 
 _END_BITS = 40
-_MOST_TAKEN = 1 << 20
+_MAX_TAKEN = 1 << 20
 _HIGHEST = b"\xff" * ORDER_BYTES
 
 
@@ -98,7 +98,7 @@ class Stage:
         self._seal_s = seal_s
         self._number = 0
         self._current: Staged | None = None
-        self.most_taken = min(_MOST_TAKEN, self._segment_bytes // 4)  # of a lane at once
+        self.most_taken = min(_MAX_TAKEN, self._segment_bytes // 4)  # of a lane at once
 
     # ---- taking over -----------------------------------------------------------------------------------
 

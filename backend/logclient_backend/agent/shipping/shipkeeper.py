@@ -29,7 +29,7 @@ from . import shipping
 _STALLS = 6  # stall times: to connect may take a few without a sign of life
 _STARTING_S = 60.0  # the same for one that loads its modules
 _LONG_LIFE_S = 60.0
-_MOST_BACKOFF_S = 30.0
+_MAX_BACKOFF_S = 30.0
 _REFUSED_PAUSE_S = 600.0  # a deleted run may be brought back while it goes on
 _END_S = 1.0
 _NAP_S = 0.005
@@ -106,7 +106,7 @@ class ShipKeeper:
         try:
             pid = os.fork()
         except OSError:  # no process left for this user: the worker goes on, and so do we
-            self._not_before = time.monotonic() + _MOST_BACKOFF_S
+            self._not_before = time.monotonic() + _MAX_BACKOFF_S
             return
         if pid == 0:
             code = 1
@@ -141,7 +141,7 @@ class ShipKeeper:
         if got_on or time.monotonic() - self._started > _LONG_LIFE_S:
             self._deaths = 0
         self._deaths += 1
-        pause_s = min(_MOST_BACKOFF_S, 0.25 * 2 ** min(self._deaths - 2, 10)) if self._deaths > 1 else 0.0
+        pause_s = min(_MAX_BACKOFF_S, 0.25 * 2 ** min(self._deaths - 2, 10)) if self._deaths > 1 else 0.0
         self._not_before = time.monotonic() + pause_s
         words[layout.AGENT_SHIP_RESTARTS] += 1
         if words[layout.AGENT_SHIP_STATE] > layout.SHIP_LOOKING:

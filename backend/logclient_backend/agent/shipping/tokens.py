@@ -22,7 +22,7 @@ from ...wire import address, credentials
 from ...wire.credentials import Access
 from ..host.place import Place, is_lane_file, open_regular, watch_of
 
-_MOST_BYTES = 4 << 20  # of an environment
+_MAX_BYTES = 4 << 20  # of an environment
 
 
 class Tokens:
@@ -65,7 +65,7 @@ def _token_of(pid: int, access: Access) -> str:
     """That in the environment of a trainer that ships to the same collector; empty: none."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            content = file.read(_MOST_BYTES)
+            content = file.read(_MAX_BYTES)
     except OSError:
         return ""
     variables = dict(line.partition(b"=")[::2] for line in content.split(b"\0"))

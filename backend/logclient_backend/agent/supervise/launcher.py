@@ -34,7 +34,7 @@ from ..host.terminal import DESCRIPTOR, Terminal
 FOLDER_WAIT_S = 1.5
 _SERVER_SHARE = 4  # 1/4 of the time of `init` at most is for the config file that may name a server
 _LEFT_S = 0.3  # of the time of `init`, for what comes after the look at the folder
-_MOST_FDS = 1 << 16
+_MAX_FDS = 1 << 16
 # meant for the trainer, whose process group they may reach
 _NOT_FOR_US = (
     *(signal.SIGINT, signal.SIGHUP, signal.SIGTERM),
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
     if options is None:
         return 2
     # what the trainer's libraries left inheritable is not ours to hold open
-    os.closerange(DESCRIPTOR + options.tell, _MOST_FDS)
+    os.closerange(DESCRIPTOR + options.tell, _MAX_FDS)
     _take_name()
     exits.watch_from_now_on(int(options.trainer or 0))  # it may end before a worker looks at it
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # may be ignored; the others are seen to in the supervisor

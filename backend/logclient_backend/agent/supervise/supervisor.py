@@ -44,7 +44,7 @@ from . import election, inherited, leaving, resident, sweep
 
 _LOOK_S = 2.0  # at rest; the end of a worker, a newcomer and a line to write end it at once
 _SHORT_S = 0.25  # where nobody can, and while a worker that has said that it leaves may hang
-_MOST_BACKOFF_S = 5.0
+_MAX_BACKOFF_S = 5.0
 _KILL_S = 1.0
 _LONG_LIFE_S = 60.0  # a worker that lived so long did not die of what killed the one before
 
@@ -208,7 +208,7 @@ class Supervisor:
         if self._deaths > self.settings.restart_limit:
             return False
         if self._deaths > 1:
-            self._pause(min(_MOST_BACKOFF_S, 0.1 * 2 ** (self._deaths - 2)))
+            self._pause(min(_MAX_BACKOFF_S, 0.1 * 2 ** (self._deaths - 2)))
         self.status.words[layout.AGENT_RESTARTS] += 1
         self._start_worker()
         return True

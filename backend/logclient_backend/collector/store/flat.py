@@ -1,7 +1,7 @@
 """What is nested, as one level: the names under which values of a config or a summary are filtered, sorted and shown.
 
 One rule for every engine and for the API: keys are joined with `::` as `log` joins them, items of lists go by their
-index, and what holds nothing ({} or []) is a value of its own. What lies deeper than MOST_DEPTH has no name.
+index, and what holds nothing ({} or []) is a value of its own. What lies deeper than MAX_DEPTH has no name.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 SEPARATOR = "::"
-MOST_DEPTH = 64
+MAX_DEPTH = 64
 
 
 def flattened(values: object) -> Iterator[tuple[str, object]]:
@@ -24,5 +24,5 @@ def _flattened(values: object, before: str, depth: int) -> Iterator[tuple[str, o
         name = f"{before}{key}"
         if not isinstance(value, Mapping | list | tuple) or not value:
             yield name, value
-        elif depth < MOST_DEPTH:
+        elif depth < MAX_DEPTH:
             yield from _flattened(value, name + SEPARATOR, depth + 1)

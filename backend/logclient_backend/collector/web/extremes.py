@@ -17,7 +17,7 @@ from .values import last_value
 
 router = APIRouter(dependencies=[Depends(reader), Depends(only_known)])
 
-MOST_KEYS = 1_000  # of one answer; each asks the store for a chart of one bucket
+MAX_KEYS = 1_000  # of one answer; each asks the store for a chart of one bucket
 _TEXT = "s"
 
 
@@ -26,7 +26,7 @@ def extremes(
     request: Request,
     stands_on: Stands,
     run: RunId,
-    limit: Annotated[int, Query(ge=1, le=MOST_KEYS)] = 200,
+    limit: Annotated[int, Query(ge=1, le=MAX_KEYS)] = 200,
     after: Annotated[str, Query(max_length=20, pattern=r"^[0-9]*$")] = "",
 ) -> Response:
     """Newest, lowest and highest value of each key of a run, in the order in which the keys came first.

@@ -17,9 +17,9 @@ from .access import Stands, administrator, reader
 from .answers import Refused, as_json, no_run, number, packed
 from .backing import Backing
 from .parameters import (
-    MOST_COLUMNS,
-    MOST_FILTERS,
-    MOST_RUNS,
+    MAX_COLUMNS,
+    MAX_FILTERS,
+    MAX_RUNS,
     Cursor,
     MaybeName,
     Name,
@@ -48,7 +48,7 @@ def list_runs(
     where: Annotated[
         list[str],
         Query(
-            max_length=MOST_FILTERS,
+            max_length=MAX_FILTERS,
             description='Conditions that must all hold, each a JSON array: ["last_seen_ns",">",0], '
             '["config","lr","<",0.1], ["tag","contains","base"]. Fields: id, project, name, group, state, tag, '
             "created_ns, last_seen_ns, config, summary. Operators: = != < <= > >= contains.",
@@ -57,7 +57,7 @@ def list_runs(
     column: Annotated[
         list[Name],
         Query(
-            max_length=MOST_COLUMNS,
+            max_length=MAX_COLUMNS,
             description="Values to show with each run: config::KEY, summary::KEY, last::KEY (of a series).",
         ),
     ] = [],  # noqa: B006
@@ -70,7 +70,7 @@ def list_runs(
         ),
     ] = "created_ns",
     order: Literal["asc", "desc"] = "desc",
-    limit: Annotated[int, Query(ge=1, le=MOST_RUNS)] = 100,
+    limit: Annotated[int, Query(ge=1, le=MAX_RUNS)] = 100,
     after: Cursor = "",
     deleted: Annotated[bool, Query(description="Those that were deleted instead.")] = False,
 ) -> Response:

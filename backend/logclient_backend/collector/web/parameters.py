@@ -13,14 +13,14 @@ from ..store.flat import SEPARATOR
 from ..store.interface import Filter
 from .answers import Refused
 
-MOST_ID_BYTES = 512
-MOST_FILTERS = 32
-MOST_COLUMNS = 64
-MOST_RUNS = 10_000  # of one page
-MOST_POINTS = 1_000_000  # that may be asked for; an answer holds at most `PAGE_POINTS`
-MOST_BUCKETS = 100_000
-MOST_CURSOR = 49_152  # with thousands of streams; a request line may have 64 KiB
-MOST_NAMED = 1_000  # runs, or keys, of one question for last values
+MAX_ID_BYTES = 512
+MAX_FILTERS = 32
+MAX_COLUMNS = 64
+MAX_RUNS = 10_000  # of one page
+MAX_POINTS = 1_000_000  # that may be asked for; an answer holds at most `PAGE_POINTS`
+MAX_BUCKETS = 100_000
+MAX_CURSOR = 49_152  # with thousands of streams; a request line may have 64 KiB
+MAX_NAMED = 1_000  # runs, or keys, of one question for last values
 INT64 = 1 << 63
 
 # what a run or a key can be called: no control character that would end a text somewhere else
@@ -37,12 +37,12 @@ def _of_512_bytes(name: str, what: str) -> str:
         size = len(name.encode("utf-8"))
     except UnicodeEncodeError:
         raise Refused(400, "bad_request", f"{what}: half of a surrogate pair is no text") from None
-    if size > MOST_ID_BYTES:
-        raise Refused(400, "bad_request", f"{what}: {size} bytes of UTF-8, at most {MOST_ID_BYTES}")
+    if size > MAX_ID_BYTES:
+        raise Refused(400, "bad_request", f"{what}: {size} bytes of UTF-8, at most {MAX_ID_BYTES}")
     return name
 
 
-_ID = Query(min_length=1, max_length=MOST_ID_BYTES, pattern=_NAME)
+_ID = Query(min_length=1, max_length=MAX_ID_BYTES, pattern=_NAME)
 
 
 def _run(
@@ -63,7 +63,7 @@ Name = Annotated[str, _ID]
 MaybeName = Annotated[str | None, _ID]
 Step = Annotated[int | None, Query(ge=-INT64, lt=INT64)]
 Cursor = Annotated[
-    str, Query(max_length=MOST_CURSOR, pattern=r"^[^\x00]*$", description="`next` of the page before.")
+    str, Query(max_length=MAX_CURSOR, pattern=r"^[^\x00]*$", description="`next` of the page before.")
 ]
 
 

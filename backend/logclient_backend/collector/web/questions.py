@@ -12,7 +12,7 @@ from fastapi import Request
 
 from .answers import Refused
 
-_MOST_SHOWN = 5
+_MAX_SHOWN = 5
 
 
 def only_known(request: Request) -> None:
@@ -20,7 +20,7 @@ def only_known(request: Request) -> None:
     known = tuple(dict.fromkeys(_names(request.scope["route"].dependant)))
     unknown = [name for name in dict.fromkeys(request.query_params) if name not in known]
     if unknown:
-        shown = ", ".join(repr(name[:50]) for name in unknown[:_MOST_SHOWN])
+        shown = ", ".join(repr(name[:50]) for name in unknown[:_MAX_SHOWN])
         there = f"there are {', '.join(known)}" if known else "it has none"
         raise Refused(400, "bad_request", f"{shown}: no such parameter of this path; {there}")
 

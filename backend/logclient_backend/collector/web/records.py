@@ -16,7 +16,7 @@ from ..store.interface import Reader
 from .access import Stands, reader
 from .answers import PROTOBUF
 from .listing import known_run
-from .parameters import MOST_NAMED, Name, RunId
+from .parameters import MAX_NAMED, Name, RunId
 from .questions import only_known
 
 router = APIRouter(dependencies=[Depends(reader), Depends(only_known)])
@@ -48,7 +48,7 @@ def records(
     stream: Annotated[str, Query(pattern="^[0-9a-f]{32}$")],
     first: Annotated[int, Query(ge=1, lt=1 << 64, description="The first seq.")] = 1,
     limit: Annotated[int, Query(ge=1, le=PAGE_RECORDS)] = PAGE_RECORDS,
-    key: Annotated[list[Name] | None, Query(max_length=MOST_NAMED, description="Only these keys.")] = None,
+    key: Annotated[list[Name] | None, Query(max_length=MAX_NAMED, description="Only these keys.")] = None,
 ) -> Response:
     """Records of one stream by seq: the message `RecordPage` of query.proto. Fewer than `limit` where they are wide."""
     known_run(stands_on, run)

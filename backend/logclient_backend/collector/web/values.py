@@ -10,14 +10,14 @@ from ..store.interface import Last, Points
 from .access import Stands, reader
 from .answers import Refused, as_json, kinds, number, numbers
 from .listing import known_run
-from .parameters import INT64, MOST_BUCKETS, MOST_NAMED, MOST_POINTS, Cursor, Key, Name, RunId, Step
+from .parameters import INT64, MAX_BUCKETS, MAX_NAMED, MAX_POINTS, Cursor, Key, Name, RunId, Step
 from .questions import only_known
 from .shapes import KeyList, LastList, Reduced, Series
 
 router = APIRouter(dependencies=[Depends(reader), Depends(only_known)])
 
 PAGE_POINTS = 200_000  # of one answer, whatever was asked for: some 15 MB of JSON
-MOST_KEYS = 10_000  # of one answer
+MAX_KEYS = 10_000  # of one answer
 _TYPES = {"d": "float", "r": "rounded", "q": "int", "i": "int", "b": "bool", "s": "text"}
 _TEXT = "s"
 _BUCKET_COLUMNS = ("start", "count", "nans", "infs", "neg_infs", "min", "max", "last")
@@ -31,7 +31,7 @@ def keys(
     request: Request,
     stands_on: Stands,
     run: RunId,
-    limit: Annotated[int, Query(ge=1, le=MOST_KEYS)] = MOST_KEYS,
+    limit: Annotated[int, Query(ge=1, le=MAX_KEYS)] = MAX_KEYS,
     after: Annotated[str, Query(max_length=20, pattern=r"^[0-9]*$")] = "",
 ) -> Response:
     """The keys of a run in the order in which they came first: types, points, steps, newest value."""
@@ -71,12 +71,12 @@ def last(
     request: Request,
     stands_on: Stands,
     run: RunId,
-    key: Annotated[list[Name], Query(max_length=MOST_NAMED, description="Which; default: all.")] = [],  # noqa: B006
+    key: Annotated[list[Name], Query(max_length=MAX_NAMED, description="Which; default: all.")] = [],  # noqa: B006
 ) -> Response:
     """The newest value of each key of a run: of the record that was logged last."""
     known_run(stands_on, run)
     if not key:
-        found = stands_on.store.reader.keys(run, most=MOST_KEYS)
+        found = stands_on.store.reader.keys(run, most=MAX_KEYS)
         values = [{"run": run, "key": each.name, "last": last_value(each.last)} for each in found.keys]
         return as_json(request, {"values": values, "unknown_keys": [], "unknown_runs": []})
     return as_json(request, _last_of(stands_on, [run], key))
@@ -86,7 +86,7 @@ def last(
 def last_of_runs(
     request: Request,
     stands_on: Stands,
-    run: Annotated[list[Name], Query(min_length=1, max_length=MOST_NAMED)],
+    run: Annotated[list[Name], Query(min_length=1, max_length=MAX_NAMED)],
     key: Annotated[list[Name], Query(min_length=1, max_length=100)],
 ) -> Response:
     """The newest values of some keys of some runs; names the keys that none has, and the runs that are not here."""
@@ -122,7 +122,7 @@ def series(
         int,
         Query(
             ge=1,
-            le=MOST_POINTS,
+            le=MAX_POINTS,
             description=f"At most so many points; an answer holds at most {PAGE_POINTS:,}.",
         ),
     ] = 10_000,
@@ -179,7 +179,7 @@ def buckets(
     stands_on: Stands,
     run: RunId,
     key: Key,
-    most: Annotated[int, Query(ge=1, le=MOST_BUCKETS)] = 2000,
+    most: Annotated[int, Query(ge=1, le=MAX_BUCKETS)] = 2000,
     first_step: Step = None,
     last_step: Step = None,
     all_attempts: Annotated[

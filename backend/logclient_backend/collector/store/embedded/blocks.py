@@ -29,7 +29,7 @@ key's rows of other blocks, so that a chart of a whole long series reads few pag
 Store version 1 counted no infinities: there they were lowest and highest. A summary with such an extreme is not exact,
 and the values themselves are read.
 
-Invariants: records in a block rise by seq; at most MOST_RECORDS records and MOST_WORDS values; a block never changes;
+Invariants: records in a block rise by seq; at most MAX_RECORDS records and MAX_WORDS values; a block never changes;
 one that has coarse groups is never merged.
 """
 
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
-MOST_RECORDS = 1 << 16
-MOST_WORDS = 1 << 21
+MAX_RECORDS = 1 << 16
+MAX_WORDS = 1 << 21
 GROUP_RECORDS = 256
 COARSER = 3  # bits
 PLACE_BITS = 20
@@ -145,12 +145,12 @@ def parts_of(block: int) -> tuple[int, int]:
 
 def most_records(keys: int) -> int:
     """That fit a block of so many keys."""
-    return max(1, min(MOST_RECORDS, MOST_WORDS // max(1, keys)))
+    return max(1, min(MAX_RECORDS, MAX_WORDS // max(1, keys)))
 
 
 def has_coarse(records: int) -> bool:
     """Whether a block of so many has coarse groups: only those that are full, however many keys they have."""
-    return 2 * records >= MOST_RECORDS
+    return 2 * records >= MAX_RECORDS
 
 
 def encode(packer: Packer, rows: Rows, codes: str) -> Encoded:

@@ -25,7 +25,7 @@ import numpy as np
 
 from ..interface import Buckets
 from .blocks import Floats, Groups, Summary, read_coarse, read_groups, read_summary
-from .ledger import MOST_SEQ
+from .ledger import MAX_SEQ
 from .pack import Ints
 from .rows import floats_of
 from .sources import Source, of_key
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .shared import Shared
 
 _PENDING = 1 << 20  # bits that wait to be reduced
-_LOWEST, _HIGHEST = -(1 << 63), MOST_SEQ
+_LOWEST, _HIGHEST = -(1 << 63), MAX_SEQ
 
 Range = tuple[int, int]
 _Kept: TypeAlias = "Groups | Summary | tuple[Groups, Summary]"
@@ -395,7 +395,7 @@ class Summaries:
     used twice.
     """
 
-    MOST_BYTES = 48 << 20
+    MAX_BYTES = 48 << 20
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[int, int], tuple[int, _Kept]] = OrderedDict()
@@ -439,5 +439,5 @@ class Summaries:
             if (block, place) not in self._kept:
                 self._kept[block, place] = size, found
                 self._bytes += size
-            while self._bytes > self.MOST_BYTES:
+            while self._bytes > self.MAX_BYTES:
                 self._bytes -= self._kept.popitem(last=False)[1][0]

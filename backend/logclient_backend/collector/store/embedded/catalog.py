@@ -4,7 +4,7 @@ The writer's half (`describe`) runs in its transaction; the reader's half in any
 
 Facts are a run's config and summary as (kind, key, type, value), named as `flat.py` says. A key is never part of a
 query or a JSON path: it is a value that is compared. Types keep `True`, `1` and `"1"` apart. Texts are compared by
-their first MOST_TEXT characters; {} and [] are the texts "{}" and "[]".
+their first MAX_TEXT characters; {} and [] are the texts "{}" and "[]".
 
 A list of 10,000 runs parses nothing: what it shows of a description (`brief`) is kept as the JSON that it was made of.
 
@@ -27,8 +27,8 @@ from ..flat import SEPARATOR, flattened
 from ..interface import Description, Filter, Listed, Run, RunPage, RunQuery
 from .heard import HeardRuns
 
-MOST_TEXT = 1000
-MOST_FACTS = 100_000  # of a run's config, and of its summary
+MAX_TEXT = 1000
+MAX_FACTS = 100_000  # of a run's config, and of its summary
 
 RUN = "run, id, description, last_seen_ns, records, points, bytes, deleted_ns"
 _LISTED = "id, brief, state, last_seen_ns, records, points, bytes, deleted_ns, run"
@@ -84,11 +84,11 @@ def _facts(
 ) -> Iterator[tuple[str, str, str, object]]:
     for kind, found in (("config", config), ("summary", summary)):
         for number, (key, value) in enumerate(flattened(found)):
-            if number == MOST_FACTS:
+            if number == MAX_FACTS:
                 break
             yield kind, _clean(key), *_typed(value)
     for tag in tags:
-        yield "tag", "", _TEXT, _clean(tag)[:MOST_TEXT]
+        yield "tag", "", _TEXT, _clean(tag)[:MAX_TEXT]
 
 
 def _typed(value: object) -> tuple[str, object]:
@@ -100,7 +100,7 @@ def _typed(value: object) -> tuple[str, object]:
         return _NUMBER, value if -(1 << 63) <= value < 1 << 63 else _as_float(value)
     if isinstance(value, float):
         return (_NUMBER, value) if value == value else (_TEXT, "nan")  # SQLite has no NaN
-    return _TEXT, _clean(str(value))[:MOST_TEXT]  # also of {} and []
+    return _TEXT, _clean(str(value))[:MAX_TEXT]  # also of {} and []
 
 
 def _as_float(number: int) -> float:

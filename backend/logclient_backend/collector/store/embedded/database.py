@@ -31,7 +31,7 @@ from . import schema
 from .pack import Packer
 
 FILE, LOCK = "store.db", "lock"
-MOST_IDLE = 16  # sessions that are kept for the next reader
+MAX_IDLE = 16  # sessions that are kept for the next reader
 _WAL_PAGES = 4000  # of a commit's own checkpoint; the upkeep comes before it
 _BUSY_S = 60.0
 _FAILING = {
@@ -150,7 +150,7 @@ class Database:
                 session.connection.close()
                 raise
             session.connection.execute("COMMIT")
-            if len(self._idle) < MOST_IDLE:
+            if len(self._idle) < MAX_IDLE:
                 self._idle.append(session)
             else:
                 session.connection.close()

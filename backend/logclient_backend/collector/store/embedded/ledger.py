@@ -17,8 +17,8 @@ from ....wal.spans import StreamSpan
 
 STORED = 0
 CAUSES = ("stored", "damaged", "forgotten", "trimmed")  # by number, as in the table
-MOST_OPEN = 2048  # streams that are kept
-MOST_SEQ = (1 << 63) - 1
+MAX_OPEN = 2048  # streams that are kept
+MAX_SEQ = (1 << 63) - 1
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class Ledger:
                 found.fresh = SeqSet()
             found.holes.clear()
         self._touched.clear()
-        while len(self._open) > MOST_OPEN:
+        while len(self._open) > MAX_OPEN:
             self._open.popitem(last=False)
 
     def failed(self) -> None:
@@ -141,12 +141,12 @@ def add_range(connection: sqlite3.Connection, stream: int, cause: int, first: in
         first, last = before[0], max(last, before[1])
     (reach,) = connection.execute(
         "SELECT max(last) FROM ledger WHERE stream=? AND cause=? AND first BETWEEN ? AND ?",
-        (stream, cause, first, min(last, MOST_SEQ - 1) + 1),
+        (stream, cause, first, min(last, MAX_SEQ - 1) + 1),
     ).fetchone()
     last = max(last, reach or 0)
     connection.execute(
         "DELETE FROM ledger WHERE stream=? AND cause=? AND first BETWEEN ? AND ?",
-        (stream, cause, first + 1, min(last, MOST_SEQ - 1) + 1),
+        (stream, cause, first + 1, min(last, MAX_SEQ - 1) + 1),
     )
     connection.execute("INSERT OR REPLACE INTO ledger VALUES(?, ?, ?, ?)", (stream, cause, first, last))
 

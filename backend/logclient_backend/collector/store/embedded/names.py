@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from logclient.shm.record import Shape
 
 from ..interface import Key, KeyPage, Last
-from .ledger import MOST_SEQ
+from .ledger import MAX_SEQ
 from .rows import Rows, raw_value, read_tail, value_of
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ def count(connection: sqlite3.Connection, run: int, stream: int, rank: int, shap
     base = {"run": run, "n": n, "low": low, "high": high, "stream": stream, "rank": rank}
     connection.executemany(_COUNT, [{**base, "name": name, "code": code} for _, (name, code) in keys])
     at = rows.oldest()
-    base["ns"], base["order"] = int(rows.time[at]), min(int(rows.order[at]), MOST_SEQ)
+    base["ns"], base["order"] = int(rows.time[at]), min(int(rows.order[at]), MAX_SEQ)
     connection.executemany(_FIRST, [{**base, "name": name, "place": place} for place, (name, _) in keys])
     at = len(rows) - 1
-    base["ns"], base["number"] = int(rows.time[at]), min(int(rows.order[at]), MOST_SEQ)
+    base["ns"], base["number"] = int(rows.time[at]), min(int(rows.order[at]), MAX_SEQ)
     base["seq"], base["step"] = int(rows.seq[at]), int(rows.step[at])
     connection.executemany(
         _LAST,
@@ -135,9 +135,9 @@ class Known:
     name: str
     points: int = 0
     codes: set[str] = field(default_factory=set)
-    min_step: int = MOST_SEQ
-    max_step: int = -MOST_SEQ - 1
-    first: tuple[int, int, int] = (MOST_SEQ, 0, 0)
+    min_step: int = MAX_SEQ
+    max_step: int = -MAX_SEQ - 1
+    first: tuple[int, int, int] = (MAX_SEQ, 0, 0)
     newest: dict[int, Newest] = field(default_factory=dict)  # by stream
 
     def last(self, order: _Order) -> Last:
@@ -282,7 +282,7 @@ def _add_newest(session: Session, shape: Shape, head: Sequence[int], found: dict
         return
     (body,) = session.connection.execute("SELECT body FROM tail WHERE id=?", (id,)).fetchone()
     rows = read_tail(session.packer, body, n, shape.codes, [place for place, _ in wanted])
-    number, ns, step = min(int(rows.order[-1]), MOST_SEQ), int(rows.time[-1]), int(rows.step[-1])
+    number, ns, step = min(int(rows.order[-1]), MAX_SEQ), int(rows.time[-1]), int(rows.step[-1])
     for place, known in wanted:
         if _is_newer(known, stream, seq, place):
             value = raw_value(rows.cells[place], n - 1)

@@ -38,7 +38,7 @@ Words: TypeAlias = npt.NDArray[np.uint64]
 RAW, SAME, SHUFFLED, STRIDE, DELTA, PACKED = range(6)
 LEVEL = 1  # level 3 is 1 % smaller at best, and twice as slow
 WORTH_BYTES = 192  # below this a zstd frame is no gain
-MOST_BYTES = 1 << 28  # of one piece, unpacked
+MAX_BYTES = 1 << 28  # of one piece, unpacked
 
 _EVEN = Struct("<Bqq")
 _FIRST = Struct("<Bq")
@@ -136,7 +136,7 @@ class Packer:
     def _unpacked(self, frame: memoryview, size: int | None) -> bytes:
         try:
             told = zstandard.frame_content_size(frame)
-            if not 0 <= told <= MOST_BYTES or (size is not None and told != size):
+            if not 0 <= told <= MAX_BYTES or (size is not None and told != size):
                 raise ValueError(f"a zstd frame of {size} bytes expected, found one of {told}")
             return self._decompress(frame, max_output_size=told)
         except zstandard.ZstdError as error:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .shared import Shared
 
 _STREAM = "s.stream, s.id, s.process, s.lane, s.first_seq, s.first_step, s.first_ns, s.last_seq, s.last_step, s.last_ns"
-_MOST_RUNS = 100_000  # of `last_values` in one question
+_MAX_RUNS = 100_000  # of `last_values` in one question
 
 
 class EmbeddedReader:
@@ -98,7 +98,7 @@ class EmbeddedReader:
             wanted = json.dumps(list(runs))
             rows = session.connection.execute(
                 "SELECT r.run, r.id FROM json_each(?) AS w CROSS JOIN runs AS r WHERE r.id=w.value LIMIT ?",
-                (wanted, _MOST_RUNS),
+                (wanted, _MAX_RUNS),
             )
             return names.last_values(session, self._shared, dict(rows.fetchall()), keys)
 

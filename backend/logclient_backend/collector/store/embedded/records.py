@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .database import Session
     from .shared import Shared
 
-MOST_VALUES = 1 << 21  # of a page
+MAX_VALUES = 1 << 21  # of a page
 
 
 def records(
@@ -48,8 +48,8 @@ def records(
     if keys is None:  # not more values than memory is to hold, however wide the records are
         tables = {source.head.table for source in sources}
         width = max((len(shared.tables.shape(session, table).codes) for table in tables), default=1)
-        if width * most > MOST_VALUES:
-            first, last, following = _range(session, number, first_seq, max(1, MOST_VALUES // width))
+        if width * most > MAX_VALUES:
+            first, last, following = _range(session, number, first_seq, max(1, MAX_VALUES // width))
             sources = [source for source in sources if source.head.first_seq <= last]
     parts: dict[tuple[int, int], list[Rows]] = {}
     chosen: dict[int, list[int]] = {}

@@ -22,7 +22,7 @@ from logclient.errors import BadArgument
 from ....wal.seqs import SeqSet
 from ..interface import Points, StreamInfo
 from .blocks import Head
-from .ledger import MOST_SEQ, seqs_from
+from .ledger import MAX_SEQ, seqs_from
 from .rows import Cells, Rows, values_of
 from .sources import Source, of_key, sweep
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .database import Session
     from .shared import Shared
 
-_MOST_CURSOR = 1 << 22
+_MAX_CURSOR = 1 << 22
 
 
 def points(
@@ -232,13 +232,13 @@ def read_cursor(text: str) -> dict[int, SeqSet]:
         return {}
     try:
         unpacker = zlib.decompressobj()
-        data = unpacker.decompress(base64.urlsafe_b64decode(text.encode("ascii")), _MOST_CURSOR)
+        data = unpacker.decompress(base64.urlsafe_b64decode(text.encode("ascii")), _MAX_CURSOR)
         if not unpacker.eof:
             raise ValueError("too long")
         found = {}
         for stream, ranges in json.loads(data).items():
             pairs = [(int(first), int(last)) for first, last in ranges]
-            if not all(1 <= first <= last <= MOST_SEQ for first, last in pairs):
+            if not all(1 <= first <= last <= MAX_SEQ for first, last in pairs):
                 raise ValueError("no ranges")
             found[int(stream)] = SeqSet(pairs)
         return found

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from .blocks import Head, read_rows
-from .ledger import MOST_SEQ
+from .ledger import MAX_SEQ
 from .rows import Rows, read_tail
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def sweep(loaded: Iterable[tuple[int, Source]], load: Loader) -> Iterator[list[L
             yield ready
         pending = [
             (each, rows)
-            for each, rows in ((each, rows.between(first, MOST_SEQ)) for each, rows in pending)
+            for each, rows in ((each, rows.between(first, MAX_SEQ)) for each, rows in pending)
             if len(rows)
         ]
         pending.append((source, load(source)))

@@ -14,8 +14,8 @@ from logclient.shm.record import Shape
 
 from .database import Session
 
-MOST_KEPT = 4096
-MOST_KEYS_KEPT = 1 << 18  # in all tables that are kept
+MAX_KEPT = 4096
+MAX_KEYS_KEPT = 1 << 18  # in all tables that are kept
 
 
 class WriterTables:
@@ -38,7 +38,7 @@ class WriterTables:
 
     def committed(self) -> None:
         self._fresh.clear()
-        while len(self._numbers) > MOST_KEPT:
+        while len(self._numbers) > MAX_KEPT:
             self._numbers.popitem(last=False)
 
     def failed(self) -> None:
@@ -105,6 +105,6 @@ class ReaderTables:
             if number not in self._shapes:
                 self._shapes[number] = found
                 self._keys += len(found.codes)
-            while len(self._shapes) > 1 and (len(self._shapes) > MOST_KEPT or self._keys > MOST_KEYS_KEPT):
+            while len(self._shapes) > 1 and (len(self._shapes) > MAX_KEPT or self._keys > MAX_KEYS_KEPT):
                 self._keys -= len(self._shapes.popitem(last=False)[1].codes)
         return found

@@ -19,7 +19,7 @@ from ....wal.scan import Gap, StreamColumns
 from ....wal.seal import unseen_part
 from ..interface import Parcel, RunDeleted, StoreError, Written
 from . import catalog
-from .ledger import MOST_SEQ, Ledger
+from .ledger import MAX_SEQ, Ledger
 from .remove import Remover
 from .rows import heads_of, pack_tail
 from .tables import WriterTables
@@ -140,8 +140,8 @@ class _Write:
         columns = item.columns
         if not len(columns):
             return
-        if columns.seq[0] < 1 or columns.seq[-1] > MOST_SEQ:
-            raise StoreError(f"Records {columns.seq[0]} to {columns.seq[-1]}: a seq is from 1 to {MOST_SEQ}.")
+        if columns.seq[0] < 1 or columns.seq[-1] > MAX_SEQ:
+            raise StoreError(f"Records {columns.seq[0]} to {columns.seq[-1]}: a seq is from 1 to {MAX_SEQ}.")
         stream = self._writer._ledger.open(
             self._connection, run.number, node, item.stream, item.process, item.lane
         )
@@ -185,8 +185,8 @@ class _Write:
         run.bytes += len(body)
 
     def _gap(self, run: _RunWrite, node: str, gap: Gap) -> None:
-        if not 1 <= gap.first <= gap.last <= MOST_SEQ:
-            raise StoreError(f"A gap from {gap.first} to {gap.last}: a seq is from 1 to {MOST_SEQ}.")
+        if not 1 <= gap.first <= gap.last <= MAX_SEQ:
+            raise StoreError(f"A gap from {gap.first} to {gap.last}: a seq is from 1 to {MAX_SEQ}.")
         stream = self._writer._ledger.open(
             self._connection, run.number, node, gap.stream, gap.process, gap.lane
         )
@@ -238,4 +238,4 @@ def save_heard(connection: sqlite3.Connection, heard: Mapping[str, int], now_ns:
 
 def clamped(order: int) -> int:
     """An order as SQLite holds it; no process counts that far."""
-    return min(order, MOST_SEQ)
+    return min(order, MAX_SEQ)

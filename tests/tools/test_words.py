@@ -1,0 +1,47 @@
+"""tools/words.py renames whole identifiers, and names those that came back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools import words
+
+TABLE = {"OLD_*": "NEW_*", "hole": "gap"}
+
+
+@pytest.mark.parametrize(
+    ("text", "new"),
+    [
+        ("OLD_ROWS = 2", "NEW_ROWS = 2"),
+        ("a.OLD_ROWS, `OLD_AGE_S`", "a.NEW_ROWS, `NEW_AGE_S`"),
+        ("UTOLD_ROWS, OLD_, whole, holes, hole_bytes", "UTOLD_ROWS, OLD_, whole, holes, hole_bytes"),
+        ("hole(hole)", "gap(gap)"),
+    ],
+)
+def test_whole_identifiers_are_renamed(text: str, new: str) -> None:
+    """A star is the rest of one; a word inside another one stays."""
+    assert words.renamed(text, TABLE) == new
+
+
+def test_what_came_back_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """File, line, and what the word is here; the table that is checked in finds nothing."""
+    assert not words.main(apply=False)
+    file = words.ROOT / "tests/tools/test_words.py"
+    monkeypatch.setattr(words, "tracked", lambda: iter([file]))
+    monkeypatch.setattr(words, "table", lambda: {"came_" + "back": "return"})
+    assert not words.main(apply=False)
+    monkeypatch.setattr(words, "table", lambda: {"words": "terms"})
+    assert words.main(apply=False)
+    assert "tests/tools/test_words.py:9: words is terms here." in capsys.readouterr().out
+
+
+def test_renaming_writes_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them, and nothing else in them."""
+    file = tmp_path / "a.py"
+    file.write_text("OLD_ROWS = hole\nother = 1\n")
+    monkeypatch.setattr(words, "tracked", lambda: iter([file]))
+    monkeypatch.setattr(words, "table", lambda: TABLE)
+    assert not words.main(apply=True)
+    assert file.read_text() == "NEW_ROWS = gap\nother = 1\n"

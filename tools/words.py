@@ -1,0 +1,76 @@
+"""Keep one word per thing: rename identifiers by a table, and fail where a banned one comes back.
+
+    python tools/words.py            # check
+    python tools/words.py --apply    # rename in all tracked files, then read the difference
+
+The table is `tools/words.txt`. Identifiers are matched whole; `*` stands for the rest of one. Names in text (comments,
+documents, settings) are renamed as well, since they refer to the code.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TABLE = Path(__file__).with_name("words.txt")
+SUFFIXES = {".py", ".md", ".toml", ".proto"}
+FREE = {"tools/words.txt", "CHANGELOG.md", "DECISIONS.md"}  # the table; what was true when it was written
+
+
+def table() -> dict[str, str]:
+    """Return old -> new."""
+    lines = (line.split() for line in TABLE.read_text().splitlines() if not line.startswith("#"))
+    return dict(line for line in lines if line)
+
+
+def pattern(words: dict[str, str]) -> re.Pattern[str]:
+    """Return a pattern that matches any old word; a star is its last group."""
+    rules = (re.escape(old).replace(r"\*", r"(\w+)") for old in words)
+    return re.compile("|".join(rf"(?<!\w){rule}(?!\w)" for rule in rules))
+
+
+def renamed(text: str, words: dict[str, str]) -> str:
+    """Return the text with each old word as the new one."""
+
+    def new(match: re.Match[str]) -> str:
+        for old, word in words.items():
+            found = pattern({old: word}).fullmatch(match.group())
+            if found:
+                return word.replace("*", found.group(1) if found.groups() else "")
+        raise AssertionError(match.group())
+
+    return pattern(words).sub(new, text)
+
+
+def tracked() -> Iterator[Path]:
+    """Yield the text files that the table rules."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in listed.splitlines():
+        path = ROOT / name
+        if path.suffix in SUFFIXES and name not in FREE and path.is_file():
+            yield path
+
+
+def main(apply: bool) -> int:
+    words = table()
+    found = False
+    for path in tracked():
+        text = path.read_text()
+        if apply:
+            path.write_text(renamed(text, words))
+            continue
+        for match in pattern(words).finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            print(
+                f"{path.relative_to(ROOT)}:{line}: {match.group()} is {renamed(match.group(), words)} here."
+            )
+            found = True
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main("--apply" in sys.argv[1:]))
