@@ -80,7 +80,11 @@ SETTINGS = (
         0.8,
         "seconds after which what was logged is written and fsynced, at most; in jobs and containers 0.4 at most",
     ),
-    Setting("network_sync_s", 5.0, "the same, where the run folder is on a network file system"),
+    Setting(
+        "network_sync_s",
+        5.0,
+        "seconds after which what was logged is written and fsynced where the run folder is on a network file system",
+    ),
     Setting("seal_s", 60.0, "age in seconds at which an open segment is sealed"),
     Setting("segment_bytes", 4 << 20, "size at which an open segment is sealed"),
     Setting(
@@ -91,7 +95,11 @@ SETTINGS = (
         "",
         "folder (absolute) on a local disk for what a network folder does not take; default: TMPDIR, /var/tmp, /tmp",
     ),
-    Setting("spool_bytes", 4 << 30, "disk of a run on a node there, at most, in bytes; 0: none"),
+    Setting(
+        "spool_bytes",
+        4 << 30,
+        "local disk of a run on a node, at most, for what a network folder does not take, in bytes; 0: none",
+    ),
     Setting(
         "disk_bytes", 16 << 30, "disk of a run on a node, at most; the oldest segments go first, counted"
     ),
@@ -137,6 +145,44 @@ class Config:
 
     __slots__ = ("_values",)
 
+    if TYPE_CHECKING:  # the names of SETTINGS: a test compares them
+        _values: dict[str, Any]
+        project: str
+        name: str
+        run_id: str
+        group: str
+        resume: str
+        rank: int
+        mode: str
+        dir: str
+        server: str
+        strict: bool
+        quiet: bool
+        shm_dir: str
+        lanes: int
+        lanes_bytes: int
+        flush_timeout_s: float
+        finish_timeout_s: float
+        start_timeout_s: float
+        python: str
+        folder_errors: str
+        poll_s: float
+        sync_s: float
+        network_sync_s: float
+        seal_s: float
+        segment_bytes: int
+        spill_bytes: int
+        spool_dir: str
+        spool_bytes: int
+        disk_bytes: int
+        stall_s: float
+        restart_limit: int
+        leave_s: float
+        ship_leave_s: float
+        ship_rest_s: float
+        keep_bytes: int
+        linger_s: float
+
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         """Raises `BadArgument` for an unknown name, a wrong type or a value out of range."""
         checked = {setting.name: setting.default for setting in SETTINGS}
@@ -144,11 +190,13 @@ class Config:
             checked[name] = _check(name, value)
         object.__setattr__(self, "_values", checked)
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self._values[name]
-        except KeyError:
-            raise AttributeError(name) from None
+    if not TYPE_CHECKING:  # there a misspelt name is an error
+
+        def __getattr__(self, name: str) -> Any:
+            try:
+                return self._values[name]
+            except KeyError:
+                raise AttributeError(name) from None
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"settings are frozen; pass {name}= to init()")

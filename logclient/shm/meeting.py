@@ -59,16 +59,32 @@ class Meeting:
 
     __slots__ = ("facts", "path", "trouble")
 
+    if (
+        TYPE_CHECKING
+    ):  # keys of `facts`; a file of another program's may hold anything, so readers convert them
+        run_id: str
+        project: str
+        name: str
+        dir: str
+        home: str
+        node: str
+        resume: str
+        created_ns: int
+        budget_bytes: int
+        settings: dict[str, Any]
+
     def __init__(self, path: str, facts: dict[str, Any]) -> None:
         self.path = path
         self.facts = facts
         self.trouble = ""  # why it lies in no better folder
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self.facts[name]
-        except KeyError:
-            raise AttributeError(name) from None
+    if not TYPE_CHECKING:  # there a misspelt name is an error
+
+        def __getattr__(self, name: str) -> Any:
+            try:
+                return self.facts[name]
+            except KeyError:
+                raise AttributeError(name) from None
 
     def file(self, name: str) -> str:
         return os.path.join(self.path, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import pickle
 import re
@@ -153,13 +154,28 @@ def test_every_setting_can_be_set_by_variable_and_argument(
     assert getattr(Config.from_env(), setting.name) == setting.default
 
 
+def test_settings_are_declared_for_type_checkers() -> None:
+    """One attribute of `Config` per setting, of its type: a misspelt one is an error before anything runs."""
+    tree = ast.parse(Path(inspect.getsourcefile(Config) or "").read_text())
+    (config,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Config")
+    declared = {
+        ast.unparse(line.target): ast.unparse(line.annotation)
+        for node in config.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for line in node.body
+        if isinstance(line, ast.AnnAssign)
+    }
+    del declared["_values"]
+    assert declared == {setting.name: setting.kind.__name__ for setting in SETTINGS}
+
+
 def test_settings_are_frozen_and_travel() -> None:
     """A `Config` refuses changes, pickles, and tells unknown names."""
     config = Config({"lanes": 2, "flush_timeout_s": 3})
     with pytest.raises(AttributeError, match="frozen; pass lanes= to init"):
         config.lanes = 3
     with pytest.raises(AttributeError):
-        _ = config.unknown
+        _ = config.unknown  # type: ignore[attr-defined]
     assert dict(pickle.loads(pickle.dumps(config))) == dict(config) and config.flush_timeout_s == 3.0
 
 
