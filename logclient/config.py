@@ -358,19 +358,19 @@ def silence_grpc() -> None:
 
 
 def config_file() -> str | None:
-    """Where this user's file with server and token may be; see logclient_backend/wire/credentials.py."""
+    """Return the path of this user's file with server and token; see logclient_backend/wire/credentials.py."""
     base = _users_base("XDG_CONFIG_HOME", ".config")
     return base and os.path.join(base, "logclient", "config.toml")
 
 
 def home_folder() -> str | None:
-    """Where data of this user may lie when the run folder cannot be used."""
+    """Return the folder for data of this user that is used when the run folder cannot be."""
     base = _users_base("XDG_DATA_HOME", ".local", "share")
     return base and os.path.join(base, "logclient-runs")
 
 
 def _users_base(variable: str, *below_home: str) -> str | None:
-    """Where that variable points, else that folder of the user's home; None for a user without one."""
+    """Return the folder that the variable names, else that folder of the user's home; None for a user without one."""
     base = os.environ.get(variable, "")
     if os.path.isabs(base):
         return base
@@ -379,7 +379,7 @@ def _users_base(variable: str, *below_home: str) -> str | None:
 
 
 def temporary_folders() -> list[str]:
-    """Where large files may lie for a while."""
+    """Return folders that may hold large files for a while."""
     return [os.environ.get("TMPDIR", ""), "/var/tmp", "/tmp"]
 
 

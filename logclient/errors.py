@@ -1,4 +1,4 @@
-"""What logclient raises.
+"""Exceptions of logclient.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What the user attaches to a run: config and summary. How any value becomes JSON is in `nested.py`.
+"""Config and summary of a run, as the user sets them. `nested.py` turns any value into JSON.
 
 Runs in the training process; each change writes a document (memory only, no system call, unless it is large).
 
@@ -29,7 +29,7 @@ class Facts(MutableMapping):  # type: ignore[type-arg]
     def __init__(
         self, write: Callable[[dict[str, Any]], object], notice: Notice, data: dict[str, Any]
     ) -> None:
-        """Of the plain entries in `data`, which is changed in place."""
+        """Wrap the plain entries in `data`, which is changed in place."""
         self._write = write
         self._notice = notice
         self._data = data

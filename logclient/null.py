@@ -65,7 +65,7 @@ class NullRun:
         return f"<logclient.NullRun: {self._closed or 'disabled, nothing is logged'}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """Return the HTML for a notebook."""
         from .notebook import card
 
         try:
@@ -105,7 +105,7 @@ class NullRun:
         return True
 
     def status(self) -> Status:
-        """As `Run.status`: nothing is accepted, and no agent is needed."""
+        """Return the same keys as `Run.status`; nothing is accepted, and no agent is needed."""
         return {
             "state": "no run" if self._closed else "disabled",
             "accepted": 0,

@@ -24,7 +24,7 @@ MAX_RANKS = 1 << 30
 
 
 class RankedRun:
-    """What `Run.as_rank` gives: `log` of that run, with this rank. Holds nothing else, and may be pickled."""
+    """A run with another rank: `log` stores that rank with each record. Holds nothing else, and may be pickled."""
 
     __slots__ = ("_run", "rank")
 
@@ -34,7 +34,7 @@ class RankedRun:
         self.rank = rank
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """As `Run.log`."""
+        """Log with this rank; see `Run.log`."""
         run = self._run
         try:
             lane = run._first.pop()

@@ -115,7 +115,7 @@ class Run(Member):
     # ---- beside the hot path ------------------------------------------------------------------------
 
     def _take_instead(self, error: BaseException) -> RingWriter | Literal[False] | None:
-        """As `_take_other`, where popping lane 0 raised this; False: that is the user's, to be raised again."""
+        """Call `_take_other` where popping lane 0 raised this; False: it is the user's, to be raised again."""
         if not isinstance(error, IndexError) or not lanes.is_empty(error):
             return False
         return self._take_other()
@@ -277,7 +277,7 @@ class Run(Member):
         )
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """Return the HTML for a notebook."""
         from .notebook import card
 
         try:
@@ -451,7 +451,7 @@ class Run(Member):
             self._write_notices()
 
     def _settle_device_values(self) -> None:
-        """Those that need a later call than the one that logged them."""
+        """Finish device values that need a later call than the one that logged them."""
         try:
             if self._mark[0] and self._encoder is not None and self._encoder.device is not None:
                 self._encoder.device.settle()

@@ -32,7 +32,7 @@ class AgentStatus(TypedDict):
 
 
 class ServerStatus(TypedDict):
-    """How shipping to a collector goes."""
+    """Progress of shipping to a collector."""
 
     address: str
     state: ServerState
@@ -43,7 +43,7 @@ class ServerStatus(TypedDict):
 
 
 class DeviceStatus(TypedDict):
-    """How values come that lie on a device."""
+    """Progress of values that lie on a device."""
 
     way: str  # empty: none were logged
     trouble: str

@@ -51,7 +51,7 @@ def watch(
     step: Callable[[], int] | None,
     current: Callable[[], Run | NullRun],
 ) -> None:
-    """As `logclient.watch` tells; `current` gives the run to log to."""
+    """Implement `logclient.watch`; `current` gives the run to log to."""
     run = current()
     if isinstance(run, NullRun) and not run._closed:
         return  # disabled: not even a counter
@@ -79,7 +79,7 @@ def _refuse(run: Run | NullRun, why: str) -> None:
 
 
 def unwatch(model: Any = None) -> None:
-    """As `logclient.unwatch` tells."""
+    """Implement `logclient.unwatch`."""
     for watched in [*_watches] if model is None else [_unwrapped(model)]:
         try:
             found = _watches.pop(watched, None)
@@ -244,7 +244,7 @@ def _plain(name: str) -> str:
 
 
 def _local(tensor: Any) -> Any:
-    """Of a tensor that ranks hold together, this rank's part."""
+    """Return this rank's part of a tensor that ranks hold together."""
     to_local = getattr(tensor, "to_local", None)
     return tensor.detach() if to_local is None else to_local().detach()
 

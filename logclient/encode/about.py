@@ -1,4 +1,4 @@
-"""What a run is called and what people say of it: names, notes, tags and alerts, as texts of bounded length.
+"""Names, notes, tags and alerts of a run, as texts of bounded length.
 
 Runs in the training process, in `init` and where the user sets one of them. Whatever does not fit is cut and said; an
 object that is no text becomes one, as far as that needs no wait and its own code allows it.

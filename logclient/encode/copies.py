@@ -1,4 +1,4 @@
-"""How values get from a device into a cell, without anybody waiting for the device.
+"""Copies from a device into a cell, without anybody waiting for the device.
 
 Runs in the training process, inside `log()`. Two ways, chosen with the first value:
 
@@ -274,7 +274,7 @@ class CudaCopies:
             me.launched = last
 
     def _view(self, at: int, kind: int, amount: int) -> Any:
-        """That part of the area as a tensor; making one takes as long as filling it."""
+        """Return that part of the area as a tensor; making one takes as long as filling it."""
         key = at, kind, amount
         view = self._views.get(key)
         if view is None:
@@ -295,7 +295,7 @@ class CudaCopies:
         return stream
 
     def settle(self) -> None:
-        """Of the way by a pinned buffer: move what has arrived into its cell. Looks, and does not wait."""
+        """Move finished transfers of the pinned buffer into their cells. Never waits."""
         if self._pending and is_captured():
             return  # asking for an event would end the capture
         _advance(self._pending, 0, lambda copy: bool(copy.what[2].query()), self._take)
@@ -340,7 +340,7 @@ class JaxCopies:
         self._computed: deque[_Copy] = deque()
 
     def start(self, cell: int, first: int, groups: list[tuple[int, list[Any]]], me: Claim) -> None:
-        """As of `CudaCopies`."""
+        """Start the copies of a record, as `CudaCopies.start` does."""
         arrays = [(kind, array) for kind, some in groups for array in some]
         for _, array in arrays:
             array.copy_to_host_async()
@@ -387,7 +387,7 @@ def _is_computed(copy: _Copy) -> bool:
 
 
 def _value(array: Any) -> Any:
-    """Of an array that is ready; None where it was given away to a later computation (donated) or failed."""
+    """Return the value of an array that is ready; None where it was donated to a later computation, or failed."""
     try:
         return foreign.call(_read, array)
     except foreign.Failed:

@@ -45,7 +45,7 @@ class _LeftOut(Exception):
 
 
 class Plan:
-    """How records of the same keys and types are laid out: made once, used with every call."""
+    """The layout of records with the same keys and types: made once, used with every call."""
 
     __slots__ = (
         "cell_bytes",
@@ -112,7 +112,7 @@ class Plan:
 
 
 class Device:
-    """What one process incarnation needs to log device values. Makes nothing before the first one."""
+    """Memory and copies for the device values of one process incarnation. Makes nothing before the first value."""
 
     __slots__ = (
         "_cells",
@@ -327,7 +327,7 @@ class Device:
             self._no_cells = f"no shared memory for device values: {error}"
 
     def _copies(self, groups: list[tuple[int, list[Any]]]) -> CudaCopies | JaxCopies:
-        """Who copies these. With the first of them the memory is locked."""
+        """Return the copier for these values. With the first of them the memory is locked."""
         kinds = {tensor.is_tensor(value) for _, some in groups for value in some}
         if len(kinds) > 1:
             raise _LeftOut("arrays of JAX and tensors of torch in one call")
@@ -364,7 +364,7 @@ class Device:
             self._no_cuda = f"its value cannot be had without waiting ({type(error).__name__})"
 
     def _make(self, make: Callable[[], None]) -> None:
-        """What the first value needs is made by one call; others that come meanwhile do not wait for it."""
+        """Make what the first value needs, in one call; other calls that come meanwhile do not wait for it."""
         me = object()
         try:
             if self._making.setdefault("", me) is not me:

@@ -115,7 +115,7 @@ def _each(value: Any, names: Iterable[Any], read: Callable[[Any, Any], Any]) -> 
 
 
 def _of_model(value: Any, kind: Any) -> Entries | None:
-    """As the model writes itself; field by field where that fails."""
+    """Return the entries of a model as it writes itself; field by field where that fails."""
     for options in ({"warnings": False}, {}):  # the first is pydantic's: it would write to standard error
         try:
             written = foreign.call(lambda: kind.model_dump(value, **options))  # noqa: B023 - called at once
@@ -273,7 +273,7 @@ class _Copier:
 
 
 def _scalar(value: Any) -> Any:
-    """As JSON holds it; as text where JSON does not."""
+    """Return the value as JSON holds it; as text where JSON does not."""
     kind = type(value)  # isinstance() would ask the object itself, which may be foreign code
     if value is None or kind in (bool, float):
         return value

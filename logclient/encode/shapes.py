@@ -91,7 +91,7 @@ class Encoder:
         self.known: dict[tuple[object, ...], Shape] = {}
 
     def of_rank(self, rank: int) -> Encoder:
-        """The same shapes for records of another rank."""
+        """Return the encoder of the same shapes for records of another rank."""
         made = self._ranks.get(rank)
         return self._ranks.setdefault(rank, _RankEncoder(self, rank)) if made is None else made
 
@@ -196,7 +196,7 @@ class Encoder:
         return shape or Shape(names, codes, layout.INLINE_SHAPE | self._rank)
 
     def definition_of(self, shape: Shape) -> bytes:
-        """What stands before the values of a record whose shape is not interned; else nothing."""
+        """Return the definition that precedes the values of a record whose shape is not interned; else nothing."""
         if shape.head & layout.SHAPE_MASK:
             return b""
         definition = shape.definition()

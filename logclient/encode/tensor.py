@@ -170,7 +170,7 @@ def checked(codes: str, pack: Callable[..., bytes]) -> Callable[..., bytes]:
 
 
 def read_jax(value: Any) -> tuple[str, Any]:
-    """The same for an array of JAX; one that is computed and lies in the host's memory is read at once."""
+    """Read an array of JAX; one that is computed and lies in the host's memory is read at once."""
     try:
         if value.size != 1:
             return f"a JAX array of shape {tuple(value.shape)}", None

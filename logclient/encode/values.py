@@ -1,4 +1,4 @@
-"""What may be a value: turns whatever a user passes into (code, value) pairs, or says why not.
+"""Conversion of values: turns whatever a user passes into (code, value) pairs, or says why not.
 
 Runs in the training process, inside `log()`, only for values that the fast path does not know.
 

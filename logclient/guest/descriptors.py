@@ -48,7 +48,7 @@ def is_none_left() -> bool:
 
 
 def identity(fd: int) -> tuple[int, int]:
-    """What the descriptor leads to; (0, 0) where it is closed."""
+    """Return device and inode of what the descriptor leads to; (0, 0) where it is closed."""
     try:
         found = os.fstat(fd)
     except OSError:

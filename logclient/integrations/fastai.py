@@ -117,7 +117,7 @@ class LogclientCallback(guard.Guarded, Callback):  # fastai has no types
 
     @guard.opening
     def before_fit(self) -> None:
-        """Of a training, or of a validation or prediction, for which fastai calls this, too."""
+        """Begin a training, or a validation or prediction, for which fastai calls this, too."""
         self._progress.enter()
         self._off = _is_trial(self.learn) or self._is_second()
 
@@ -205,7 +205,7 @@ class LogclientCallback(guard.Guarded, Callback):  # fastai has no types
                 self._log_predictions()
 
     def _log_epoch(self) -> None:
-        """What the Recorder has of this epoch and was not logged."""
+        """Log the Recorder's values of this epoch that were not logged."""
         progress, recorder = self._progress, getattr(self.learn, "recorder", None)
         trained, validated = progress.trained, progress.validated
         progress.trained = progress.validated = False
@@ -240,7 +240,7 @@ class LogclientCallback(guard.Guarded, Callback):  # fastai has no types
         return None
 
     def _is_second(self) -> bool:
-        """Of callbacks that log this learner to one run: a cell that adds one may be run again."""
+        """Is this a second callback that logs this learner to one run? A cell that adds one may be run again."""
         run = self._tie.run
         for cb in self.learn.cbs.sorted("order") if run is not None else ():
             if cb is self:
@@ -268,7 +268,7 @@ class LogclientCallback(guard.Guarded, Callback):  # fastai has no types
 
     @guard.hook
     def _save_model(self) -> None:
-        """Where a SaveModelCallback writes a file, that is the one."""
+        """Save the model and note its file; where a SaveModelCallback writes one, note that."""
         if not self._log_model:
             return
         learn, run = self.learn, self._run()
@@ -303,7 +303,7 @@ class _Counts:
 
 
 class _Progress:
-    """Where the learner is."""
+    """Position of the learner in its training."""
 
     __slots__ = (
         "counts",
@@ -366,7 +366,7 @@ def _one(loss: Any) -> Any:
 
 
 def _names(recorder: Any, trained: bool, validated: bool) -> list[str]:
-    """Of the values that the Recorder has of an epoch: it leaves out the part that was cancelled or did not run."""
+    """Return the names of the Recorder's values of an epoch: it leaves out a part that was cancelled or did not run."""
     names = list(recorder.metric_names)[1:]
     metrics = len(recorder.learn.metrics)
     in_training = 1 + (metrics if recorder.train_metrics else 0)
@@ -417,7 +417,7 @@ def _length(dls: Any, number: int) -> int | None:
 
 
 def _arguments(cb: Any) -> dict[str, Any]:
-    """What its constructor got, where it stored that in fastai's way."""
+    """Return the arguments of its constructor, where fastai stored them."""
     return {name: _plain(value) for name, value in getattr(cb, "__stored_args__", {}).items()}
 
 

@@ -1,4 +1,4 @@
-"""What all integrations share: the guard around their hooks, and the tie of a callback to its run.
+"""Shared by all integrations: the guard around their hooks, and the tie of a callback to its run.
 
 Runs in the training process, in whatever hook the framework calls.
 
@@ -192,7 +192,7 @@ class Guarded:
 
 
 class Tie:
-    """Which run a callback logs to: the one given, else the current one of the user's, else one that it starts.
+    """The run of a callback: the one given, else the user's current one, else one that it starts.
 
     A run that another callback started is joined only where both log the same training.
     """
@@ -298,7 +298,7 @@ class Tie:
 
 
 class _Leader:
-    """Which callback logs a training."""
+    """The callback that logs a training, where there are several."""
 
     __slots__ = ("_training", "_who")
 
@@ -315,7 +315,7 @@ class _Leader:
 
 
 def of_run(run: Run | NullRun, kind: type[Kind], part: object = None) -> Kind:
-    """What callbacks that log to this run have in common here: one `kind()`, or one for each `part`."""
+    """Return the object that callbacks which log to this run share here: one `kind()`, or one for each `part`."""
     known = _of_runs.setdefault(run, {})
     return known.setdefault((kind, part), kind())  # type: ignore[no-any-return]
 

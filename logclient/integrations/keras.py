@@ -96,7 +96,7 @@ class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
 
     @guard.hook
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Of the last batch of `steps_per_execution`, where that is not 1; `logs` are means over the epoch so far."""
+        """Log the last batch of `steps_per_execution`, where that is not 1; `logs` are means over the epoch so far."""
         progress = self._progress
         done = progress.done(batch)
         progress.counts.last[get_ident()] = done - 1
@@ -126,7 +126,7 @@ class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
 
     @guard.opening
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        """Of a validation, too, which is part of a training."""
+        """Begin a validation, which may be part of a training."""
         if not self._progress.is_training:
             self._begin()
 
@@ -141,7 +141,7 @@ class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
         return self._tie.run
 
     def _batches(self) -> int:
-        """Of one epoch; 0 where nobody knows, in the first epoch over a generator."""
+        """Return the batches of one epoch; 0 where nobody knows, in the first epoch over a generator."""
         return int((self.params or {}).get("steps") or 0)
 
     def _describe(self, first_epoch: int) -> None:
@@ -166,7 +166,7 @@ class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
 
 
 class _Progress:
-    """Where the model is."""
+    """Position of the model in its training."""
 
     __slots__ = ("batches", "counts", "described", "is_training", "seen")
 
@@ -190,7 +190,7 @@ class _Progress:
 
 
 class _Counts:
-    """Of all trainings of a run: `first` counts batches and `epochs` epochs before the current one."""
+    """Counts over all trainings of a run: `first` counts batches and `epochs` epochs before the current one."""
 
     __slots__ = ("epochs", "first", "last")
 
@@ -218,7 +218,7 @@ class _Counts:
 
 
 def _learning_rate(model: Any) -> dict[str, Any]:
-    """As it lies on the device; nothing where `Run.log` would not know its type."""
+    """Return the learning rate as it lies on the device; nothing where `Run.log` would not know its type."""
     rate = getattr(getattr(model, "optimizer", None), "learning_rate", None)
     rate = getattr(rate, "value", rate)
     is_array = type(rate).__module__.partition(".")[0] in ("torch", "jax", "jaxlib")

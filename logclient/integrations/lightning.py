@@ -214,7 +214,7 @@ class LogclientLogger(guard.Guarded, Logger):
 
 
 class _Steps:
-    """How many steps the trainings of a run took so far, whichever loggers they have."""
+    """Number of steps that the trainings of a run took so far, whichever loggers they have."""
 
     def __init__(self) -> None:
         self._done = 0
@@ -242,11 +242,11 @@ class _Steps:
 
 
 def _steps_of(trainer: Any) -> int:
-    """As Lightning counts steps for loggers."""
+    """Return the step as Lightning counts it for loggers."""
     loop = getattr(trainer.fit_loop, "epoch_loop", None)
     return int(getattr(loop, "_batches_that_stepped", trainer.global_step))
 
 
 def _is_rank_zero() -> bool:
-    """As Lightning's own loggers find out."""
+    """Is this rank 0, by the rule of Lightning's own loggers?"""
     return bool(getattr(rank_zero.rank_zero_only, "rank", 0) == 0)

@@ -1,4 +1,4 @@
-"""Which trial of a search this code runs in: of Optuna, or of Ray Tune.
+"""The trial of a search in which this code runs: of Optuna, or of Ray Tune.
 
 Runs in the training process, where a callback finds its run.
 

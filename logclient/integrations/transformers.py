@@ -159,7 +159,7 @@ def register(name: str = "logclient") -> None:
 
 
 class _Counts:
-    """Of all trainings of a run."""
+    """Counts over all trainings of a run."""
 
     __slots__ = ("newest",)
 

@@ -94,7 +94,7 @@ class LogclientXLACallback(guard.Guarded):
 
     @guard.hook
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """As `Run.log`, with the rank of this thread's device; XLA tensors are stored after this step's sync.
+        """Log with the rank of this thread's device; XLA tensors are stored after this step's sync. See `Run.log`.
 
         A record without XLA tensors is stored at once. Never waits for a device, but for a run that has to be started.
         """
@@ -125,7 +125,7 @@ class LogclientXLACallback(guard.Guarded):
         return True
 
     def _thread(self) -> _Thread:
-        """What this thread has under way; finds the run and the rank where there is nothing yet."""
+        """Return the state of this thread; finds the run and the rank where there is none yet."""
         local = self._threads()
         mine: _Thread | None = getattr(local, "mine", None)
         if mine is None or mine.pid != os.getpid() or _is_over(mine.run):
@@ -144,7 +144,7 @@ class LogclientXLACallback(guard.Guarded):
         return mine
 
     def _threads(self) -> threading.local:
-        """What each thread has of its own; a copy of a callback has nothing yet."""
+        """State of each thread; a copy of a callback has none yet."""
         return self._local or self.__dict__.setdefault("_local", threading.local())
 
     # ---- as a callback of fastai's Learner: what it looks for, the rest is in `xla_fastai.py` -------------
@@ -167,7 +167,7 @@ class LogclientXLACallback(guard.Guarded):
         self._threads().inner(event_name)
 
     def __getattr__(self, name: str) -> Any:
-        """What fastai asks of a callback."""
+        """Return the attributes that fastai asks of a callback."""
         inner = getattr(self.__dict__.get("_local"), "inner", None)
         if inner is None or name.startswith("__"):
             raise AttributeError(name)

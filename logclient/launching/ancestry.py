@@ -1,4 +1,4 @@
-"""Who started this process: its ancestors, as /proc shows them.
+"""Ancestors of this process, as /proc shows them.
 
 Runs in the training process, in `init` and when a child looks for its parent's run. Reads /proc only; what cannot be
 read (another PID namespace, another user, no /proc) ends the walk.
@@ -21,7 +21,7 @@ def ancestors() -> Iterator[tuple[int, int]]:
 
 
 def _line() -> Iterator[tuple[str, tuple[int, int]]]:
-    """The same, each with its entry in /proc."""
+    """Return the ancestors, each with its entry in /proc."""
     fields = stat_of("self")
     for _ in range(_MOST):
         entry = fields[STAT_PARENT].decode() if fields else ""

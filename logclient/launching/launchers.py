@@ -1,4 +1,4 @@
-"""Which launcher started this process, as its variables say: so that all ranks of one launch find one run.
+"""The launcher that started this process, by its variables, so that all ranks of one launch find one run.
 
 Runs in the training process, in `init`.
 
@@ -69,7 +69,7 @@ class Launch:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the launch: see the table."""
+        """Words that name the launch: see the table."""
         if self._names is None:
             self._names = self._find_names()
         return self._names
@@ -80,7 +80,7 @@ class Launch:
         return _digest(self.kind, *self.names)
 
     def run_id(self, project: str, name: str, ordinal: int) -> str:
-        """Of the run that each rank gets from its `ordinal`-th `init` with this project and name."""
+        """Return the id of the run that each rank gets from its `ordinal`-th `init` with this project and name."""
         return f"{self.kind}-{_digest(self.kind, *self.names, project, name, str(ordinal))}"
 
     def facts(self) -> dict[str, object]:
@@ -230,7 +230,7 @@ def _endpoint(env: Mapping[str, str]) -> str:
 
 
 def _command() -> str:
-    """What was started, the same on every node: two launches in a row by one job mostly differ in it."""
+    """Return the command of the launch, the same on every node: two launches of one job mostly differ in it."""
     words = ancestry.command().split(b"\0")
     return _digest(
         *(word.decode("latin-1") for word in words if not word.startswith((b"--local-rank", b"--local_rank")))

@@ -1,4 +1,4 @@
-"""What goes to a rank of `logclient.launch` and what comes back, as bytes.
+"""Pickles the call that goes to a rank of `logclient.launch`, and the result that comes back.
 
 Runs in the process that calls `launch` and in its ranks.
 

@@ -34,7 +34,7 @@ _self = (0, "")  # this process: its PID, and its part of what children inherit
 
 
 def handle(path: str) -> str:
-    """What children inherit of the run with this meeting place, which this process owns."""
+    """Return the text by which children inherit the run of this meeting place, which this process owns."""
     global _self
     if _self[0] != os.getpid():  # asked once: `finish` opens no file
         _self = (os.getpid(), f"{os.getpid()}-{start_ticks()}-{pid_namespace()}")
@@ -131,7 +131,7 @@ def _who_is_in(place: meeting.Meeting) -> Iterator[tuple[int, int]]:
 
 
 def _numbers(text: str) -> tuple[int, int, int]:
-    """Of an owner as `handle` writes it; zeros for what is none."""
+    """Return the numbers of an owner as `handle` writes it; zeros for anything else."""
     parts = text.split("-")
     if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) < 20 for part in parts):
         return 0, 0, 0

@@ -112,7 +112,7 @@ class _Rank:
         return self.process is not None and self.process.pid is not None
 
     def descriptors(self) -> list[int]:
-        """Those that become readable when there is something to look at."""
+        """Descriptors that become readable when this rank needs a look."""
         if self.is_over or not self.is_started:
             return []
         found = [] if self._reader is None else [self._reader.fileno()]
@@ -172,7 +172,7 @@ class _Rank:
         return (not was_killed, self.outcome[1] if self.outcome is not None else time.time_ns())
 
     def value(self) -> Any:
-        """What its function returned."""
+        """The result of its function."""
         assert self.outcome is not None
         try:
             return parcel.unpack(self.outcome[2])
@@ -238,11 +238,11 @@ class _Rank:
 
 
 class _Traceback(Exception):
-    """Where it was raised, in the process of the rank."""
+    """The traceback of an exception, from the process of the rank."""
 
 
 def _wait(ranks: list[_Rank], deadline: float | None, timeout_s: float | None) -> None:
-    """Until all are over; raises for the first that failed."""
+    """Wait until all ranks are over; raises for the first that failed."""
     while not all(rank.is_over for rank in ranks):
         _nap(ranks, deadline)
         if any(rank.has_failed for rank in ranks):
@@ -263,7 +263,7 @@ def _wait(ranks: list[_Rank], deadline: float | None, timeout_s: float | None) -
 
 
 def _nap(ranks: list[_Rank], deadline: float | None) -> None:
-    """Until one of them has something to say, but not for long."""
+    """Wait until a rank needs a look, but not for long."""
     import select
 
     poll = select.poll()
@@ -277,7 +277,7 @@ def _nap(ranks: list[_Rank], deadline: float | None) -> None:
 
 
 def _stop(ranks: list[_Rank], grace_s: float) -> list[int]:
-    """Who still runs gets SIGTERM, who still runs after the grace SIGKILL; the PIDs of those that are there after it.
+    """Send SIGTERM to ranks that still run, SIGKILL after the grace; return the PIDs of those that are there after it.
 
     Ctrl-C ends the grace.
     """
@@ -374,7 +374,7 @@ def _free_port() -> int:
 
 
 def _main(method: str, call: Any, variables: dict[str, str], writer: Any, parent: int) -> None:
-    """What a rank does. Its run, if it started one, ends as its function did."""
+    """Run the function of a rank. Its run, if it started one, ends as the function did."""
     config.become_rank(variables)
     _end_with(parent, method)
     error: BaseException | None = None

@@ -1,4 +1,4 @@
-"""What a notebook shows of a run: name, state, where it lies, counts, and the last value of each key, as HTML.
+"""The HTML of a run in a notebook: name, state, folder, counts, and the last value of each key.
 
 Runs in the training process when somebody looks, in whatever thread. Reads memory, and on tmpfs what is known of the
 run folder; waits for nobody.
@@ -204,7 +204,7 @@ def of_null(run: NullRun) -> str:
 
 
 def of_failure(run: object, error: BaseException) -> str:
-    """What is shown where the rest failed."""
+    """Return the HTML that is shown where the rest failed."""
     return f"<div>{_text(repr(run), 500)} <span style='{_DIM}'>({_text(type(error).__name__)})</span></div>"
 
 
@@ -297,7 +297,7 @@ def _value(value: object) -> str:
 
 
 def _text(text: object, most: int = 200) -> str:
-    """As data in HTML."""
+    """Return the text as data in HTML."""
     whole = str(text)
     cut = whole if len(whole) <= most else whole[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
     if not cut.isprintable():

@@ -1,4 +1,4 @@
-"""Where a person runs the same lines again and again: notebooks and interactive shells.
+"""Notebooks and interactive shells, where a person runs the same lines again and again.
 
 Runs in the training process, in `init` and in the exit hook. There is no hook per cell, so nothing of ours can break
 one: a cell that calls `init` again is noticed in `init`.

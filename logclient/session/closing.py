@@ -1,4 +1,4 @@
-"""How a run is ended in this process: lanes closed, what is accepted waited for, everything let go.
+"""Closes a run in this process: closes its lanes, waits for what is accepted, lets go of everything.
 
 Runs in the training process: in `finish`, `with`, the exit hook, and `init` in a notebook.
 
@@ -34,7 +34,7 @@ _SERVER_SHARE = 0.3  # of the time left, kept for the line that the agent writes
 
 
 class Outcome:
-    """What became of a run in this process, and what is known of it once its memory is let go."""
+    """The outcome of a run in this process, and its last counts once its memory is let go."""
 
     __slots__ = ("_claims", "counts", "device", "is_durable", "state", "values")
 

@@ -107,7 +107,7 @@ def _let_go(path: str, held: Held) -> None:
 
 
 def leave_family(path: str) -> None:
-    """That run has ended in this process: reap what is left of it, and name another one to children."""
+    """Reap what is left of a run that has ended in this process, and name another run to children."""
     if reap.got_orphans():
         reap.ended()
     if settings.parent_meeting() == parents.handle(path):

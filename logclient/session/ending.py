@@ -1,4 +1,4 @@
-"""How a run ended, as this process saw it: finished, failed with an exception, interrupted, exited with a code.
+"""The end of a run as this process saw it: finished, failed with an exception, interrupted, exited with a code.
 
 Runs in the training process, in `with`, and in the exit hook. Replaces no handler: an exception that ended the
 program is found where the interpreter leaves it (`sys.last_value`). What cannot be seen from inside (exit code,
@@ -87,12 +87,12 @@ def at_exit() -> dict[str, Any]:
 
 
 def patience_s(state: dict[str, Any], full_s: float) -> float:
-    """How long the end of a run may wait: a user at the keyboard wants the prompt back."""
+    """Return the seconds that the end of a run may wait: a user at the keyboard wants the prompt back."""
     return min(full_s, INTERRUPTED_S) if state.get("state") == "terminated" else full_s
 
 
 def wait_for_server(wanted: str, status: memoryview, lanes: memoryview, deadline: float) -> None:
-    """Until it has all records of this process: only as long as it takes some, and not after the deadline."""
+    """Wait until the server has all records of this process, while it takes some and not after the deadline."""
     begun = moved = time.monotonic()
     acked = -1
     while True:
@@ -129,7 +129,7 @@ def say_goodbye(run: Run, done: bool, took_s: float, trouble: str, deadline: flo
 
 
 def goodbye(run: Run, answer: dict[str, Any], done: bool, took_s: float, trouble: str) -> str:
-    """Where the run is, or what is not yet there and which command sees to it; what was lost."""
+    """Return the line for the user: where the run is, or what is missing and which command stores it; what was lost."""
     status = run.status()
     if done and answer.get("state") != "fallback":
         line = f"{run._place.shown} is in {run.dir}"
@@ -179,7 +179,7 @@ def _seconds(took_s: float) -> str:
 
 
 def about_server(run: Run, status: Status) -> str:
-    """What is there of this process's records, and which command sees to the rest."""
+    """Return how much of this process's records the server has, and which command ships the rest."""
     server = status["server"]
     if server["state"] == "off":
         return ""
@@ -212,6 +212,6 @@ def about_server(run: Run, status: Status) -> str:
 
 
 def _quoted(path: str) -> str:
-    """As a shell takes it."""
+    """Return the text as a shell takes it."""
     is_plain = all(c.isalnum() or c in "/._-+,:@%" for c in path) and path.isascii()
     return path if is_plain else "'" + path.replace("'", "'\"'\"'") + "'"

@@ -36,7 +36,7 @@ else:
 
 
 class Held:
-    """What a process holds of a run beside the `Run` itself."""
+    """The memory and locks that a process holds of a run, beside the `Run` itself."""
 
     __slots__ = (
         "_folder",

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class Member:
-    """What a process holds of a run; `Run` adds what its user calls."""
+    """The part of one process in a run; `Run` adds the methods for its user."""
 
     def __init__(self, place: meeting.Meeting, config: Config, *, is_owner: bool, rank: int | None) -> None:
         self._mark = ForkMark().page

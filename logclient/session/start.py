@@ -70,7 +70,7 @@ class Attempt:
         notes: str,
         given: dict[str, Any],
     ) -> Run | NullRun:
-        """What `logclient.init` does. `given` holds settings by name; None means: not given."""
+        """Start or join a run, for `logclient.init`. `given` holds settings by name; None means: not given."""
         chosen = Config.from_env(project=project, **given)
         _check_tags(tags)
         config = _checked_facts(config, notes)
@@ -221,7 +221,7 @@ class _OneAtATime:
 
 
 def _facts(chosen: Config, run_id: str) -> dict[str, Any]:
-    """What the meeting place of a new run holds about it."""
+    """Return the facts that the meeting place of a new run holds."""
     return {
         "version": 1,
         "run_id": run_id,
@@ -404,7 +404,7 @@ def _usable(path: str | None) -> str | None:
 
 
 def _absolute(path: str) -> str:
-    """Where that is now; empty where the working directory is gone."""
+    """Return the absolute path; empty where the working directory is gone."""
     try:
         return os.path.abspath(path)
     except FileNotFoundError:

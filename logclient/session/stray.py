@@ -22,7 +22,7 @@ _LOOK_S = 0.5
 
 
 class _Counted:
-    """What this process had to refuse so far, and when it looks for a run again."""
+    """Calls that this process refused so far, and the time of its next look for a run."""
 
     def __init__(self) -> None:
         self.run = NullRun("", {}, (), closed="no run is open: call logclient.init() first")

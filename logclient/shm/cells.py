@@ -65,7 +65,7 @@ REFERENCE = Struct("<QQQ")  # head, cell, taken
 
 
 def describe(places: list[tuple[int, int]]) -> tuple[bytes, int]:
-    """What a cell holds behind its first two words, for values of (place, type), widest first; offset of the values.
+    """Return the type table of a cell for values of (place, type), widest first, and the offset of the values.
 
     The values themselves read ABSENT.
     """
@@ -76,7 +76,7 @@ def describe(places: list[tuple[int, int]]) -> tuple[bytes, int]:
 
 
 class Claim:
-    """What one call holds of a cell, and how far it came with it. Nothing else is called to note it."""
+    """A cell that one call holds, and how far the call came with it. Noting it calls nothing else."""
 
     cell = 0
     taken = 0  # which use of the cell it is; 0 as long as it is nobody's
@@ -178,7 +178,7 @@ class Cells:
             self.uses.pop(me.cell, None)
 
     def marks(self, cell: int, lost: Iterable[int]) -> bytes:
-        """What from byte CELL_HEADER of the cell on says that these of its values will never come, by their index."""
+        """Return the cell's type table, from byte CELL_HEADER on, with the values at these indexes marked as lost."""
         amount = _META.unpack_from(self.mem, cell + 16)[0]
         found = bytearray(self.mem[cell + CELL_HEADER : cell + CELL_HEADER + 4 * amount])
         for index in lost:
@@ -187,7 +187,7 @@ class Cells:
         return bytes(found)
 
     def is_awaited(self, payload: memoryview) -> bool:
-        """As the function of that name."""
+        """Apply the function `is_awaited` to a cell of this memory."""
         return is_awaited(self.mem, payload)
 
     def in_flight(self) -> int:
@@ -244,7 +244,7 @@ def check(mem: memoryview) -> None:
 
 
 def read_cell(mem: memoryview, cell: int, taken: int) -> tuple[Values, list[int], list[int]]:
-    """Of that use of the cell: (place, type letter, value) of values that are there; places of those to come; lost.
+    """Read a use of a cell: (place, type letter, value) of values that came, places of those to come, and lost ones.
 
     Raises LookupError where the cell was taken again, or what is in it makes no sense.
     """

@@ -90,11 +90,11 @@ class Meeting:
         return os.path.join(self.path, name)
 
     def folder_answer(self) -> dict[str, Any]:
-        """What the agent's launcher found about the run folder: state, dir, reason; empty while it has not answered."""
+        """Return the launcher's answer about the run folder: state, dir, reason; empty before it has answered."""
         return _read_json(self.file("folder.json")) or {}
 
     def take_answer(self, name: str) -> dict[str, Any]:
-        """The same for one who asked by this name, the reasons not to start included; empty: none came in time."""
+        """Remove and return the answer to this request, reasons not to start included; empty: none came in time."""
         path = self.file(name)
         found = _read_json(path)
         try:
@@ -105,7 +105,7 @@ class Meeting:
 
     @property
     def server(self) -> str:
-        """Where the agent ships to: as `init` was told, else as the config file says; empty: nowhere."""
+        """The collector's address: the one given to `init`, else that of the config file; empty where there is none."""
         return str(self.facts.get("server") or (_read_json(self.file(SERVER)) or {}).get("server") or "")
 
     @property
@@ -114,7 +114,7 @@ class Meeting:
         return f"run {self.name}" if self.name == self.run_id else f"run {self.name} ({self.run_id})"
 
     def where_it_goes(self, answer: dict[str, Any]) -> str:
-        """What there is to tell of that answer, in one line."""
+        """Return one line for the user about that answer."""
         run = self.shown
         wanted = self.dir or "./logclient-runs"
         state, where = answer.get("state"), answer.get("dir")

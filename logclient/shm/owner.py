@@ -1,4 +1,4 @@
-"""Which process is this, was it forked, does another one still live.
+"""Process identity: the current process, whether it was forked, and whether another one still lives.
 
 Runs in the training process (`ForkMark`, `LiveLock`) and in the agent (`is_alive`).
 
@@ -48,7 +48,7 @@ class ForkMark:
 
 
 class PidMark:
-    """The same by PID: one system call a look."""
+    """A fork mark by PID, for kernels that wipe no page: one system call a look."""
 
     __slots__ = ("_pid",)
 

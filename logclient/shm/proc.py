@@ -1,4 +1,4 @@
-"""What /proc tells of processes, also where it shows them under the numbers of another PID namespace.
+"""Processes as /proc shows them, also under the numbers of another PID namespace.
 
 Runs in the training process and in the agent; opens nothing outside /proc.
 
@@ -46,7 +46,7 @@ def is_mounted() -> bool:
 
 
 def own_entry() -> str:
-    """Of this process; empty where /proc does not show it."""
+    """Return the /proc entry of this process; empty where /proc does not show it."""
     try:
         return os.readlink("/proc/self")
     except OSError:
@@ -54,7 +54,7 @@ def own_entry() -> str:
 
 
 def entry_of(pid: int, handle: int = -1) -> str:
-    """Of a process of this namespace; empty where it is gone or not shown. `handle`: a pidfd of it, if there is one."""
+    """Return the /proc entry of a process of this namespace; empty: gone or not shown. `handle`: its pidfd."""
     if not 0 < pid <= _MAX_PID:
         return ""
     if is_ours():
@@ -96,7 +96,7 @@ def stat_of(entry: str) -> list[bytes]:
 
 
 def start_ticks(pid: int | None = None) -> int:
-    """When that process (this one) started, in clock ticks since boot; 0 where it cannot be told or is gone."""
+    """Return the start time of a process (this one) in clock ticks since boot; 0 where it is gone or cannot be read."""
     fields = stat_of("self" if pid is None else entry_of(pid))
     return int(fields[STAT_START]) if fields else 0
 
@@ -123,7 +123,7 @@ def most_files() -> int:
 
 
 def name_of(entry: str) -> str:
-    """What `ps` shows as its command; empty where it cannot be told."""
+    """Return the command of a process as `ps` shows it; empty where it cannot be read."""
     try:
         with open(f"/proc/{entry}/comm", "rb", buffering=0) as file:
             return file.read(64).rstrip(b"\n").decode("utf-8", "replace")
@@ -142,7 +142,7 @@ def has_mapped(entry: str, name: str) -> bool | None:
 
 
 def _numbers(path: str, label: bytes) -> list[int]:
-    """Those of the line that begins so."""
+    """Return the numbers of the line that begins so."""
     return [int(number) for number in _line(path, label).split()]
 
 

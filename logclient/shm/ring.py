@@ -334,7 +334,7 @@ class Alike:
 
 
 class Taken:
-    """What one `RingReader.take` brought: whole frames that check, and where they end.
+    """Frames that one `RingReader.take` copied: whole ones that check, and where they end.
 
     `frames` are (offset, size, head word) into `data`; `first_seq` belongs to the first of them, each next one is
     one higher except where `jumps` (index -> seq) says otherwise. `is_alike`: all have one size and head word, lie end
@@ -367,7 +367,7 @@ class Taken:
         self.damaged = [(first, last) for first, last in self.damaged if last < self.last_seq]
 
     def note_damage(self, before: int, upto: int) -> None:
-        """What lies between the last whole frame (of this copy, else seq `before`) and `upto` did not check."""
+        """Note as damaged what lies between the last whole frame (of this copy, else seq `before`) and `upto`."""
         first = (self.last_seq or before) + 1
         if upto >= first:
             self.damaged.append((first, upto))

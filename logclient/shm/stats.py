@@ -85,7 +85,7 @@ class Counter:
 
 
 class Counters:
-    """What one process counts beside its lanes: records refused, points left out."""
+    """Counts of one process beside its lanes: records refused, points left out."""
 
     __slots__ = ("left_out", "refused")
 
@@ -132,7 +132,7 @@ def missing_there(counts: dict[str, int]) -> int:
 
 
 class Notices:
-    """What went wrong, one line per cause."""
+    """Notices to the user, one line per cause."""
 
     __slots__ = ("_causes", "_quiet", "lines")
 
@@ -253,7 +253,7 @@ def no_server() -> ServerStatus:
 def describe_server(
     words: memoryview | None, wanted: str, lag_records: int, now_ns: int, stall_s: float
 ) -> ServerStatus:
-    """Where the run is shipped to and how that goes, as the agent told last; `wanted`: the address given to `init`.
+    """Return address and progress of shipping as the agent reported last. `wanted`: the address given to `init`.
 
     `state` is off (no server), starting, connecting, shipping, idle (all is there), waiting (for the next try: see
     `error`), refused (for good) or stalled. `lag_records` are not there; `refused_records` of them never will be.

@@ -63,7 +63,7 @@ sys.exit(main())
 
 
 class Starter:
-    """How to start the agent: `words` come before its arguments, `added` and `dropped` belong to its environment."""
+    """A way to start the agent: `words` come before its arguments, `added` and `dropped` belong to its environment."""
 
     __slots__ = ("folders", "is_entry", "knows_paths", "words")
 
@@ -114,7 +114,7 @@ def is_frozen() -> bool:
 
 
 def find(named: str, paths: str, deadline: float) -> Starter:
-    """What starts the agent. Raises `NoInterpreter`.
+    """Return the way to start the agent. Raises `NoInterpreter`.
 
     `named` is the setting `python`, `paths` a file with folders of modules.
     """
@@ -240,7 +240,7 @@ def _is_this_program(found: os.stat_result) -> bool:
 
 
 def _ask(path: str, paths: str, deadline: float, *, any_version: bool) -> Starter | str:
-    """How that Python runs the agent, or why it does not."""
+    """Ask that Python whether it can run the agent; the way to start it, or the reason why it cannot."""
     if not is_python_name(path):
         return "its name is not that of a Python"
     try:
@@ -266,7 +266,7 @@ def _ask(path: str, paths: str, deadline: float, *, any_version: bool) -> Starte
 
 
 def _output(words: list[str], deadline: float) -> bytes | None:
-    """What a program writes to standard output; None where it does not end in time. Raises OSError."""
+    """Return the standard output of a program; None where it does not end in time. Raises OSError."""
     ours, theirs = os.pipe()
     try:
         try:
@@ -288,7 +288,7 @@ def _environment() -> dict[str, str]:
 
 
 def _read(fd: int, deadline: float) -> bytes | None:
-    """Until its end; None where that does not come in time."""
+    """Read until the end; None where that does not come in time."""
     text, poll = b"", select.poll()
     poll.register(fd, select.POLLIN)
     while len(text) < _MAX_ANSWER:
@@ -310,7 +310,7 @@ def _kill(pid: int) -> None:
 
 
 def module_folders() -> list[str]:
-    """Where this process finds modules, ours included: the script's own folder comes last."""
+    """Return the folders in which this process finds modules, ours included; the script's own folder comes last."""
     if is_frozen():
         return []  # they lie in the program
     users = [path for path in sys.path[1:] + sys.path[:1] if isinstance(path, str) and os.path.isabs(path)]

@@ -45,12 +45,12 @@ def _gets_orphans() -> bool:
 
 
 def got_orphans() -> bool:
-    """The same as when it was asked last, in `init`: no system call."""
+    """Return the answer that `init` got: does this process adopt orphans? Makes no system call."""
     return _asked == (os.getpid(), True)
 
 
 def note(pid: int) -> None:
-    """That child is ours, though it does not bear our name; it may have ended already."""
+    """Note a child of ours that does not bear our name; it may have ended already."""
     if _is_child(proc.stat_of(proc.entry_of(pid))):
         _noted[pid] = proc.start_ticks(pid)
 

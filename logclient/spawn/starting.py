@@ -53,7 +53,7 @@ def start(
     strict: bool,
     tell: bool,
 ) -> str | None:
-    """What `spawn.start_agent` does."""
+    """Start an agent; the implementation of `start_agent`."""
     starter = _find(meeting, time.monotonic() + timeout_s)
     if isinstance(starter, str):
         _call_off(meeting)
@@ -71,7 +71,7 @@ def start(
 
 
 def _find(meeting: Meeting, deadline: float) -> Starter | str:
-    """What starts the agent, or why there can be none."""
+    """Return the way to start the agent, or why there is none."""
     if config.is_agent():
         return "this process was started by an agent of logclient: it starts none"
     if descriptors.is_none_left():

@@ -45,3 +45,10 @@ def test_renaming_writes_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(words, "table", lambda: TABLE)
     assert not words.main(apply=True)
     assert file.read_text() == "NEW_ROWS = gap\nother = 1\n"
+
+
+def test_a_docstring_that_names_no_subject_is_found() -> None:
+    """Its first word tells; a word that only begins like one is none."""
+    text = '"""Whole files."""\ndef a():\n    """Of one worker."""\nclass B:\n    """The same, later."""\n'
+    assert list(words.openings(text)) == [(3, "Of"), (5, "The same")]
+    assert words.is_clean("logclient/run.py") and not words.is_clean("logclient/compat/media.py")

@@ -94,7 +94,7 @@ class Worker:
         self._is_result_awaited = False  # a result of the copier's is to end the pause
 
     def run(self, see_to_boss: Callable[[], Watch]) -> int:
-        """Until there is nothing left to do; the exit code. `see_to_boss`: is there a supervisor? Returns its watch."""
+        """Work until nothing is left to do; returns the exit code. `see_to_boss` returns a watch of the supervisor."""
         for line in self._handover.news:
             self.copier.say(line)
         self.ledger.load()
@@ -164,7 +164,7 @@ class Worker:
         return since != 0 and time.monotonic_ns() - since > _BUSY_NS
 
     def _plan(self) -> None:
-        """When everything is to be looked at again, if nothing happens before."""
+        """Compute when everything is to be looked at again, if nothing happens before."""
         now = time.monotonic()
         producers = self.roster.producers.values()
         is_under_way = (

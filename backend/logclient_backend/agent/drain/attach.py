@@ -72,11 +72,11 @@ class Lane:
         self.reader.seq = self.staged_seq
 
     def take_back(self) -> None:
-        """What was taken could not be staged: it is taken again."""
+        """Take the records of a harvest again that could not be staged."""
         self.reader.position = self.reader.words[layout.RELEASED]
 
     def release(self, position: int, last_seq: int, stored: int, damaged: int) -> None:
-        """What lies below `position` is staged, so much of it stored: the producer may overwrite it."""
+        """Let the producer overwrite what lies below `position`: it is staged, and so much of it stored."""
         self.staged_stored += stored
         self.staged_damaged += damaged
         self.staged_seq = self.reader.seq = last_seq
@@ -145,7 +145,7 @@ class Producer:
         return sum(max(0, lane.reader.pending) for lane in self.lanes)
 
     def released(self) -> int:
-        """How far its lanes were drained, in 64 bits."""
+        """Return a 64-bit sum of how far its lanes were drained."""
         return sum(lane.reader.words[layout.RELEASED] for lane in self.lanes) & (1 << 64) - 1
 
     def has_moved(self) -> bool:

@@ -74,7 +74,7 @@ class Cells:
 
 
 def ready(area: Cells, taken: Taken) -> int:
-    """How many of these frames, from the first, have all their values."""
+    """Return how many of these frames, from the first, have all their values."""
     data = memoryview(taken.data)
     for index, (at, size, head) in enumerate(taken.frames):
         payload = data[at + layout.FRAME_PREFIX : at + size]

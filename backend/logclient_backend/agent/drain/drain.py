@@ -25,7 +25,7 @@ from .attach import Lane, Producer
 
 
 class Harvest:
-    """What one copy of a lane brought."""
+    """Records, gaps and damage of one copy of a lane."""
 
     __slots__ = (
         "blocks",
@@ -86,7 +86,7 @@ def nothing(lane: Lane) -> Harvest:
 
 
 def written_off(lane: Lane) -> Harvest:
-    """What a dead producer's lane holds and nobody can read: counted as damaged."""
+    """Count as damaged what a dead producer's lane holds and nobody can read."""
     words = lane.reader.words
     last_seq = max(lane.staged_seq, words[layout.SEQ])
     found = Harvest(words[layout.TAIL], last_seq)

@@ -180,7 +180,7 @@ class Ledger:
             self._want(_MIN_S)
 
     def tell_job(self, producer: Producer, state: str) -> None:
-        """What a scheduler says has become of the process's job."""
+        """Note the scheduler's verdict about the process's job."""
         self.note(producer)
         entry = self._entries[producer.process.hex()]
         if entry.job is None or entry.job.get("state") != state:
@@ -231,7 +231,7 @@ class Ledger:
     # ---- shipping --------------------------------------------------------------------------------------------
 
     def tell_acked(self, acked: Mapping[str, int]) -> None:
-        """How many records of each stream the collector has: all that it has, those of processes that are gone, too."""
+        """Note how many records of each stream the collector has, streams of processes that are gone included."""
         changed: dict[str, list[str]] = {}
         for stream in acked.keys() | self._acked.keys():
             number = acked.get(stream, 0)
@@ -250,7 +250,7 @@ class Ledger:
 
     @property
     def ship(self) -> dict[str, str] | None:
-        """Where it is shipped to, and how that goes: server, state, error."""
+        """Progress of shipping: server, state, error."""
         return self._ship
 
     @ship.setter
@@ -309,7 +309,7 @@ class Ledger:
 
     @property
     def due_at(self) -> float:
-        """When it is due if nothing else happens (monotonic)."""
+        """The time at which the documents are due if nothing else happens (monotonic)."""
         if not self.is_written:
             return self._made_at + max(self._want_s, _SHARE * self._cost_s)
         return math.inf if self.closed else self._made_at + self._heartbeat_s
@@ -366,7 +366,7 @@ class Ledger:
 
 
 def _seen(producer: Producer) -> tuple[Any, ...]:
-    """What an entry is made from, its documents first."""
+    """Return the parts that an entry is made from, its documents first."""
     words = producer.words
     counts = tuple((lane.durable, lane.stored, lane.damaged) for lane in producer.lanes)
     told = producer.documents_seen, producer.found is not None
@@ -374,7 +374,7 @@ def _seen(producer: Producer) -> tuple[Any, ...]:
 
 
 def _members(value: dict[str, Any]) -> bytes:
-    """As JSON, without the braces."""
+    """Return the entries as JSON, without the braces."""
     return _TO_JSON(value)[1:-1].encode("utf-8", "backslashreplace")
 
 

@@ -1,4 +1,4 @@
-"""How long the worker may sleep: until the fullest lane could be a quarter full, and not longer than somebody waits.
+"""The worker's pause: until the fullest lane could be a quarter full, and not longer than somebody waits.
 
 Runs in the worker's main thread; reads shared memory only. `log` wakes nobody, so the pause follows what has come:
 
@@ -29,7 +29,7 @@ _MIN_WINDOW_S = 0.01  # a rate is not measured over less
 
 
 class Pace:
-    """Of one worker: what its looks found, and the pause that follows from it."""
+    """The pause of one worker, computed from what its looks found."""
 
     def __init__(self, settings: Settings, now: float) -> None:
         self._short_s = 2 * settings.poll_s

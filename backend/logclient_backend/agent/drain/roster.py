@@ -31,7 +31,7 @@ _EXEC_EVERY_S = 2.0  # the others are asked whether they have become another pro
 
 
 class Roster:
-    """Those who log, by name of their lane file."""
+    """Producers, by name of their lane file."""
 
     def __init__(self, place: Place, handover: Handover, ledger: Ledger, say: Callable[[str], None]) -> None:
         self.producers: dict[str, Producer] = {}
@@ -51,7 +51,7 @@ class Roster:
         return self._changes != self._place.changes
 
     def find(self) -> Iterator[Producer]:
-        """Who is new."""
+        """Return new producers."""
         self._place.look()
         self._changes = self._place.changes
         for kept in self._place.kept():
@@ -124,7 +124,7 @@ class Roster:
         self._ask_at = now + (_EXEC_EVERY_S if is_watched else _ALIVE_EVERY_S)
 
     def gone(self, *, at_once: bool = False) -> list[Producer]:
-        """Those from which nothing more can come; `at_once`: somebody ended, ask now."""
+        """Return producers from which nothing more can come. `at_once`: a process ended, so ask now."""
         now = time.monotonic()
         if at_once or now >= self._ask_at:
             self._ask(now)

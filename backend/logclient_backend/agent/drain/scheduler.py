@@ -41,7 +41,7 @@ _REQUEUED_STATES = ("REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
 
 
 class Job(NamedTuple):
-    """As the start document tells of it."""
+    """A job, as the start document of a process describes it."""
 
     name: str  # what `scontrol` knows it by
     restarts: int
@@ -71,7 +71,7 @@ def is_cut_short(documents: dict[str, Any], cause: Cause | None, *, alive: bool)
 
 
 def verdict(line: str, job: Job) -> str:
-    """What one line of `scontrol show job -o` says about it."""
+    """Return the verdict that one line of `scontrol show job -o` contains."""
     facts: dict[str, str] = {}
     # before and behind stand names that the user chose
     for word in line.partition(" UserId=")[2].partition(" Command=")[0].split():
@@ -153,7 +153,7 @@ def _ask(job: Job, write: int) -> NoReturn:
 
 
 class Scheduler:
-    """Of one worker."""
+    """Questions of one worker to the scheduler."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -161,7 +161,7 @@ class Scheduler:
         self._left_behind: list[Question] = []
 
     def verdict(self, job: Job, since: float) -> str | None:
-        """What it says of the job, asked at `since` or later; None: not yet."""
+        """Return the scheduler's verdict about the job, asked at `since` or later; None where there is none yet."""
         self._left_behind = [each for each in self._left_behind if not each.look()]
         question = self._questions.get(job)
         if question is None or (question.answer == NOTHING and question.asked < since):

@@ -1,4 +1,4 @@
-"""What every process of an agent uses of its host: meeting place, processes, pages, limits.
+"""The host as every process of an agent uses it: meeting place, processes, pages, limits.
 
 ================  =========================================================================
 `place.py`        the meeting place by descriptor, and the files kept open in it

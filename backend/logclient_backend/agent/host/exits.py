@@ -99,7 +99,7 @@ class Watch:
         return not _is_there(self.pid) if self._is_unseen else self._leader() is None
 
     def wait(self, timeout_s: float) -> bool:
-        """The same, waited for; only where there is a pidfd."""
+        """Wait for the end of the process; True once its last thread is dead. Only where there is a pidfd."""
         poll = select.poll()
         poll.register(self.fd, select.POLLIN)
         return bool(poll.poll(1000 * timeout_s))
@@ -136,7 +136,7 @@ class Watch:
         return self._cause
 
     def decision(self) -> Cause | None:
-        """The same, known as soon as it called `exit`, though a thread that hangs may keep it from ending."""
+        """Return the cause of the end as soon as `exit` was called, though a thread that hangs may delay the end."""
         return self._told(self._zombie_status()) or self.cause()
 
     def _zombie_status(self) -> int | None:

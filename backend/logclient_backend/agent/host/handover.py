@@ -1,4 +1,4 @@
-"""What a worker leaves to its supervisor when it dies: a shared page without a name, inherited by fork.
+"""The crash report of a worker to its supervisor: a shared page without a name, inherited by fork.
 
 The worker writes; the supervisor reads once the worker is dead. Nothing here needs a file or a lock.
 

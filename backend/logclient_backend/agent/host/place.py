@@ -127,7 +127,7 @@ class Kept:
 
     @property
     def is_open(self) -> bool:
-        """Of a lane file: its process lives, and has not given up its lanes."""
+        """Is the process of this lane file alive, and has it not given up its lanes?"""
         if not self.is_alive() or self._word(layout.STATE) != _OPEN:
             return False
         return self._word(layout.DROPPED) != self._word(layout.FILE_PID)
@@ -191,7 +191,7 @@ class Place:
         return os.path.samestat(there, os.fstat(self.fd))
 
     def changed_ns(self) -> int:
-        """When the folder changed last, to compare with later; 0: it may change again without a trace."""
+        """Return the time of the folder's last change, to compare later; 0: it may change again without a trace."""
         changed_ns, now_ns = os.fstat(self.fd).st_mtime_ns, time.monotonic_ns()
         if (
             changed_ns != self._met_ns
@@ -204,7 +204,7 @@ class Place:
         return os.fstat(self.fd).st_mtime_ns != changed_ns
 
     def has_changed(self) -> bool:
-        """The same, since it was listed."""
+        """Was a file made or removed since the folder was listed?"""
         return self.has_changed_since(self._seen_ns)
 
     def look(self) -> None:
@@ -248,7 +248,7 @@ class Place:
         return len(self._kept) * _FDS_EACH + _FDS_ELSE <= rlimits.most_files()
 
     def kept(self) -> Iterator[Kept]:
-        """What is kept now."""
+        """The files that are kept open now."""
         return iter(tuple(self._kept.values()))
 
     def descriptors(self) -> list[int]:

@@ -27,7 +27,7 @@ _SPARE = 16  # when it does, a sixteenth of the room is made free
 
 
 class Budget:
-    """Of one node's folder."""
+    """The disk budget of one node's folder."""
 
     def __init__(self, disk_bytes: int, keep_bytes: int) -> None:
         self.acked: dict[bytes, SeqSet] = {}  # what a collector has, by stream; replaced as a whole

@@ -1,4 +1,4 @@
-"""Where the run goes: as the launcher found out at `init`, or as wanted if its disk did not answer in time.
+"""The run's destination: the launcher's answer at `init`, or the wanted folder if its disk did not answer in time.
 
 Runs in the worker's main thread; reads the meeting place and the kernel's list of mounts only.
 

@@ -37,7 +37,7 @@ SPOOL = "logclient-spool"  # the folders in which `spool.py` works
 
 
 class Wish(NamedTuple):
-    """What the process that starts wants of the run folder."""
+    """Requirements of the starting process for the run folder."""
 
     resume: str = "allow"
     strict: bool = False  # no other folder, and no parents made: an error at start instead

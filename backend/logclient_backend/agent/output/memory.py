@@ -130,7 +130,7 @@ class Memory(RealFiles):
         self._give_back(kept)
 
     def give_back(self, path: str) -> None:
-        """The same, where somebody may be reading it: he finds it short, never changed."""
+        """Release a file that somebody may be reading: the reader finds it short, never changed."""
         self._give_back(self._files.pop(os.path.basename(path)))
 
     # ---- notes: of segments that lie on a disk meanwhile ------------------------------------------------
@@ -203,7 +203,7 @@ def segment_name_of(kept: Kept) -> str:
 
 
 def _name_of(kept: Kept) -> str:
-    """As its header says, since a file may have been put to use after the folder was gone; empty: it is spare."""
+    """Return the name in its header, since a file may have been reused after the folder was gone; empty: it is free."""
     head = os.pread(kept.fd, HEADER_BYTES, 0)
     if not any(head):
         return ""

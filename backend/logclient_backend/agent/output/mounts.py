@@ -1,4 +1,4 @@
-"""Which kind of file system a path is on, by the kernel's list of mounts: the file system itself is never asked.
+"""Kinds of file systems, by the kernel's list of mounts: the file system itself is never asked.
 
 Runs in the throw-away child that looks at the run folder, in the worker, and in `logclient doctor`.
 

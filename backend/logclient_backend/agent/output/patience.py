@@ -1,4 +1,4 @@
-"""How long an agent waits for a disk that takes nothing, where that would hold a scheduler step or container open.
+"""The agent's patience with a disk that takes nothing, where it would hold a scheduler step or container open.
 
 Runs in the worker's main thread; looks at numbers only.
 
@@ -17,7 +17,7 @@ from .stage import Stage
 
 
 class Patience:
-    """Of one worker; `leave_s`: how long it has any, infinite where its place stays."""
+    """The patience of one worker; `leave_s`: its length, infinite where the meeting place outlives the trainer."""
 
     def __init__(
         self, roster: Roster, stage: Stage, copier: Copier, status: memoryview, leave_s: float

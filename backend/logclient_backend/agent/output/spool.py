@@ -46,7 +46,7 @@ _MAKING = ".new"
 
 
 def folders(spool_dir: str) -> Iterator[str]:
-    """Where a spool may lie, best first."""
+    """Return the folders in which a spool may lie, best first."""
     given = (spool_dir, *temporary_folders())
     for path in dict.fromkeys(os.path.realpath(path) for path in given if os.path.isabs(path)):
         if os.path.isdir(path) and mounts.is_disk(path):
@@ -176,7 +176,7 @@ class Left(NamedTuple):
 
 
 def left(spool_dir: str) -> list[Left]:
-    """Of this user on this machine."""
+    """Return the spools of this user on this machine."""
     found = []
     for base in folders(spool_dir):
         for ours in meeting.bases_in(base, SPOOL):

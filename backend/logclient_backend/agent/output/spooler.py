@@ -35,7 +35,7 @@ _PATIENCE_S = 5.0  # for what is to be removed at the end
 
 
 class SpooledSegment:
-    """What is known of a complete segment whose bytes lie on a disk; stands in for the `OpenSegment` it was."""
+    """A complete segment whose bytes lie on a local disk; stands in for the `OpenSegment` it was."""
 
     capacity_bytes = 0  # of memory
 

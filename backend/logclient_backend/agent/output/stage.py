@@ -44,7 +44,7 @@ class Replaced(Exception):
 
 
 class Mark:
-    """When the segment is durable up to `end`, these are the counts of that lane."""
+    """Counts of a lane that hold once the segment is durable up to `end`."""
 
     __slots__ = ("damaged", "durable", "end", "lane", "stored")
 
@@ -286,13 +286,13 @@ class Stage:
             self._current = None
 
     def close_old(self) -> None:
-        """The same, if it is old enough."""
+        """Close the current segment, if it is old enough."""
         if self._current is not None and time.monotonic() - self._current.started >= self._seal_s:
             self.close_current()
 
     @property
     def seal_at(self) -> float:
-        """When the current segment will be old enough (monotonic); infinite: there is none."""
+        """The time at which the current segment will be old enough (monotonic); infinite where there is none."""
         return math.inf if self._current is None else self._current.started + self._seal_s
 
     # ---- what the copier got done ------------------------------------------------------------------------

@@ -65,7 +65,7 @@ class ShipKeeper:
             words[layout.AGENT_SHIP_STATE] = layout.SHIP_LOOKING
 
     def watches(self) -> list[Watch]:
-        """Of the process that ships: its end is to be seen at once."""
+        """Handles of the ship process, whose end is to be seen at once."""
         return [] if self._child is None else [self._child]
 
     def due_in_s(self, now: float) -> float:
@@ -172,7 +172,7 @@ class ShipKeeper:
         self._status.words[layout.AGENT_SHIPPER_TICKS] = 0
 
     def _reap(self) -> None:
-        """Those that were our children; one in state D takes its time."""
+        """Reap ship processes that were our children; one in state D takes its time."""
         for pid in tuple(self._ended):
             try:
                 if os.waitpid(pid, os.WNOHANG)[0]:

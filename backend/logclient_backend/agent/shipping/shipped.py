@@ -1,4 +1,4 @@
-"""What the process that ships has told, as the worker sees it; and whether the worker may leave because of it.
+"""The worker's view of shipping: what is acked, and whether the worker may leave.
 
 Runs in the worker's main thread; reads tmpfs only.
 
@@ -33,7 +33,7 @@ _REFUSED = "refused"
 
 
 class Shipped:
-    """Of one worker."""
+    """Progress of shipping, as one worker sees it."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class Shipped:
         return is_there or self._is_useless()
 
     def has_taken(self, staged: Mapping[bytes, int]) -> bool:
-        """The same for a run without a folder, of whose streams so many records are in shared memory."""
+        """Does the collector have all of a run without a folder? `staged`: records in shared memory, by stream."""
         missing = sum(max(0, number - self.count(stream)) for stream, number in staged.items())
         return missing <= self._refused or self._is_useless()
 

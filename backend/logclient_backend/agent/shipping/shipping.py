@@ -67,7 +67,7 @@ _ANSWER_S = 10.0  # for the run folder's, until it is taken as wished
 
 
 def digest(documents: bytes) -> str:
-    """Of a node's documents, as `shipped.json` has it."""
+    """Return the digest of a node's documents that `shipped.json` holds."""
     return messages.digest(documents).hex()
 
 
@@ -156,7 +156,7 @@ def _run(place: Place, settings: Settings, teller: Teller, pipe: Pipe) -> int:
 
 
 class Folders:
-    """Where the node's segments lie beside tmpfs: as the meeting place tells, sooner or later."""
+    """The folders that hold the node's segments beside tmpfs; the meeting place names them sooner or later."""
 
     def __init__(self, place: Place, add: Callable[[str], None]) -> None:
         self._place = place

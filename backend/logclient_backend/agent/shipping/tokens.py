@@ -1,4 +1,4 @@
-"""Which token the process that ships begins a conversation with, where the one that it had was refused.
+"""Picks another token after the collector refused the current one.
 
 A token is revoked, and its user puts another one into the config file, or starts a new attempt of the run with another
 LOGCLIENT_TOKEN, while the agent of the attempt before lives and goes on for both. It takes them from where they are:
@@ -62,7 +62,7 @@ class Tokens:
 
 
 def _token_of(pid: int, access: Access) -> str:
-    """That in the environment of a trainer that ships to the same collector; empty: none."""
+    """Return the token in the environment of a trainer that ships to the same collector; empty where there is none."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             content = file.read(_MAX_BYTES)

@@ -1,4 +1,4 @@
-"""Who is the supervisor of a meeting place: a record lock on `agent.lock`.
+"""The election of a meeting place's supervisor, by a record lock on `agent.lock`.
 
 Invariants:
 

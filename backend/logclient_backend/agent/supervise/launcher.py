@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _prepare(meeting: meetings.Meeting, options: Options) -> dict[str, Any] | None:
-    """What is known of the run folder; None where the run must not start, and `init` raises."""
+    """Return the answer about the run folder; None where the run must not start, and `init` raises."""
     found: dict[str, Any] = {}
     if options.answer:
         until = time.monotonic() + _time_left(options) / _SERVER_SHARE
@@ -142,7 +142,7 @@ def _take_name() -> None:
 
 
 class Options(NamedTuple):
-    """What the command line says."""
+    """Options of the command line."""
 
     meeting: str
     trainer: str = ""  # PID of who starts us

@@ -51,7 +51,7 @@ def lock_pages() -> bool:
 
 
 def read_mapped_files() -> None:
-    """Where pages cannot be locked: read them once, and they usually stay. Only before a disk may be frozen."""
+    """Read mapped pages once where they cannot be locked: they usually stay. Only before a disk may be frozen."""
     with open("/proc/self/maps") as file:
         paths = {line.split(maxsplit=5)[5].strip() for line in file if line.count("/")}
     for path in sorted(paths):

@@ -79,7 +79,7 @@ class Supervisor:
         self._awake_since = self._started_worker = time.monotonic()
 
     def run(self) -> int:
-        """Until the run is over on this node; the process's exit code."""
+        """Supervise until the run is over on this node; returns the process's exit code."""
         meeting = self.place.meeting
         os.umask(modes.umask_of(meeting.facts))  # not that of the run whose agent found this one
         lock = election.win(self.place, self.status)
@@ -155,7 +155,7 @@ class Supervisor:
         self._left_behind = [worker for worker in self._left_behind if not _reap(worker)]
 
     def _pause_s(self) -> float:
-        """Until something may be due: a worker that is silent is stuck at a time known now."""
+        """Return the seconds until something may be due: a worker that is silent is stuck at a time known now."""
         if not self._worker.is_open:
             return 0.05  # a kernel without pidfd
         now = time.monotonic()
@@ -220,7 +220,10 @@ class Supervisor:
             time.sleep(min(_SHORT_S, max(0.0, until - time.monotonic())))
 
     def _kill(self) -> None:
-        """Of a worker in state D only the pending SIGKILL is sure: it will not come back to our code."""
+        """Kill a worker.
+
+        One in state D stays until its I/O returns; the pending SIGKILL then ends it before it runs our code.
+        """
         self._worker.kill()
         deadline = time.monotonic() + _KILL_S
         while not self._worker.has_stopped_working() and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""What other runs of this user left in shared memory: those whose agent died are served again, the rest goes.
+"""Leftovers of this user's other runs in shared memory: those whose agent died are served again, the rest goes.
 
 Runs in a process of its own that a new supervisor forks, and that is nobody's child. One place after the other, so
 that a node with a hundred dead runs is not flooded with agents.
@@ -50,7 +50,7 @@ def start(place: Place, supervise: Callable[[Meeting], int]) -> None:
 
 
 def clear(bases: Iterable[str]) -> None:
-    """What agents left that were killed while they removed their place: no run is in it any more."""
+    """Remove what agents left that were killed while they removed their place: no run is in it any more."""
     for base in bases:
         for name in _names(base):
             path = os.path.join(base, name)
