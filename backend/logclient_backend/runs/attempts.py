@@ -79,7 +79,7 @@ class Attempts:
         return ordered
 
     def _met(self, later: Process, earlier: Process) -> str:
-        """How `later` found the node of `earlier` when it came: over or beside it; empty where they never met."""
+        """Return how `later` found the node of `earlier` when it came: over or beside it; empty: they never met."""
         told = later.found.get(earlier.node)
         if told is None or later.node == earlier.node or later.node in earlier.found:
             return ""
@@ -129,7 +129,7 @@ class Attempts:
         return owner.created_ns >= end_ns and not is_running, is_sure
 
     def _end_of(self, process: Process) -> int:
-        """When a process ended, or was last heard."""
+        """Return when a process ended, or was last heard."""
         state = self._run.states[process.id]
         if not state.is_over and process.node in self._run.found.live:
             return self._now_ns
@@ -140,7 +140,7 @@ class Attempts:
         return max(process.created_ns, written, end or self._heard[process.id])
 
     def _known_alive(self, attempt: Attempt) -> int:
-        """Until when its owners lived for sure: an end that was seen late tells little of one that nobody saw end."""
+        """Return the last time at which owners were certainly alive: of one whose exit nobody saw, little is known."""
         known = []
         for id in attempt.processes:
             process = self._run.processes[id]
@@ -167,6 +167,6 @@ class Attempts:
 
 
 def _launch(process: Process) -> tuple[str, int]:
-    """Which launch of a launcher it was part of (empty: not sure), and how often that had started its ranks again."""
+    """Return the launch that a process was part of (empty: not sure), and how often it had restarted its ranks."""
     launch = table(process.data("start").get("launch"))
     return text(launch.get("id")), whole(launch.get("attempt"))

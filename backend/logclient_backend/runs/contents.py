@@ -1,4 +1,4 @@
-"""What is stored of a run: exact counts, gaps, last values, ranges of steps, curves. One pass over its segments.
+"""Contents of a run: exact counts, gaps, last values, ranges of steps, curves. One pass over its segments.
 
 Runs in any reader. Every block is read and checked, so the counts are those of what can be had, not of what was
 promised: accepted = stored + forgotten + damaged, per stream. What was removed by the disk budget (trimmed) counts as
@@ -51,7 +51,7 @@ class Last:
 
 @dataclass(slots=True)
 class Key:
-    """What is stored of one key."""
+    """Contents of one key."""
 
     name: str
     first: tuple[int, int, int] = (0, 0, 0)  # time, order and place in the record of its first point
@@ -80,7 +80,7 @@ class Key:
         return [steps for number, steps in self.steps.items() if number > attempt]
 
     def curve(self) -> Curve:
-        """Of all attempts, the newest where they overlap."""
+        """The curve of all attempts, the newest where they overlap."""
         whole = Curve()
         for attempt, curve in sorted(self.curves.items(), reverse=True):
             whole.merge(curve, self.superseded(attempt))
@@ -115,7 +115,7 @@ class Hole:
 
 @dataclass(slots=True)
 class Contents:
-    """What one pass found."""
+    """Result of one pass."""
 
     spans: Spans = field(default_factory=Spans)
     accepted: dict[bytes, int] = field(default_factory=dict)  # by stream
@@ -128,7 +128,7 @@ class Contents:
     last_time: int = 0
 
     def stream_counts(self, stream: bytes) -> dict[str, int]:
-        """Of one stream; `trimmed` is part of forgotten, `missing` of damaged."""
+        """Return the counts of one stream; `trimmed` is part of forgotten, `missing` of damaged."""
         span = self.spans.get(stream) or StreamSpan(stream, b"", 0)
         holes = {
             cause: sum(b - a + 1 for a, b in ranges)
@@ -144,7 +144,7 @@ class Contents:
         }
 
     def counts(self, run: RunView) -> dict[str, int]:
-        """Of the run, exact for what is on disk; `waiting` is what live processes logged that is not."""
+        """Return the run's counts, exact for what is on disk; `waiting`: logged by live processes and not yet there."""
         total = dict.fromkeys((*COUNTS, "trimmed", "missing", "waiting"), 0)
         for stream in self.accepted:
             for name, number in self.stream_counts(stream).items():
@@ -187,7 +187,7 @@ def read(
 
 
 def _settle_extremes(found: Contents, numbers: Mapping[str, int], reader: Records) -> None:
-    """Where attempts overlap in steps, take the newest's values alone."""
+    """Take the newest attempt's values alone where attempts overlap in steps."""
     again = {name: key.superseded for name, key in found.keys.items() if _do_overlap(key)}
     if again:
         for name, by_attempt in of_newest(reader.blocks(), numbers, again).items():
@@ -202,7 +202,7 @@ def _do_overlap(key: Key) -> bool:
 
 
 def begun(reader: Records) -> Contents:
-    """What is known before anything is read: gaps, and how far each stream reaches."""
+    """Return what is known before anything is read: gaps, and how far each stream reaches."""
     found = Contents()
     for span in reader.spans.values():
         mine = found.spans.of(span.stream, span.process, span.lane)

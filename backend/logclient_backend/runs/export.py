@@ -46,7 +46,7 @@ def points_file(format: str) -> str:
 
 
 class Boundaries:
-    """Which records there are: what the points of a stream do not tell by themselves, run-length coded."""
+    """The records of a run, run-length coded: what the points of a stream do not tell by themselves."""
 
     def __init__(self) -> None:
         self.seqs = array("Q")

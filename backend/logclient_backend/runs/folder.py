@@ -1,4 +1,4 @@
-"""Which runs a folder holds, and which of them somebody means.
+"""Runs of a folder, and the one that a name means.
 
 Runs in any reader; creates nothing. A run lies in `<dir>/<folder>/<node>/`; when `dir` could not be used it lies in
 the home folder, where `wanted.json` names the `dir`; when that did not work either, in shared memory alone.
@@ -58,18 +58,18 @@ class Found:
 
     @property
     def created_ns(self) -> int:
-        """When the first attempt started; 0 where nothing tells."""
+        """Start of the first attempt; 0 where nothing tells."""
         return min(
             (time for found in self.nodes if (time := node.whole(found.run.get("created_ns")))), default=0
         )
 
     @property
     def newest_ns(self) -> int:
-        """When the last attempt started."""
+        """Start of the last attempt."""
         return max((node.whole(found.run.get("created_ns")) for found in self.nodes), default=0)
 
     def records(self) -> Records:
-        """What is stored of it now."""
+        """Return the records that are stored now."""
         return RunReader(found.path for found in self.nodes)
 
     def last_record_ns(self, process: Process) -> int:
@@ -159,7 +159,7 @@ def _listed(runs: list[Found]) -> str:
 
 
 def load(name: str, path: str) -> Found:
-    """What lies in one run's folder."""
+    """Read one run's folder."""
     run = Found(name, path)
     try:
         names = sorted(os.listdir(path))

@@ -1,4 +1,4 @@
-"""What is new in a run of a folder at each look, for `logclient tail`.
+"""New records of a run of a folder at each look, for `logclient tail`.
 
 Runs in a command, beside a live writer. A run that is followed is looked up again now and then: new attempts bring new
 node folders, and data that lay elsewhere may have been brought home.

@@ -75,7 +75,7 @@ class LiveLanes:
 
     @property
     def is_alive(self) -> bool:
-        """The same, or the process lives on after it gave up its lanes."""
+        """Does the process have the run open, or live on after it gave up its lanes?"""
         words = self.words
         ticks, namespace = words[layout.FILE_START_TICKS], words[layout.FILE_PID_NAMESPACE]
         # after `finish` the file is no longer mapped
@@ -112,7 +112,7 @@ class LiveLanes:
         return found
 
     def fill(self) -> float:
-        """How full the fullest lane is with what the agent has not taken, 0 to 1."""
+        """Use of the fullest lane by records that the agent has not taken, 0 to 1."""
         fullest = 0.0
         for header in self._headers():
             lane = self.words[header : header + layout.LANE_HEADER_WORDS]
@@ -121,7 +121,7 @@ class LiveLanes:
         return min(1.0, fullest)
 
     def waiting(self) -> Waiting:
-        """What is accepted and not yet durable, and why."""
+        """Records that are accepted and not yet durable, and why."""
         found = Waiting()
         first = self.words[layout.FILE_LANES] - self.words[layout.FILE_DEVICE_LANES]
         for index, header in enumerate(self._headers()):
@@ -210,7 +210,7 @@ class LivePlace:
 
     @property
     def dir(self) -> str:
-        """Where the run's data goes on disk; empty: nowhere yet."""
+        """The folder on disk that the run's data goes to; empty: nowhere yet."""
         answer = self.meeting.folder_answer()
         if answer.get("state") == "none":
             return ""
@@ -263,7 +263,7 @@ class LivePlace:
         return found
 
     def server(self) -> dict[str, Any]:
-        """Where it is shipped to and how that goes, as `Run.status()` has it, for all processes of this node."""
+        """Progress of shipping, as `Run.status()` has it, for all processes of this node."""
         missing = sum(missing_there(process.counts()) for process in self.processes)
         live = {process.id for process in self.processes}
         try:

@@ -31,7 +31,7 @@ _COPY_NS = (
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a process wrote about the run, and when (ns since 1970)."""
+    """A document that a process wrote about the run, and when (ns since 1970)."""
 
     time: int
     data: dict[str, Any]
@@ -39,7 +39,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How the agent saw a process end: with a code, a signal, or neither: nobody could tell.
+    """The end of a process as the agent saw it: with a code, a signal, or neither: nobody could tell.
 
     `alive`: it only gave up its lanes. `replaced`: it became another program by `exec`, whose end says nothing of this.
     `dropped`: its last handle of the run went, without `finish`; whatever its process did then is another matter.
@@ -87,7 +87,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the agent told of one stream when it last wrote the documents."""
+    """The agent's counts of one stream when it last wrote the documents."""
 
     process: str
     lane: int
@@ -136,7 +136,7 @@ class Node:
         return self.heartbeat_s - HEARTBEAT_S
 
     def clock_ns(self, now_ns: int) -> int:
-        """What time it is by the clock of this node, if `now_ns` is that of the reader.
+        """Return the time by the clock of this node, if `now_ns` is that of the reader.
 
         Two hosts' clocks differ by minutes, so how long the node is silent is told by when its documents were written,
         as the file system has it: a clock that all nodes and readers of a shared folder have in common, about. In a

@@ -104,7 +104,7 @@ class Segment:
 
 @dataclass(slots=True)
 class Stream:
-    """Where the records of one stream lie: groups of segments whose seqs overlap, in order."""
+    """Location of the records of one stream: groups of segments whose seqs overlap, in order."""
 
     id: bytes
     process: bytes
@@ -135,7 +135,7 @@ class Records(ABC):
 
     @property
     def records(self) -> int:
-        """How many there are, if nothing turns out to be damaged."""
+        """Number of records, if nothing turns out to be damaged."""
         return sum(span.records for span in self.spans.values())
 
     def parts(self) -> Iterator[Part]:
@@ -242,7 +242,7 @@ class Records(ABC):
         return found
 
     def _keep(self, found: dict[bytes, list[Columns]], item: StreamColumns) -> None:
-        """What was there when we looked first; a live segment may have grown."""
+        """Keep what was there at the first look; a live segment may have grown."""
         known = self.spans.get(item.stream)
         if known is None or known.last is None or item.stream not in found:
             return

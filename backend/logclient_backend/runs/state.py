@@ -1,4 +1,4 @@
-"""How a run is: running, finished, failed, preempted, killed, terminated, replaced or lost, and why we think so.
+"""State of a run: running, finished, failed, preempted, killed, terminated, replaced or lost, and why we think so.
 
 Pure functions of documents, of what the agent saw, and of what lives on this host.
 
@@ -48,7 +48,7 @@ _JOB_WORDS = {"preempted": "preempted its job", "requeued": "queued its job agai
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a run or process is, why, and since when (ns since 1970; 0: unknown)."""
+    """State of a run or process, its cause, and since when (ns since 1970; 0: unknown)."""
 
     name: str
     cause: str = ""
@@ -75,7 +75,7 @@ def of_process(
 
 
 def taken_away(process: Process, state: State, how: str) -> State:
-    """The same end, where the scheduler says that it preempted or requeued (`how`) the job: if that may be why.
+    """Return the end as preempted, where the scheduler preempted or requeued (`how`) the job and that may be why.
 
     A program that reached its exit hook is not finished for that: not where nobody saw its exit code.
     """

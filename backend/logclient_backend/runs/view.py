@@ -31,7 +31,7 @@ COUNTS = ("accepted", "stored", "forgotten", "damaged", "refused", "left_out")
 
 @dataclass(slots=True)
 class Shipment:
-    """What went to a server, as the agents knew last: `logclient sync` may have brought more there since."""
+    """Records that went to a server, as the agents knew last: `logclient sync` may have brought more there since."""
 
     server: str
     stored: int = 0  # records here
@@ -42,7 +42,7 @@ class Shipment:
 
 @dataclass(slots=True)
 class RunView:
-    """What the documents of a run say, merged."""
+    """The documents of a run, merged."""
 
     found: Found
     id: str
@@ -71,7 +71,7 @@ class RunView:
 
     @property
     def last_ns(self) -> int:
-        """When anything was heard of it last."""
+        """Time at which anything was heard of the run last."""
         return max((attempt.end_ns for attempt in self.attempts), default=self.found.created_ns)
 
     @property
@@ -84,7 +84,7 @@ class RunView:
         return sorted({process.rank for process in self.processes.values() if process.rank is not None})
 
     def attempt_numbers(self) -> dict[str, int]:
-        """Which attempt each process is part of."""
+        """Number of the attempt that each process is part of."""
         return {process: attempt.number for attempt in self.attempts for process in attempt.processes}
 
     def counts(self) -> dict[str, int]:
@@ -112,7 +112,7 @@ class RunView:
         return total
 
     def shipments(self) -> list[Shipment]:
-        """Where the run was shipped to while it ran, and how much of it got there."""
+        """Servers that the run was shipped to while it ran, and how much of it got there."""
         found: dict[str, Shipment] = {}
         for node in self.nodes:
             server, error = text(node.ship.get("server")), text(node.ship.get("error"))
@@ -127,7 +127,7 @@ class RunView:
         return list(found.values())
 
     def troubles(self) -> Iterator[str]:
-        """What somebody should do something about, in sentences."""
+        """Sentences about things that somebody should act on."""
         for node in self.nodes:
             if node.problem:
                 yield f"node {node.id}: {node.problem}"
@@ -240,7 +240,7 @@ def _are_fits(value: Any) -> bool:
 
 
 def _take_about(run: RunView, data: dict[str, Any]) -> None:
-    """What a later attempt did not name again stays."""
+    """Keep what a later attempt did not name again."""
     name = text(data.get("name"))
     if name and name != run.id:
         run.name = name

@@ -1,4 +1,4 @@
-"""How long to wait before the next try: longer each time, and never the same for many who lost one collector."""
+"""Waits before the next try: longer each time, and never the same for many who lost one collector."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _GAP_BYTES = 200
 
 
 class DiskFeed:
-    """What is new in one folder. Made and asked by one thread, filled by another."""
+    """New items of one folder. Made and asked by one thread, filled by another."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class DiskFeed:
         return item
 
     def wait(self, timeout_s: float) -> None:
-        """Until there is an item, or a pass was made since this was asked last."""
+        """Wait until there is an item, or a pass was made since this was asked last."""
         with self._changed:
             self._changed.wait_for(lambda: self._items or self._passed_at != self._pass_told, timeout_s)
             self._pass_told = self._passed_at

@@ -1,4 +1,4 @@
-"""How far a shipper is: `Progress`, written by its thread alone and read by any.
+"""Progress of a shipper: `Progress` is written by its thread alone and read by any.
 
 Plain attributes may be read without the lock; `acked` grows in place, so take `acked_copy`.
 """
@@ -22,7 +22,7 @@ CONNECTING, SHIPPING, IDLE, WAITING, REFUSED, STOPPED = (
 
 
 class Progress:
-    """What became of the records of one node."""
+    """Counts of the records of one node, by their fate."""
 
     def __init__(self) -> None:
         self.state = CONNECTING  # waiting: for the next try; refused: for good
@@ -66,7 +66,7 @@ class Progress:
 
     @property
     def trouble(self) -> str:
-        """What is wrong now, else what will never be there; empty: all is well."""
+        """The error now, else the records that will never be there; empty where all is well."""
         if self.error:
             return self.error
         if self.refused_records:
@@ -86,7 +86,7 @@ class Progress:
         self.state = state
 
     def held(self, held: Mapping[bytes, HeldStream], *, is_other: bool) -> None:
-        """What the collector has; `is_other`: it is not the one that answered before."""
+        """Take over the collector's coverage; `is_other`: it is not the collector that answered before."""
         with self._lock:
             if is_other:
                 self._acked, self._stored = {}, {}
@@ -110,7 +110,7 @@ class Progress:
             )
 
     def found(self, item: StreamColumns, left: Columns | None) -> None:
-        """Of records whose ack was lost with a conversation, all but these are committed."""
+        """Count records whose ack was lost with a conversation as committed, but for these."""
         known = len(item.columns) - (len(left) if left is not None else 0)
         self.records += known
         self.points += known * len(item.columns.shape.names)

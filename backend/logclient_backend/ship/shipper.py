@@ -47,7 +47,7 @@ _NEEDS_MENDING = (messages.UNAUTHORIZED, messages.WRONG_PROTOCOL)
 
 @dataclass(frozen=True, slots=True)
 class ShipSettings:
-    """How it is shipped."""
+    """Settings of a shipper."""
 
     parcel_points: int = 10_000
     parcel_bytes: int = 1 << 20  # in memory
@@ -224,7 +224,7 @@ class Shipper:
             )
 
     def _unheld(self, parcel: Parcel, held: Mapping[bytes, HeldStream]) -> Parcel | None:
-        """What the collector has not of a parcel that was under way; documents are told anew."""
+        """Return the part of a parcel under way that the collector lacks; documents are sent anew."""
         nothing = HeldStream()
         batches = []
         for item in parcel.batches:
@@ -255,7 +255,7 @@ class Shipper:
             session.keep_alive()
 
     def _pause_s(self, session: Session) -> float:
-        """How long to wait for an answer before the next look; waits itself where a disk may have something sooner."""
+        """Return the wait for an answer before the next look; waits itself where a disk may have something sooner."""
         settings = self._settings
         if not session.has_room or self._sent_bytes >= settings.most_bytes:
             return settings.idle_s
@@ -324,7 +324,7 @@ class Shipper:
             self._add_missing()
 
     def _due_documents(self) -> bytes | None:
-        """Those that the collector does not have, unless some are under way; in their own time."""
+        """Return documents that the collector lacks, unless some are under way; in their own time."""
         if any(sent.documents for sent in self._sent):
             return None
         now = time.monotonic()
@@ -379,7 +379,7 @@ class Shipper:
 
     @property
     def _has_enough(self) -> bool:
-        """Of a node that goes on being written, `until_done` sends what was there, not all that comes meanwhile."""
+        """Was everything sent that was there when `until_done` began? A node may go on being written meanwhile."""
         self._is_enough = self._is_enough or (
             self._settings.until_done and self._is_all_read and not self._nobody_adds
         )

@@ -1,4 +1,4 @@
-"""What is new of one node: `FolderSource`, over the meeting place on tmpfs and any number of folders on disks.
+"""New items of one node: `FolderSource`, over the meeting place on tmpfs and any number of folders on disks.
 
 Made and asked by the shipper's thread. tmpfs is read there and then; each disk folder has a thread that may hang
 (`feed.py`), while what lies on tmpfs goes on being given.
@@ -105,7 +105,7 @@ class FolderSource:
         self._staged = None
 
     def take(self, most_bytes: int) -> list[StreamColumns | Gap]:
-        """What is new, about that much of it; never waits."""
+        """Return new items, about that much of them; never waits."""
         feeds: list[StagedFeed | DiskFeed] = [*self._disks]
         if self._staged is not None:
             feeds.insert(0, self._staged)
@@ -132,7 +132,7 @@ class FolderSource:
         return len(self._disks) == 1 and self._staged is None
 
     def wait(self, timeout_s: float) -> None:
-        """Until that folder has something, or was read through, at most so long."""
+        """Wait until that folder has something, or was read through, at most so long."""
         self._disks[0].wait(timeout_s)
 
     def expect(self) -> None:
@@ -157,7 +157,7 @@ class FolderSource:
         return max((disk.silent_s for disk in self._disks), default=0.0)
 
     def troubles(self) -> dict[str, str]:
-        """What could not be read at the last look, by file, in words."""
+        """Read errors of the last look, by file."""
         found: dict[str, str] = {}
         for disk in self._disks:
             found |= disk.troubles
@@ -184,7 +184,7 @@ class FolderSource:
         ]
 
     def lost(self, documents: bytes, spans: Spans, *, is_over: bool = False) -> int:
-        """How many records these documents say were durable that no folder gave and the collector has not.
+        """Return how many records these documents call durable that no folder gave and the collector lacks.
 
         `spans`: what the folders say of themselves. Counted anew each time, whatever was told as damaged before.
         """

@@ -35,7 +35,7 @@ class Splitter:
             self._taken.update(batch.columns.shape for batch in parcel.batches)
 
     def parts(self, parcel: Parcel) -> list[Parcel]:
-        """Of one that was refused for good; none: it cannot be split, or not now."""
+        """Return the parts of a parcel that was refused for good; none: it cannot be split, or not now."""
         known = [batch for batch in parcel.batches if batch.columns.shape in self._taken]
         others = [batch for batch in parcel.batches if batch.columns.shape not in self._taken]
         if not (known and others):

@@ -24,7 +24,7 @@ _MAX_DOCUMENTS = 1 << 30
 
 
 class StagedFeed:
-    """What is new in one meeting place."""
+    """New items of one meeting place."""
 
     def __init__(self, place: str, seen: Seen, status: memoryview | None = None) -> None:
         """`status`: the words of the agent's status page, which has the commit word."""

@@ -86,7 +86,7 @@ def walk(data: memoryview, salt: int, at: int, solid: int) -> Iterator[Block]:
 
 
 def _resync(data: memoryview, salt: int, at: int, solid: int) -> int:
-    """Where the next block begins that checks as a whole; `solid` where there is none."""
+    """Return where the next block begins that checks as a whole; `solid` where there is none."""
     whole = data.obj
     assert isinstance(whole, bytes)
     while True:

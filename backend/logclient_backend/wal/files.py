@@ -26,7 +26,7 @@ NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL
 
 
 class Files(Protocol):
-    """What the WAL asks of a file system."""
+    """The file system as the WAL uses it."""
 
     def open(self, path: str, flags: int) -> int: ...
 

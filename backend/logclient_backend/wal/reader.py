@@ -117,7 +117,7 @@ class Follower:
         return list(self.items(patient=True))
 
     def items(self, *, patient: bool = False) -> Iterator[Item]:
-        """The same, piece by piece. Not `patient`: damage in an open segment is reported when first seen."""
+        """Yield new items piece by piece. Not `patient`: damage in an open segment is reported when first seen."""
         visited: set[str] = set()
         self.unreadable = {}
         # A listing may miss a segment that gets its sealed name meanwhile: only two that agree are believed.
@@ -254,7 +254,7 @@ class WalReader:
         self.unsupported |= follower.unreadable
 
     def spans(self) -> Spans:
-        """What is stored of each stream and what is known to be gone: footers of sealed segments, scans of open ones.
+        """Return the coverage of each stream and its gaps: footers of sealed segments, scans of open ones.
 
         Cheap: sealed segments are believed, their blocks are not checked.
         """
@@ -304,7 +304,7 @@ class WalReader:
 
 
 def spans_of(scan: Scan) -> Spans:
-    """What a scan holds of each stream."""
+    """Return the coverage of each stream in a scan."""
     spans = Spans()
     for item in scan.items():
         if isinstance(item, StreamColumns):

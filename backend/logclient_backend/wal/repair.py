@@ -35,7 +35,7 @@ _KINDS = {STREAM: "stream", SHAPE: "shape", COLUMNS: "columns", GAP: "gap", FOOT
 
 @dataclass(slots=True)
 class SegmentReport:
-    """What one file holds."""
+    """Contents of one file."""
 
     name: str
     is_sealed: bool
@@ -56,7 +56,7 @@ class SegmentReport:
 
 @dataclass(slots=True)
 class FolderReport:
-    """What a folder holds; every block was read and checked."""
+    """Contents of a folder; every block was read and checked."""
 
     folder: str
     segments: list[SegmentReport] = field(default_factory=list)

@@ -84,7 +84,7 @@ _U32 = Struct("<I")
 
 
 class Name(NamedTuple):
-    """What the name of a segment's file says."""
+    """The parts of a segment's file name."""
 
     writer: bytes
     number: int
@@ -92,7 +92,7 @@ class Name(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What the first bytes of a segment say."""
+    """The first bytes of a segment, parsed."""
 
     writer: bytes
     number: int
@@ -101,7 +101,7 @@ class Header(NamedTuple):
 
 
 class StreamEntry(NamedTuple):
-    """What a STREAM block says: whose records these are, and from when their times are counted."""
+    """A STREAM block, parsed: the owner of these records, and the time from which theirs are counted."""
 
     stream: bytes
     process: bytes
@@ -223,7 +223,7 @@ class SegmentEncoder:
         return b"".join([block.data for block in self.blocks(stream, process, lane, columns)])
 
     def blocks(self, stream: bytes, process: bytes, lane: int, columns: Columns) -> Iterator[Packed]:
-        """The same, block by block."""
+        """Yield the encoded records block by block."""
         for part in _parts(columns):
             out = bytearray()
             place = self._stream(out, stream, process, lane)

@@ -115,7 +115,7 @@ class SeqSet:
         return all(self.covers(first, last) for first, last in other.ranges())
 
     def minus(self, other: SeqSet) -> SeqSet:
-        """What is in this set and not in `other`."""
+        """Return the seqs of this set that are not in `other`."""
         made = SeqSet()
         theirs = other.ranges()
         at = 0

@@ -1,4 +1,4 @@
-"""What a segment or a folder holds of each stream: `StreamSpan`, and the footer that keeps it in a sealed segment.
+"""Coverage of each stream in a segment or a folder: `StreamSpan`, and the footer that keeps it in a sealed segment.
 
 Pure bytes.
 

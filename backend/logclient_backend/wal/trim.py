@@ -33,7 +33,7 @@ from .spans import Spans
 
 @dataclass(slots=True)
 class Trimmed:
-    """What one call of `trim` did."""
+    """Result of one call of `trim`."""
 
     removed: list[str] = field(default_factory=list)  # file names
     freed_bytes: int = 0
@@ -105,7 +105,7 @@ def trim(
 def _those(
     files: Files, folder: str, sealed: list[_Segment], codec: Codec, may_go: Callable[[Spans], bool]
 ) -> dict[str, Spans]:
-    """What the segments hold that may go, by name."""
+    """Return the coverage of the segments that may go, by name."""
     found: dict[str, Spans] = {}
     for segment in sealed:
         try:

@@ -1,4 +1,4 @@
-"""Where a collector listens, as people write it: `grpc://host:port`, `grpcs://host:port` (TLS).
+"""Addresses of collectors as people write them: `grpc://host:port`, `grpcs://host:port` (TLS).
 
 Pure text: no name is looked up here. `parse` raises `BadArgument` with a sentence; what it gives back is whole.
 """

@@ -182,7 +182,7 @@ class BatchReader:
 
 
 def _check_names(names: tuple[str, ...]) -> None:
-    """Whether each can be stored, and asked for, as the name of a series."""
+    """Check that each name can be stored, and asked for, as the name of a series."""
     if len(set(names)) < len(names):
         raise _wrong("key table", "each key once", "one that comes again")
     for name in names:
@@ -244,7 +244,7 @@ def _even(typecode: str, first: int, stride: int, count: int) -> array[int]:
 
 
 def _signed(value: int) -> int:
-    """The same 64-bit word as a signed number."""
+    """Return the 64-bit word as a signed number."""
     return (value + (1 << 63) & _MASK) - (1 << 63)
 
 
@@ -327,7 +327,7 @@ def read_ranges(found: Sequence[pb.Range]) -> SeqSet:
 
 
 def held(stream: bytes, stored: SeqSet, gaps: dict[str, SeqSet]) -> pb.Held:
-    """What is committed of a stream, as a message."""
+    """Return the coverage of a stream as a message."""
     made = pb.Held(stream=stream, stored=ranges(stored))
     for cause, seqs in gaps.items():
         for each in ranges(seqs):

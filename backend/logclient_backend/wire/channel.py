@@ -90,12 +90,12 @@ def open_channel(access: Access) -> grpc.Channel:
 
 
 def metadata(access: Access) -> tuple[tuple[str, str], ...]:
-    """What goes with each call."""
+    """Return the metadata of each call."""
     return (("authorization", f"Bearer {access.token}"),) if access.token else ()
 
 
 def trouble(error: grpc.RpcError, address: Address) -> NotTaken:
-    """What a failed call means."""
+    """Return the meaning of a failed call."""
     said_why = _refusal(error)
     if said_why is not None:
         return said_why
@@ -138,7 +138,7 @@ def _refused_for(reason: str, sign: str) -> str:
 
 
 def _refusal(error: grpc.RpcError) -> NotTaken | None:
-    """What a collector says beside the status of a call that it has refused; None: it has said nothing."""
+    """Return the collector's sentence beside the status of a call that it refused; None where it sent none."""
     given: Any = (error.trailing_metadata() if isinstance(error, grpc.Call) else None) or ()
     data = next((value for name, value in given if name == REFUSAL and isinstance(value, bytes)), None)
     if data is None:

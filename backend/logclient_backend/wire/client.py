@@ -42,7 +42,7 @@ _MAX_TABLE_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long is waited for what."""
+    """Deadlines of a client."""
 
     connect_s: float = 15.0  # until the welcome
     ack_s: float = 45.0  # for any answer while something is under way
@@ -239,7 +239,7 @@ class Session:
     # ---- the threads -----------------------------------------------------------------------------------------------
 
     def _outgoing(self) -> Iterator[bytes]:
-        """What is to be sent, for grpc's thread; ends with None, and when the conversation has failed."""
+        """Yield messages to grpc's thread; ends with None, and when the conversation has failed."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._requests or self._failure)
@@ -292,7 +292,7 @@ def _is_end(reply: Welcome | Ack | NotTaken) -> bool:
 
 
 def describe(access: Access, timeout_s: float = 5.0) -> Description:
-    """What the collector says of itself, or `NotTaken`."""
+    """Return the collector's description of itself, or `NotTaken`."""
     connection = channel.open_channel(access)
     try:
         ask = connection.unary_unary(

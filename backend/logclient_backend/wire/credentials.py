@@ -1,4 +1,4 @@
-"""Which collector to speak to and with which token: from a call, the environment, or the config file.
+"""Finds collector and token: in a call, the environment, or the config file.
 
 For the agent and the command line. The file is `~/.config/logclient/config.toml` (XDG_CONFIG_HOME)::
 
@@ -138,14 +138,14 @@ def _checked(token: str, origin: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Opens:
-    """What opens a host's web address."""
+    """Token and certificate authority for a host's web address."""
 
     token: str = field(default="", repr=False)
     ca: bytes | None = field(default=None, repr=False)
 
 
 def find_for(host: str, token_file: str = "", *, wants_token: bool = True) -> Opens:
-    """The same for the web address of a collector on that host, whatever its port is."""
+    """Return the credentials for the web address of a collector on that host, whatever its port is."""
     path = settings.config_file()
     content = _read_config(path) if path else {}
     told = _text(content, "server", path)

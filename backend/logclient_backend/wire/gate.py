@@ -58,7 +58,7 @@ class Gate(_Handler):
     def service(
         self, handler_call_details: grpc.HandlerCallDetails
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """Which function answers this call. No request is deserialized, or even received, before it asks for it."""
+        """Return the function that answers this call. No request is received before the function asks for it."""
         if handler_call_details.method == SHIP:
             try:
                 who = self._admit(token_in(handler_call_details.invocation_metadata))

@@ -1,4 +1,4 @@
-"""What the two sides of a conversation say to each other, as plain Python: no generated code, no grpc.
+"""Messages of both sides of a conversation, as plain Python: no generated code, no grpc.
 
 For whoever is above the wire: the shipper (`client.py` sends and receives these) and the collector (`server.py`).
 Reading and writing them as protobuf is `batch.py` and `convert.py`.
@@ -26,7 +26,7 @@ UNREACHABLE = "unreachable"  # nobody there speaks this protocol: no answer, a r
 
 
 class NotTaken(LogclientError):
-    """What was sent is not stored; the sentence says why and what to do.
+    """The collector did not store it; the sentence says why and what to do.
 
     A collector's service raises it to refuse, and a client gets it for every kind of trouble, also where no
     collector answers. `is_final`: asking again will not help. `parcel`: the number of the only parcel that is meant.
@@ -56,7 +56,7 @@ def digest(documents: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who ships what."""
+    """The sender of a conversation, and the node that it ships."""
 
     run: str
     node: str
@@ -68,7 +68,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class HeldStream:
-    """What is committed of one stream, and what is known to be gone, by cause."""
+    """Coverage of one stream: committed seqs, and those known to be gone, by cause."""
 
     stored: SeqSet = field(default_factory=SeqSet)
     gaps: Mapping[str, SeqSet] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class HeldStream:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """What the collector has already, and how much it takes at once."""
+    """The collector's coverage, and how much it takes at once."""
 
     collector: str
     window_bytes: int = 8 << 20
@@ -89,7 +89,10 @@ class Welcome:
 
 @dataclass(slots=True)
 class Parcel:
-    """What is committed together. `number` counts from 1 in the order of sending; `size_bytes` is as it was sent."""
+    """Records and documents that are committed together.
+
+    `number` counts from 1 in the order of sending; `size_bytes` is the size as it was sent.
+    """
 
     number: int
     batches: Sequence[StreamColumns] = ()
@@ -108,7 +111,7 @@ class Parcel:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a collector says of itself."""
+    """A collector's description of itself."""
 
     collector: str
     version: str

@@ -1,4 +1,4 @@
-"""What a collector gives back of a run, as bytes of protobuf: its contents, and pages of records. Pure; no grpc.
+"""Answers about a run, as bytes of protobuf: its contents, and pages of records. Pure; no grpc.
 
 Runs in a collector's HTTP API, and in whoever reads from one. The messages are in `query.proto`.
 
@@ -25,7 +25,7 @@ _MAX_SEQ = 1 << 62  # a million records a second for 100,000 years
 
 
 def pack_contents(spans: Spans) -> bytes:
-    """What is stored of each stream, and what is known to be gone."""
+    """Return the coverage of each stream, and its gaps."""
     made = pb.Contents()
     for span in spans.values():
         held = batch.held(span.stream, span.stored, span.gaps)

@@ -1,4 +1,4 @@
-"""What a client says in one conversation: read, checked, decoded and handed to the service, in a thread of its own.
+"""Inbound half of a conversation: read, checked, decoded and handed to the service, in a thread of its own.
 
 Made by `server.py`; the other direction is `replies.py`.
 
@@ -175,7 +175,7 @@ def _skip(replies: Replies, number: int, text: str) -> bool:
 
 
 def busy(text: str, limits: Limits) -> NotTaken:
-    """Not now."""
+    """Return a refusal for now: the client tries again later."""
     return NotTaken(f"{text}; it is tried again later", messages.BUSY, retry_after_s=limits.retry_after_s)
 
 

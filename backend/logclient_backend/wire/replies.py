@@ -1,4 +1,4 @@
-"""What a collector says in one conversation: `Replies`, filled by any thread, sent by one.
+"""Outbound half of a conversation: `Replies`, filled by any thread, sent by one.
 
 Made by `server.py`. The service calls `ack` and `refuse`, the reading thread the rest, and the thread of the pool
 that sends runs `messages`. No method but the waiting ones ever waits.
@@ -50,7 +50,7 @@ class Replies:
             self._changed.notify_all()
 
     def refuse(self, refused: NotTaken, parcel: int = 0) -> None:
-        """Not taken. A final refusal of one parcel concerns that alone; every other ends the conversation."""
+        """Refuse. A final refusal of one parcel concerns that alone; every other ends the conversation."""
         said = NotTaken(
             refused.text,
             refused.reason,
@@ -99,7 +99,7 @@ class Replies:
             self.bytes_under_way += size
 
     def wait_window(self, window_bytes: int, timeout_s: float) -> bool:
-        """Until less than that is under way; False where it is over, or ending, or it took too long."""
+        """Wait until less than that is under way; False where it is over, or ending, or it took too long."""
 
         def is_free() -> bool:
             return self.is_over or self._is_closing or self.bytes_under_way < window_bytes
@@ -117,7 +117,7 @@ class Replies:
             self._over(failure)
 
     def finish(self, failure: NotTaken | None) -> None:
-        """The same, once all that is under way is settled."""
+        """End the conversation once all that is under way is settled."""
         with self._changed:
             self._is_closing = True
             self._closing_failure = self._closing_failure or failure

@@ -109,7 +109,7 @@ class Server:
 
     @property
     def bytes_under_way(self) -> int:
-        """Of parcels that are taken and not committed."""
+        """Bytes of parcels that are taken and not committed."""
         return self._room.taken
 
     def listen(self, address: Address, tls: ServerTls | None = None) -> Address:

@@ -1,4 +1,4 @@
-"""What a collector is to the wire: a `Service` in plain Python, without gRPC or protobuf; and how much it may take.
+"""A collector as the wire sees it: a `Service` in plain Python, without gRPC or protobuf; and how much it may take.
 
 Does not: know a store or a token.
 """
@@ -15,7 +15,7 @@ from .replies import Replies
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls: the token it sent (empty: none) and where from. Nothing is checked yet."""
+    """The caller: the token it sent (empty: none) and where from. Nothing is checked yet."""
 
     token: str = field(repr=False)
     peer: str
@@ -23,7 +23,7 @@ class Caller:
 
 
 class Conversation(Protocol):
-    """What a service does with one node's conversation. All calls come from one thread."""
+    """One node's conversation as the service handles it. All calls come from one thread."""
 
     @property
     def welcome(self) -> Welcome:
@@ -44,7 +44,7 @@ class Conversation(Protocol):
 
 
 class Service(Protocol):
-    """What a collector is to the wire. Calls come from many threads at once."""
+    """A collector as the wire sees it. Calls come from many threads at once."""
 
     def admit(self, token: str) -> str:
         """Whose token it is, by a name for counting; `NotTaken` where it may not ship. Never waits."""
@@ -61,7 +61,7 @@ class Service(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is taken at once."""
+    """Sizes that are taken at once."""
 
     conversations: int = 256
     waiting: int = 64  # nodes that wait for their turn, where there are more than conversations

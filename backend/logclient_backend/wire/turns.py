@@ -1,4 +1,4 @@
-"""Who may speak, where more nodes ship than a collector has conversations: they take turns.
+"""Turns of nodes to speak, where more nodes ship than a collector has conversations.
 
 `take` is called in the reading thread of a conversation and waits for a place; `leave` gives it back. Whoever waits
 asks the conversation that has had its place longest to end, once that has had its share of time: its client comes again
@@ -27,7 +27,7 @@ _DEMAND_S = 10.0  # for so long a node that found no room to wait counts as one 
 
 @dataclass(eq=False, slots=True)
 class Place:
-    """Of one conversation."""
+    """The place of one conversation in the queue."""
 
     who: str
     end: Callable[[], None]  # asks the conversation to end; never waits
