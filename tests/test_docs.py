@@ -86,3 +86,20 @@ def test_readme_is_a_screen_and_a_half() -> None:
     lines = README.splitlines()
     assert len(lines) <= 75
     assert all(len(line) <= 120 for line in lines if not line.startswith("|"))
+
+
+CASE = re.compile(r"\b(?:R2|C\d|S)-\d+\b")
+
+
+def test_field_cases_name_their_tests() -> None:
+    """Each code in a test has a row, which names that file; no row is left without one."""
+    rows = {}
+    for line in (ROOT / "docs/field-cases.md").read_text().splitlines():
+        found = re.match(r"\| (\S+) \|.*\| (.*) \|$", line)
+        if found and CASE.fullmatch(found.group(1)):
+            rows[found.group(1)] = set(re.findall(r"`([^`]+)`", found.group(2)))
+    used: dict[str, set[str]] = {}
+    for path in (ROOT / "tests").rglob("*.py"):
+        for code in CASE.findall(path.read_text()):
+            used.setdefault(code, set()).add(path.relative_to(ROOT).as_posix())
+    assert rows == used
