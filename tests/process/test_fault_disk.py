@@ -1,6 +1,6 @@
 """A disk that hangs, is full, slow or broken delays records, and costs some only beyond the spill budget, counted.
 
-Issue A, "What it must reach": disk frozen 60 s, worker SIGKILLed 3 times meanwhile; part 7; field case C2-2.
+The disk is frozen for 60 s, and the worker SIGKILLed three times meanwhile. Field case C2-2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Killing or stopping the agent costs no record that the lanes have room for, and never an uncounted one.
 
-Issue A, "What it must reach": worker SIGKILLed 100 times, both processes killed for good; part 7: SIGSTOP.
+The worker is SIGKILLed 100 times, both processes are killed for good, and either is stopped.
 """
 
 from __future__ import annotations

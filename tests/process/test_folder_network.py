@@ -1,7 +1,7 @@
 """A run folder on a network file system: known by its mount, asked rarely, and slow or silent without harm.
 
-A FUSE mount stands in for NFS: its calls are slow, hang, fail or are refused when told to. Issue B, part 4; field
-case C6-4.
+A FUSE mount stands in for NFS: its calls are slow, hang, fail or are refused when told to. Field case
+C6-4.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """While a network folder takes nothing, segments go to a local disk once memory gets short, and come home later.
 
-A FUSE mount that hangs stands in for the network file system. Issue B, part 4.
+A FUSE mount that hangs stands in for the network file system.
 """
 
 from __future__ import annotations
