@@ -200,7 +200,7 @@ class Demo:
             time.sleep(_LOOK_S)
 
     def _faults(self, agent: Agent, disk: Disk | None) -> list[tuple[float, Callable[[float], None]]]:
-        """When, as a share of the time, and what."""
+        """Return the faults of the demo, and when each comes as a share of the time."""
 
         def kill(now: float) -> None:
             at_ns = time.monotonic_ns()
@@ -302,7 +302,7 @@ class Demo:
 
     @property
     def longest_ns(self) -> int:
-        """Of all calls but the first of each process."""
+        """The longest of all calls but the first of each process."""
         return max((truth.longest_ns for truth in self.notes), default=0)
 
     @property

@@ -61,7 +61,7 @@ class Truth:
 
 
 def truths(folder: Path) -> list[Truth]:
-    """Those whose head is written; the one with the most keys, the trainer's, comes first."""
+    """Return the truth files whose head is written; the one with the most keys, the trainer's, comes first."""
     found = [Truth(path) for path in sorted(folder.glob("*.truth")) if path.stat().st_size > HEAD_BYTES]
     return sorted((truth for truth in found if truth.keys), key=lambda truth: -len(truth.keys))
 

@@ -112,7 +112,7 @@ class Disk:
 
     @staticmethod
     def why_not() -> str | None:
-        """What is missing here; None: nothing that can be seen without trying."""
+        """Return what is missing here; None where nothing is that can be seen without trying."""
         if os.geteuid() != 0:
             return "root"
         status = Path("/proc/self/status").read_text()

@@ -17,7 +17,7 @@ _HEIGHT = 8
 
 
 class Teller:
-    """What is shown meanwhile: a line per event, and on a terminal a bar below them."""
+    """The demo's output: a line per event, and on a terminal a bar below them."""
 
     def __init__(self, quiet: bool, seconds: float) -> None:
         self._quiet = quiet
@@ -120,7 +120,7 @@ def show_result(result: dict[str, Any], curve: Curve) -> None:
 
 
 def _command() -> str:
-    """How this command is called from here."""
+    """Return how this command is called from here."""
     called = sys.argv[0]
     is_path = os.path.basename(called) == "logclient" and shutil.which("logclient") is None
     return safe(called) if is_path else "logclient"

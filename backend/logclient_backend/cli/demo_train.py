@@ -41,7 +41,7 @@ MAX_ROWS = 1 << 18
 
 
 class Truth:
-    """What one process logged, kept where no logger is needed to find it."""
+    """The records of one process, kept where no logger is needed to find them."""
 
     def __init__(self, folder: str, keys: tuple[str, ...]) -> None:
         self.row = struct.Struct(f"<q{len(keys)}d")
@@ -123,7 +123,7 @@ class Meter:
 
 
 def train(plan: dict[str, Any], run: Any) -> dict[str, Any]:
-    """Until the time is up; what there is to say about it."""
+    """Train until the time is up; returns figures about it."""
     torch.manual_seed(0)
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16 - 0.3

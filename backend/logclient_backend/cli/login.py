@@ -24,7 +24,7 @@ _TRIES_S = 6.0  # all together: somebody waits for the collector to say that it 
 
 
 def free_file() -> str:
-    """Where the login will be saved; `BadArgument` where there is one, or this user has no home."""
+    """Return the file for the login; `BadArgument` where there is one, or this user has no home."""
     path = settings.config_file()
     if path is None:
         raise BadArgument("--save-login: this user has no home folder to save it in")
@@ -95,7 +95,7 @@ def _content(file: str) -> bytes | None:
 
 
 def _quoted(path: str) -> str:
-    """As TOML writes texts: what it escapes is a part of what JSON does."""
+    """Return the text as TOML writes it: its escapes are a part of JSON's."""
     import json
 
     return json.dumps(path, ensure_ascii=False)

@@ -126,7 +126,7 @@ def command(run: str | None, dir: str | None, timeout_s: float, as_json: bool) -
 
 
 def _wanted(places: list[LivePlace], run: str | None, spooled: list[dict[str, Any]]) -> list[LivePlace]:
-    """Those that are meant: by id, by name, or by a part of the id."""
+    """Return the runs that are meant: by id, by name, or by a part of the id."""
     if run is None:
         return places
     for found in (

@@ -139,7 +139,7 @@ def print_json(value: Any) -> None:
 
 
 def print_json_line(value: Any) -> None:
-    """The same on one line."""
+    """Print as JSON on one line."""
     click.echo(json.dumps(strict.plain(value), allow_nan=False))
 
 

@@ -135,7 +135,7 @@ def command(
 
 
 def _run(pool: Pool) -> bool:
-    """Until all are done; False after Ctrl-C."""
+    """Send until all are done; False after Ctrl-C."""
     try:
         with _bar(pool) as draw:
             while not pool.wait(_LOOK_S):

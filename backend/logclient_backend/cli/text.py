@@ -31,7 +31,7 @@ def _escape(char: str) -> str:
 
 
 def safe_lines(text: str) -> str:
-    """The same, with its line breaks kept."""
+    """Return the text as a terminal may show it, with its line breaks kept."""
     return "\n".join(safe(line) for line in text.split("\n"))
 
 

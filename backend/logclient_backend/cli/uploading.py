@@ -41,7 +41,7 @@ OUTDATED = "outdated"  # all records are there, and documents that are newer tha
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How everything is sent."""
+    """Settings of an upload."""
 
     access: Access
     client: str
@@ -89,7 +89,7 @@ class Pool:
             thread.start()
 
     def wait(self, timeout_s: float) -> bool:
-        """Until all are done, or so long."""
+        """Wait until all are done, or so long."""
         end = time.monotonic() + timeout_s
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
@@ -204,7 +204,7 @@ def hello(upload: Upload, plan: Plan) -> Hello:
 
 
 def source_of(upload: Upload) -> FolderSource:
-    """Where its records come from."""
+    """Return the source of a run's records."""
     there = live.look(upload.place) if upload.place else None
     status = map_status(there.meeting) if there is not None else None
     return FolderSource(
@@ -213,7 +213,7 @@ def source_of(upload: Upload) -> FolderSource:
 
 
 def spans_of(upload: Upload) -> Spans:
-    """What lies there, by the footers."""
+    """Return the coverage that the footers give."""
     found = Spans()
     for folder in [*upload.folders, *([upload.place] if upload.place else [])]:
         try:

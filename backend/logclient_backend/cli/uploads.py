@@ -52,7 +52,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """What is not sent, and why."""
+    """A run that is not sent, and why."""
 
     path: str
     reason: str

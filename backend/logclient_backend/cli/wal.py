@@ -186,7 +186,7 @@ def _live_segments(nodes: list[str]) -> dict[str, set[str]]:
 
 
 def _documents(node: str) -> str:
-    """What is wrong with the documents; empty: nothing."""
+    """Return what is wrong with the documents; empty: nothing."""
     try:
         if DocumentFile(node).load() is None:
             return "no documents, or both versions are damaged"

@@ -1,4 +1,4 @@
-"""What a run is, derived from its nodes' documents as they come in; and how it is now, by the collector's clock.
+"""State and description of a run, derived from its nodes' documents as they come in, by the collector's clock.
 
 `Catalog` runs in the committing thread alone (`ingest.py`); `state_now` is pure and for everybody.
 
@@ -129,7 +129,7 @@ class Catalog:
         return self._derive(run, known, steady_ns)
 
     def alive_ns(self, run: str, node: str, now_ns: int) -> int:
-        """When the sender of an upload after the fact was alive last, as its documents (`take`) tell.
+        """Return when the sender of an upload after the fact was alive last, as its documents (`take`) say.
 
         Its clock may be wrong; so the second time only what passed between two uploads is taken from it.
         """
@@ -234,7 +234,7 @@ def _load(documents: bytes) -> Any:
 
 
 def describe(run: RunView) -> Description:
-    """What lists and filters need of a run."""
+    """Return the parts of a run that lists and filters need."""
     state = run.state
     return Description(
         project=run.project,

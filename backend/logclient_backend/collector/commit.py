@@ -152,7 +152,7 @@ class Committer:
         return call.result.result(timeout_s)
 
     def forget(self, run: str) -> None:
-        """What is known of it is out of date; for `call` only."""
+        """Drop what is known of a run, since it is out of date; for `call` only."""
         self._catalog.forget(run)
 
     # ---- the thread -------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class Committer:
                 self._fault("upkeep between commits", error)
 
     def _next(self) -> list[_Item | _Call] | None:
-        """What is to be done now, perhaps nothing; None at the end."""
+        """Return the next work, perhaps nothing; None at the end."""
         with self._changed:
             if not self._queue:
                 if self._is_stopping:
@@ -211,7 +211,7 @@ class Committer:
             self._settle(items)
 
     def _parcel(self, item: _Item) -> Parcel | None:
-        """As the store takes it; None where it is not wanted any more, or was refused."""
+        """Return the parcel as the store takes it; None where it is not wanted any more, or was refused."""
         source, sent = item.source, item.sent
         if source.is_over:
             return None
@@ -244,7 +244,7 @@ class Committer:
         return made
 
     def _alive_ns(self, item: _Item) -> int:
-        """Of an upload after the fact: when whoever logged this was alive, by its own clock."""
+        """Return when the logger of an upload after the fact was alive, by its own clock."""
         source, sent = item.source, item.sent
         if sent.documents is not None:
             return self._catalog.alive_ns(source.run, source.node, item.received_ns)

@@ -1,4 +1,4 @@
-"""How many connections a collector may have, by the descriptors that it may open, and who is known on the HTTP port.
+"""Connections of a collector: how many the descriptors allow, and who is known on the HTTP port.
 
 A conversation takes three descriptors (the client's, and both ends of the way to grpc), any other connection one.
 """
@@ -45,7 +45,7 @@ def raise_limit() -> int:
 
 
 def plan(descriptors: int, conversations: int) -> Plan:
-    """What fits. Strangers have the same room at all times, and conversations get what is left."""
+    """Return the plan that fits. Strangers have the same room at all times, and conversations get what is left."""
     if descriptors >= _SMALL:
         wire = Rooms(outside=256, inside=64)
         http = Rooms(outside=256, inside=128, known=256)

@@ -118,7 +118,7 @@ class Control:
 
 
 def ask(data: DataFolder, do: str, *, timeout_s: float, **order: Any) -> dict[str, Any] | None:
-    """What the collector that runs there answers; None where none runs. `StoreError` with its sentence."""
+    """Return the answer of the collector that runs there; None where none runs. `StoreError` with its sentence."""
     folder = os.open(data.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as call:

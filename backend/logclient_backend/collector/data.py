@@ -54,7 +54,7 @@ class DataFolder:
         return found.f_bavail * found.f_frsize
 
     def troubles(self) -> list[str]:
-        """What somebody should look at, in sentences; none stops a collector."""
+        """Sentences about things that somebody should look at; none stops a collector."""
         free = self.free_bytes()
         if free < _MIN_FREE:
             return [f"only {free >> 20} MiB are free where {self.path} lies: soon nothing can be stored"]

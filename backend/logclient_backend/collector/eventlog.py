@@ -85,7 +85,7 @@ class EventLog:
         )
 
     def take_over(self) -> None:
-        """What libraries log goes here too, by cause: a client that sends garbage fills no journal."""
+        """Take over what libraries log, by cause: a client that sends garbage fills no journal."""
         root = logging.getLogger()
         if not root.handlers:
             root.addHandler(_Handler(self))

@@ -58,7 +58,7 @@ _LOOK_S = 0.5  # between two looks at the tokens of open conversations
 
 
 class Ingest:
-    """What all conversations share."""
+    """State that all conversations share."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class Ingest:
         )
 
     def _open_or_fail(self, hello: Hello, caller: Caller, replies: Replies) -> Shipment:
-        """The same; what the store cannot do now is a refusal too."""
+        """Open a conversation; an error of the store is a refusal, too."""
         try:
             return self._open(hello, caller, replies)
         except StoreError as error:
@@ -216,7 +216,7 @@ class Ingest:
             return found
 
     def leave(self, shipment: Shipment, run: str) -> None:
-        """That conversation is over."""
+        """Note that a conversation is over."""
         with self._lock:
             self._shipments.discard(shipment)
         self._leave(run)
@@ -282,7 +282,7 @@ class Shipment:
         self._ingest.committer.heard(self._source)
 
     def closed(self, why: str) -> None:
-        """What is queued is committed all the same."""
+        """End the conversation; what is queued is committed all the same."""
         self._ingest.leave(self, self._source.run)
 
     def check_token(self) -> None:

@@ -1,4 +1,4 @@
-"""How much a collector takes: of one conversation, of one run, of all together; and which ids it takes at all.
+"""Limits of a collector: of one conversation, of one run, of all together; and the ids that it takes at all.
 
 Whatever goes beyond is told so, with a time to come again where that helps. Together these bound its memory.
 
@@ -82,7 +82,7 @@ class Pace:
 
 
 class RunLimits:
-    """How many streams and keys one run has, for as long as somebody ships it."""
+    """Limits of streams and keys of one run, for as long as somebody ships it."""
 
     def __init__(self, limits: Limits, streams: Iterable[bytes], keys: Iterable[str]) -> None:
         self.conversations = 0
@@ -102,7 +102,7 @@ class RunLimits:
                 self._streams.add(stream)
 
     def take_keys(self, shape: Shape) -> None:
-        """The same for the keys of some records."""
+        """Count the keys of some records against the limit."""
         with self._lock:
             new = [name for name in shape.names if name not in self._keys]
             if len(self._keys) + len(new) > self._limits.run_keys:

@@ -1,4 +1,4 @@
-"""What the collector counts of itself, and the text in which Prometheus asks for it.
+"""Metrics of the collector, and the text in which Prometheus asks for them.
 
 Any thread may count: a sum is changed under one lock, which nobody holds for longer than that. `text` asks the gauges
 when it is called; one that fails is left out of that answer.
@@ -88,7 +88,7 @@ class Metrics:
             self._times[name].add(seconds)
 
     def ask(self, name: str, function: Callable[[], float | Mapping[Labels, float]]) -> None:
-        """What a gauge, or a counter that somebody else keeps, is when it is wanted."""
+        """Register a function that gives a gauge, or a counter that somebody else keeps, when it is wanted."""
         assert name in METRICS, name
         self._sums.pop((name, ()), None)
         self._gauges[name] = function
@@ -97,7 +97,7 @@ class Metrics:
         self._store = function
 
     def value(self, name: str, **labels: str) -> float:
-        """Of a counter."""
+        """Return the value of a counter."""
         with self._lock:
             return self._sums.get((name, tuple(sorted(labels.items()))), 0)
 

@@ -52,7 +52,7 @@ KEEP_DELETED_S = 7 * 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What `logclient server` was asked for."""
+    """Options of `logclient server`."""
 
     data: DataFolder
     listen: Address
@@ -155,7 +155,7 @@ class Collector:
             self.log.event(f"warning: {line}")
 
     def _undo(self) -> None:
-        """Of a start that failed: nobody listens, and another collector may have the store."""
+        """Undo a start that failed: nobody listens, and another collector may have the store."""
         if hasattr(self, "http"):
             self.http.stop(0.0)
         if hasattr(self, "wire"):
@@ -197,7 +197,7 @@ class Collector:
         return made
 
     def facts(self) -> dict[str, Any]:
-        """What a user may want to know of it."""
+        """Facts about the collector for its users."""
         data = self.settings.data
         backup_ns, backup_folder = data.last_backup()
         return {
@@ -213,7 +213,7 @@ class Collector:
         }
 
     def warnings(self) -> list[str]:
-        """What somebody should look at."""
+        """Sentences about things that somebody should look at."""
         certificate = self._certificate
         of_tls = certificate.troubles() if certificate is not None else []
         now = [each for each in (self.committer.trouble, self.http.failure) if each]

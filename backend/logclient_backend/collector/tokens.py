@@ -1,4 +1,4 @@
-"""Who may do what: tokens, their roles, and the file that keeps their digests.
+"""Tokens, their roles, and the file that keeps their digests.
 
 Runs in the collector (any thread), and in `logclient server token`, which edits the file while a collector runs: that
 knows a new token at once, and that one was revoked after `LOOK_S`.
@@ -54,7 +54,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a caller may do, and by which token (its name, never itself)."""
+    """The rights of a caller, and the name of the token that gives them (never the token itself)."""
 
     name: str
     roles: frozenset[str]
@@ -107,7 +107,7 @@ class Tokens:
         return self._no_auth
 
     def check(self, token: str | None) -> Grant | None:
-        """What the bearer of this token may do; None: nothing, it is no token of ours."""
+        """Return the rights of this token's bearer; None where it is no token of ours."""
         if self._no_auth:
             return EVERYBODY
         if not token or len(token) > MAX_TOKEN_CHARACTERS:
@@ -121,7 +121,7 @@ class Tokens:
         return found
 
     def is_valid(self, grant: Grant) -> bool:
-        """Whether it was not revoked since; asked of conversations that last."""
+        """Is the token still valid? Asked by conversations that last."""
         return self._no_auth or any(each.grant == grant for each in self._current())
 
     def list(self) -> tuple[Token, ...]:

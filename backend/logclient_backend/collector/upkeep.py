@@ -1,4 +1,4 @@
-"""What a collector does beside its work: compaction, and deleted runs that go for good.
+"""Maintenance of a collector: compaction, and deleted runs that go for good.
 
 One thread. What fails is logged and tried again; the collector goes on without it.
 """

@@ -36,7 +36,7 @@ _ENDING_S = 2.0  # for a client to take the last words of a server that has clos
 
 
 class Closable(Protocol):
-    """What was made of a connection. `close` is called in the door's thread, perhaps twice."""
+    """The handler of a connection. `close` is called in the door's thread, perhaps twice."""
 
     def close(self) -> None: ...
 

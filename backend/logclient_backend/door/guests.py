@@ -25,7 +25,7 @@ OUTSIDE, INSIDE, KNOWN = "outside", "inside", "known"
 
 @dataclass(frozen=True, slots=True)
 class Rooms:
-    """How many connections a port has at once, and for how long those without a token may stay."""
+    """Limits of a port: connections at once, and how long those without a token may stay."""
 
     outside: int = 256
     inside: int = 64

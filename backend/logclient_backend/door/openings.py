@@ -1,4 +1,4 @@
-"""Whether the first bytes of a connection are a whole opening of its protocol, which a server can do something with.
+"""Checks whether the first bytes of a connection are a whole opening of its protocol.
 
 Pure. An `Opening` gets what has arrived (not consumed) and returns True once the server may have the connection. Bytes
 that are no opening at all are handed on too: the server has words for them.

@@ -1,4 +1,4 @@
-"""Where a run lies, and how its parts are asked for there: in a folder, or behind a collector's HTTP API."""
+"""Sources of runs: a folder, or a collector's HTTP API, and how each gives the parts of a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FLOATS = ("float", "rounded")
 
 
 class Facts(NamedTuple):
-    """What a list tells of a run."""
+    """A run as a list shows it."""
 
     id: str
     name: str
@@ -38,7 +38,7 @@ class Facts(NamedTuple):
 
 
 class Extreme(NamedTuple):
-    """What a run has of a key: its newest, lowest and highest value. NaN and infinities are no extremes."""
+    """Newest, lowest and highest value of a key. NaN and infinities are no extremes."""
 
     last: Any
     min: Any

@@ -86,5 +86,5 @@ def _real(number: float) -> float:
 
 
 def _starts(step: Whole, shift: int) -> npt.NDArray[np.intp]:
-    """Where a new bucket begins."""
+    """Return where each new bucket begins."""
     return np.concatenate(([0], np.flatnonzero(np.diff(step >> shift)) + 1))

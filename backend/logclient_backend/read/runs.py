@@ -138,18 +138,18 @@ class Run:
 
     @property
     def created(self) -> datetime | None:
-        """When it started first, UTC; None where its documents, which tell that, are not there."""
+        """Start of the first attempt, UTC; None where its documents are not there."""
         created_ns = self._told.created_ns
         return datetime.fromtimestamp(created_ns / 1e9, UTC) if created_ns else None
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """As it was given, nested."""
+        """The config as it was given, nested."""
         return self._whole.config
 
     @property
     def summary(self) -> Mapping[str, Any]:
-        """As it was given, nested."""
+        """The summary as it was given, nested."""
         return self._whole.summary
 
     @property
@@ -185,7 +185,7 @@ class Run:
         return f"<Run {self.id}{name}: {self.state}>"
 
     def keys(self) -> list[str]:
-        """What was logged, in the order in which it was logged first."""
+        """Return the keys, in the order in which they were logged first."""
         return self._origin.keys()
 
     @overload
@@ -240,7 +240,7 @@ class Run:
         return made
 
     def _attempts(self, processes: list[bytes]) -> dict[str, int]:
-        """Which attempt each process is part of; asked again where one came that was not known."""
+        """Return the attempt of each process; asked again where one came that was not known."""
         numbers = self._whole.attempt_numbers()
         if any(process.hex() not in numbers for process in processes):
             numbers = self._origin.view().attempt_numbers()

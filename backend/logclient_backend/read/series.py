@@ -1,4 +1,4 @@
-"""What a question about values gives: arrays of numpy, all of one length. Nothing here reads anything."""
+"""Results of questions about values: arrays of numpy, all of one length. Nothing here reads anything."""
 
 from __future__ import annotations
 

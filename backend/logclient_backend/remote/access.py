@@ -1,4 +1,4 @@
-"""Which HTTP API is meant by what a user gave as server, and what opens it.
+"""The HTTP API that a user's server stands for, and the token that opens it.
 
 A collector has two addresses: one that agents ship to (`grpc://host:port`), which tells the other one, where it answers
 questions (`http://host:port`). Both may be given.
@@ -22,7 +22,7 @@ _SCHEMES = ("http", "https", "grpc", "grpcs")
 
 @dataclass(frozen=True, slots=True)
 class WebAccess:
-    """Where questions are answered."""
+    """Address, token and certificate authority of an HTTP API."""
 
     url: str  # without a slash at its end
     token: str = field(default="", repr=False)
@@ -39,7 +39,7 @@ def is_url(text: str) -> bool:
 
 
 def unknown_scheme(text: str) -> BadArgument:
-    """What to say of an address that begins with another one."""
+    """Return the sentence about an address that begins with another scheme."""
     return BadArgument(
         f"server {one_line(hide_user(text), 100)!r}: an address begins with http:// or https:// (the web "
         "address of a collector), or with grpc:// or grpcs:// (where agents ship to)"

@@ -1,4 +1,4 @@
-"""What is stored of a run of a server, for `logclient show`: asked for, rather than read and counted.
+"""Contents of a run of a server, for `logclient show`: asked for, rather than read and counted.
 
 A small run is read as a whole, by the code that reads folders. Of a large one the server tells keys, newest values and
 curves (as buckets); counts and gaps follow from its ranges of seqs as everywhere. Ranks of single threads, which only
@@ -30,7 +30,7 @@ def read(
     only: Callable[[str], bool] | None = None,
     progress: Progress | None = None,
 ) -> Contents:
-    """As `runs.contents.read`."""
+    """Return the contents of a run, as `runs.contents.read` does for a folder."""
     found = run.found
     assert isinstance(found, RemoteRun)
     reader = found.records()

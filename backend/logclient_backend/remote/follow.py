@@ -1,4 +1,4 @@
-"""What is new in a run of a server at each look."""
+"""New records of a run of a server at each look."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PAGE_RECORDS = 1 << 14
 
 
 class ServerFollower:
-    """As `runs.follow.FolderFollower`, over HTTP."""
+    """A `runs.follow.FolderFollower` over HTTP."""
 
     poll_s = 1.0
 
@@ -70,7 +70,7 @@ class ServerFollower:
         self._away = trouble
 
     def notices(self) -> list[str]:
-        """What is to be said since the last look."""
+        """Return notices since the last look."""
         said, self._notices = self._notices, []
         return said
 

@@ -41,12 +41,12 @@ class RemoteRun(Found):
         return self.name
 
     def records(self) -> Records:
-        """What is stored of it now."""
+        """Return the records that are stored now."""
         places = {bytes.fromhex(stream): found.path for found in self.nodes for stream in found.streams}
         return PagedReader(self.contents(), self.fetch, places)
 
     def contents(self) -> Spans:
-        """What is stored of each stream now, and what is known to be gone."""
+        """Return the coverage of each stream now, and its gaps."""
         return pages.read_contents(self._asked.data("/run/contents", run=self.name))
 
     def fetch(

@@ -1,1 +1,1 @@
-"""Where a collector keeps runs: `interface.py` is all that ingest and API know of it."""
+"""The store of a collector: `interface.py` is all that ingest and API know of it."""

@@ -1,4 +1,4 @@
-"""What is nested, as one level: the names under which values of a config or a summary are filtered, sorted and shown.
+"""Flattens a config or a summary: the names under which its values are filtered, sorted and shown.
 
 One rule for every engine and for the API: keys are joined with `::` as `log` joins them, items of lists go by their
 index, and what holds nothing ({} or []) is a value of its own. What lies deeper than MAX_DEPTH has no name.

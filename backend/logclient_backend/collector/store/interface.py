@@ -1,4 +1,4 @@
-"""What ingest and API may ask of a store. An engine implements `Store`; one suite of contract tests holds for all.
+"""The interface of a store for ingest and API. An engine implements `Store`; one suite of contract tests holds for all.
 
 Invariants of every engine:
 
@@ -49,7 +49,7 @@ class RunDeleted(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a run's documents say, as `collector/catalog.py` derives it; stored beside them, for lists and filters."""
+    """Description of a run, derived by `collector/catalog.py` from its documents; stored for lists and filters."""
 
     project: str = ""
     name: str = ""
@@ -68,7 +68,7 @@ class Description:
     more: Mapping[str, Any] = field(default_factory=dict)  # alerts, notices, ...: JSON
 
     def brief(self) -> dict[str, Any]:
-        """What lists show of it, as strict JSON has it; its size depends on no config.
+        """The part that lists show, as strict JSON has it; its size depends on no config.
 
         An engine keeps it apart, as text, for lists of many runs. Who adds a field makes the stored ones anew.
         """
@@ -92,7 +92,7 @@ class Description:
 
 @dataclass(slots=True)
 class Parcel:
-    """What is written together, of one node of one run."""
+    """Records and documents of one node of one run that are written together."""
 
     run: str
     node: str
@@ -105,7 +105,7 @@ class Parcel:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What is committed of the streams that one node told of."""
+    """Coverage of the streams that one node told of."""
 
     stored: Mapping[bytes, SeqSet]
     gaps: Mapping[bytes, Mapping[str, SeqSet]]
@@ -114,7 +114,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What one `write` did."""
+    """Result of one `write`."""
 
     records: int  # that were new
     repeated: int  # that were there already
@@ -161,7 +161,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class RunQuery:
-    """Which runs, in which order."""
+    """A question for runs: filters and order."""
 
     filters: Sequence[Filter] = ()
     sort: str = (
@@ -267,7 +267,7 @@ class Buckets:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What bringing a store to the version of this program will take."""
+    """Estimate of bringing a store to the version of this program."""
 
     version: int
     newest: int
@@ -309,7 +309,7 @@ class Reader(Protocol):
     """Answers questions. Any number of threads."""
 
     def held(self, run: str, node: str) -> Held:
-        """Of a run that is not there: nothing."""
+        """Return the coverage of a run; empty where the run is not there."""
 
     def is_deleted(self, run: str) -> bool: ...
 
@@ -344,7 +344,7 @@ class Reader(Protocol):
     ) -> Buckets: ...
 
     def contents(self, run: str) -> Spans:
-        """What is stored of each stream, and what is known to be gone."""
+        """Return the coverage of each stream, and its gaps."""
 
     def records(
         self,

@@ -1,4 +1,4 @@
-"""Which engine a folder's store has: the one place that knows engines by name."""
+"""The engine of a folder's store: the one place that knows engines by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def open_store(folder: str, *, is_durable: bool = True) -> Store:
 
 
 def outlook(folder: str) -> Outlook:
-    """What `open_store` will have to do to a store that an older version wrote; changes nothing."""
+    """Return what `open_store` will have to do to a store of an older version; changes nothing."""
     return embedded.outlook(folder)
 
 

@@ -71,7 +71,7 @@ _COUNTS = 3
 
 @dataclass(slots=True)
 class Head:
-    """What the head of a block says."""
+    """The head of a block, parsed."""
 
     block: int
     stream: int
@@ -87,13 +87,13 @@ class Head:
 
     @property
     def coarse_shift(self) -> int | None:
-        """Of its coarse groups; None where it has none."""
+        """Size of its coarse groups as a shift; None where it has none."""
         return self.shift + COARSER if has_coarse(self.n) else None
 
 
 @dataclass(slots=True)
 class Groups:
-    """Of a block, the same for all of its keys."""
+    """Groups of a block, the same for all of its keys."""
 
     place: Ints  # step >> shift
     count: Ints
@@ -105,7 +105,7 @@ class Groups:
 
 @dataclass(slots=True)
 class Summary:
-    """Of one key, per group."""
+    """Summaries of one key, per group."""
 
     low: Floats  # of what is finite; NaN where nothing is
     high: Floats
@@ -144,12 +144,12 @@ def parts_of(block: int) -> tuple[int, int]:
 
 
 def most_records(keys: int) -> int:
-    """That fit a block of so many keys."""
+    """Return how many records fit a block of so many keys."""
     return max(1, min(MAX_RECORDS, MAX_WORDS // max(1, keys)))
 
 
 def has_coarse(records: int) -> bool:
-    """Whether a block of so many has coarse groups: only those that are full, however many keys they have."""
+    """Does a block of so many records have coarse groups? Only full ones do, however many keys they have."""
     return 2 * records >= MAX_RECORDS
 
 
@@ -277,7 +277,7 @@ def _coarser(groups: Groups, summary: Summary) -> tuple[Groups, Summary]:
 
 
 def _pack_coarse(packer: Packer, groups: Groups, summary: Summary) -> tuple[int, bytes]:
-    """How many groups, and their words; a number below 0 says that infinities are counted there."""
+    """Pack the number of groups, and their words; a number below 0 means that infinities are counted there."""
     has_infinities = bool(summary.infs.any() or summary.neg_infs.any())
     ints = np.stack(
         (
@@ -366,7 +366,7 @@ def _checked(summary: Summary) -> Summary:
 
 
 def read_coarse(session: Session, head: Head, place: int) -> tuple[Groups, Summary]:
-    """Of a block that has them."""
+    """Read the coarse groups of a block that has them."""
     n, data = session.connection.execute(
         "SELECT groups, words FROM coarse WHERE tbl=? AND place=? AND block=?",
         (head.table, place, head.block),

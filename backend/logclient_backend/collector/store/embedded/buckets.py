@@ -416,7 +416,7 @@ class Summaries:
         return groups, summary
 
     def coarse(self, session: Session, source: Source) -> tuple[Groups, Summary]:
-        """Of a block that has them."""
+        """Return the coarse summaries of a block that has them."""
         head, place = source.head, -2 - source.place
         found = self._find(head.block, place)
         if found is None:

@@ -111,7 +111,7 @@ def _as_float(number: int) -> float:
 
 
 def _clean(text: str) -> str:
-    """As UTF-8 can hold it."""
+    """Return the text as UTF-8 can hold it."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -72,7 +72,7 @@ class Compactor:
             self._shared.tail.set(points, rows, since)
 
     def run(self, *, deadline_s: float, now: bool = False) -> bool:
-        """Until the deadline or until nothing is due; `now`: all of it is."""
+        """Compact until the deadline or until nothing is due; `now`: all of it is."""
         until = time.monotonic() + deadline_s
         did = False
         tail = self._shared.tail
@@ -216,7 +216,7 @@ class Compactor:
     # ---- blocks -> larger blocks ------------------------------------------------------------------------
 
     def _merge(self) -> bool:
-        """Of each class that has enough, one round; False where none has."""
+        """Merge one round of each class that has enough; False where none has."""
         with errors(self._database.folder):
             due = self._session.connection.execute(
                 "SELECT class, stream, tbl, rank FROM block WHERE class>=0 GROUP BY class, stream, tbl, rank"

@@ -264,7 +264,7 @@ def version_of(path: str, *, newest: int) -> int | None:
 
 @contextmanager
 def errors(folder: str) -> Iterator[None]:
-    """What SQLite raises, as sentences."""
+    """Raise errors of SQLite as sentences."""
     try:
         yield
     except sqlite3.Error as error:

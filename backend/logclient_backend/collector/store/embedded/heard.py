@@ -1,4 +1,4 @@
-"""When something came from each run last, right also after the wall's clock was set; any thread.
+"""Time of the last arrival from each run, also after the wall's clock was set; any thread.
 
 A time that is stored may lie in the future: the clock was ahead when it was written. Whoever was heard since this store
 was opened is known by the steady clock; of all others it is known that nothing came since then.
@@ -26,7 +26,7 @@ class _Heard(NamedTuple):
 
 
 def _is_later(steady_ns: int, wall_ns: int, known: _Heard) -> bool:
-    """Of moments that are close by the wall's clock, as their senders have it: the two are not read at once."""
+    """Is this moment later, where the two clocks are not read at once and small differences say nothing?"""
     if abs(steady_ns - known.steady_ns) < _SET_NS:
         return wall_ns > known.wall_ns
     return steady_ns > known.steady_ns
@@ -62,7 +62,7 @@ class HeardRuns:
         self._runs = dict(kept)
 
     def last_ns(self, run: str, stored_ns: int) -> int:
-        """When it was heard last, by the wall's clock as it is set now; `stored_ns`: as the store has it."""
+        """Return the time of the last arrival by the wall's clock as it is set now; `stored_ns`: that of the store."""
         wall, steady = self._clock.wall_ns(), self._clock.steady_ns()
         since_ns = wall - (steady - self._since)
         known_ns = since_ns if stored_ns > since_ns + _SET_NS else stored_ns

@@ -1,4 +1,4 @@
-"""Which seqs of a stream are stored, and which are known to be gone: as rows, and a bounded cache of them.
+"""Coverage of each stream, stored seqs and known gaps: as rows, and a bounded cache of them.
 
 Belongs to the writer. Invariants: rows of one stream and cause are disjoint and not adjacent; they change in the
 transaction of the records they speak of; after a failed transaction whatever was touched is forgotten here and read
@@ -116,7 +116,7 @@ def _load(connection: sqlite3.Connection, run: int, stream: bytes, process: byte
 def span_of(
     connection: sqlite3.Connection, row: tuple[int, bytes, bytes, int, int, int, int, int, int, int]
 ) -> StreamSpan:
-    """What is known of the stream whose row this is."""
+    """Return the coverage of the stream whose row this is."""
     number, stream, process, lane, first, first_step, first_ns, last, last_step, last_ns = row
     span = StreamSpan(stream, process, lane)
     ranges: dict[int, list[tuple[int, int]]] = {}

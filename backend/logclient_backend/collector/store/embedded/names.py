@@ -93,7 +93,7 @@ class Newest(NamedTuple):
 
 
 class _Order:
-    """Which of several streams' newest points is the last one, in one run; asks the store only where there are some."""
+    """The order of several streams' newest points in one run; asks the store only where there are several."""
 
     def __init__(self, session: Session, run: int) -> None:
         self._session = session
@@ -130,7 +130,7 @@ def _count_of(point: Newest) -> tuple[int, int, int]:
 
 @dataclass(slots=True)
 class Known:
-    """What is known of a key."""
+    """Description of a key."""
 
     name: str
     points: int = 0
@@ -149,7 +149,7 @@ class Known:
 
 
 def _known(session: Session, ids: Sequence[int]) -> dict[str, Known]:
-    """What is compacted of these keys."""
+    """Return what is compacted of these keys."""
     fetch = session.connection.execute
     wanted = json.dumps(ids)
     found = {
@@ -235,7 +235,7 @@ def last_values(
 
 
 class _Tail:
-    """What waits to be compacted of a run, by key table."""
+    """Records of a run that wait to be compacted, by key table."""
 
     def __init__(self, session: Session, run: int) -> None:
         self.newest: dict[

@@ -1,4 +1,4 @@
-"""What bringing a store to this program's version will take, told without a change to a byte of it."""
+"""Estimate of bringing a store to this program's version, without a change to a byte of it."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class EmbeddedReader:
         self._shared = shared
 
     def held(self, run: str, node: str) -> Held:
-        """Of a run that is not there: nothing."""
+        """Return the coverage of a node; empty where the run is not there."""
         with self._database.reading() as session:
             number = catalog.number_of(session.connection, run)
             if number is None:
@@ -131,7 +131,7 @@ class EmbeddedReader:
             )
 
     def contents(self, run: str) -> Spans:
-        """What is stored of each stream, and what is known to be gone."""
+        """Return the coverage of each stream, and its gaps."""
         with self._database.reading() as session:
             rows = session.connection.execute(
                 f"SELECT {_STREAM} FROM runs AS r JOIN streams AS s ON s.run=r.run WHERE r.id=? ORDER BY s.stream",

@@ -54,7 +54,7 @@ class Remover:
             return bool(kept or gone)
 
     def purge(self, keep_ns: int) -> int:
-        """How many runs went."""
+        """Remove deleted runs for good; returns how many went."""
         now_ns = self._shared.open_ns()
         before_ns = now_ns - keep_ns
         with self._database.changing(self._session) as connection:
@@ -136,7 +136,7 @@ def _save_open(connection: sqlite3.Connection, open_ns: int) -> None:
 
 
 def checkpoint(database: Database, session: Session) -> None:
-    """What no reader needs any more goes from the SQLite WAL into the file; here the file shrinks, too."""
+    """Move what no reader needs any more from the SQLite WAL into the file; here the file shrinks, too."""
     # the lock: on a connection that does this, another thread's COMMIT is refused
     with database.lock, errors(database.folder):
         session.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()

@@ -54,7 +54,7 @@ class Rows:
         return Rows(self.seq[cut], self.order[cut], self.step[cut], self.time[cut], cells)
 
     def taken(self, positions: Ints) -> Rows:
-        """Those at these positions, in that order."""
+        """Return the rows at these positions, in that order."""
         cells: dict[int, Cells] = {}
         for place, column in self.cells.items():
             if isinstance(column, list):
@@ -71,7 +71,7 @@ class Rows:
         return self.taken(np.argsort(self.seq, kind="stable"))
 
     def between(self, first: int, last: int) -> Rows:
-        """Those with seqs from `first` to `last`."""
+        """Return the rows with seqs from `first` to `last`."""
         start = int(np.searchsorted(self.seq, np.uint64(first)))
         stop = int(np.searchsorted(self.seq, np.uint64(last), side="right"))
         return self if stop - start == len(self) else self.part(start, stop)
@@ -160,7 +160,7 @@ def value_of(code: str, raw: bytes) -> Value:
 
 
 def floats_of(code: str, cells: Cells) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """What a chart shows of it; ints beyond 2**53 are rounded, those beyond a float are infinite."""
+    """Return the values as a chart shows them; ints beyond 2**53 are rounded, those beyond a float are infinite."""
     if isinstance(cells, list):
         numbers = [int.from_bytes(cell, "little", signed=True) for cell in cells]
         return np.array([_float(number) for number in numbers], np.float64)
@@ -233,7 +233,7 @@ def read_tails(packer: Packer, bodies: Sequence[tuple[bytes, int]], codes: str) 
 
 
 def _places(codes: str) -> tuple[list[int], list[int]]:
-    """Of keys with a fixed code, and of the others."""
+    """Return the places of keys with a fixed code, and of the others."""
     fixed = [place for place, code in enumerate(codes) if code not in VARIABLE]
     return fixed, [place for place, code in enumerate(codes) if code in VARIABLE]
 

@@ -184,7 +184,7 @@ class _Chunk:
         self.values = [flat[at] for at in by.tolist()]
 
     def until(self, seq: int) -> _Chunk:
-        """Those up to that seq."""
+        """Return the points up to that seq."""
         stop = int(np.searchsorted(self.seq, np.uint64(seq), side="right"))
         for name in ("seq", "order", "step", "time", "rank"):
             setattr(self, name, getattr(self, name)[:stop])

@@ -1,4 +1,4 @@
-"""What writer, upkeep and readers of one open store share in memory; any thread."""
+"""Memory that writer, upkeep and readers of one open store share; any thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAVE_HEARD_S = 10.0
 
 
 class Tail:
-    """How much waits to be compacted, and since when."""
+    """Records that wait to be compacted, and since when."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -71,12 +71,12 @@ class Shared:
             self._unsaved.update(news)
 
     def put_back(self, heard: Mapping[str, int]) -> None:
-        """What was taken could not be stored."""
+        """Put back what was taken and could not be stored."""
         with self._lock:
             self._unsaved = {**heard, **self._unsaved}
 
     def take_heard(self, *, now: bool = False) -> Mapping[str, int]:
-        """What is to be stored, every few seconds."""
+        """Return what is to be stored, every few seconds."""
         if not self._unsaved or not (now or time.monotonic() - self._saved_at > SAVE_HEARD_S):
             return {}
         with self._lock:

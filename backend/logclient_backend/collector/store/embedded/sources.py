@@ -1,4 +1,4 @@
-"""Where the records lie that a question is about: tail rows and blocks as one; any reader's session.
+"""Records that a question is about: tail rows and blocks as one; any reader's session.
 
 A `Source` is one tail row or block. Sources of one stream may overlap in seqs: records that came late, or key tables in
 turn. `sweep` gives their records in order of seq while it holds only those that overlap.
@@ -57,7 +57,7 @@ def of_key(session: Session, name_id: int) -> list[Source]:
 
 
 def of_stream(session: Session, run: int, stream: int, first: int, last: int) -> list[Source]:
-    """Those of a stream with seqs from `first` to `last`, by first seq."""
+    """Return the sources of a stream with seqs from `first` to `last`, by first seq."""
     fetch = session.connection.execute
     found = [
         Source(Head(*row), False)

@@ -207,7 +207,7 @@ class _Write:
         return {id: run.seen_ns for id, run in self._runs.items() if run.seen_ns}
 
     def finish(self, heard: Mapping[str, int]) -> None:
-        """What changed of the runs."""
+        """Return what changed of the runs."""
         now_ns = self._writer._shared.clock.wall_ns()
         self._connection.executemany(
             f"UPDATE runs SET {_SEEN}, records=records+?, points=points+?, bytes=bytes+? WHERE run=?",
@@ -220,7 +220,7 @@ class _Write:
 
 
 class _RunWrite:
-    """What one transaction adds to a run."""
+    """Additions of one transaction to a run."""
 
     __slots__ = ("bytes", "number", "points", "records", "seen_ns")
 
