@@ -1,1 +1,1 @@
-"""What runs beside a training process: the agent, the durable log and the command line."""
+"""The programs beside a training process: the agent, the durable log, the command line and the collector."""

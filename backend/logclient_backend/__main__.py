@@ -23,7 +23,7 @@ def main() -> int:
 
 
 def _take_paths(place: str = "") -> None:
-    """What the agent needs may be where the trainer's modules are, and nowhere else: they come behind our own."""
+    """Add the folders of the trainer's modules behind our own: packages of the agent may be there, and nowhere else."""
     try:
         with open(f"{place}/agent.path", "rb", opener=_no_wait) as file:
             paths = [os.fsdecode(path) for path in file.read(1 << 24).split(b"\0") if path]

@@ -200,7 +200,7 @@ def _value(entry: Any) -> Any:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """As far as plain values can tell; arrays and tensors are not compared, which could wait for a device."""
+    """Compare plain values only: arrays and tensors are never the same, since comparing could wait for a device."""
     if one is other:
         return True
     kinds = (bool, int, float, str, type(None), list, tuple, dict)

@@ -36,7 +36,7 @@ _MAX_KEYS = 10_000  # of which the summary has the last value
 
 
 class Rule:
-    """What `define_metric` says about a key, or about all that begin with it."""
+    """A rule of `define_metric` about a key, or about all that begin with it."""
 
     __slots__ = ("kinds", "step_metric")
 
@@ -204,7 +204,7 @@ class History:
 
 
 def _whole(step: object) -> int | None:
-    """As an int; None of what is none, or lies on a device."""
+    """Return the value as an int; None where it is none, or lies on a device."""
     if type(step) is int:
         return step
     try:

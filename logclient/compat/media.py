@@ -1,4 +1,4 @@
-"""What W&B shows beside numbers. A table keeps its rows, since programs read them back; all else keeps nothing.
+"""Stand-ins for W&B's media. A table keeps its rows, since programs read them back; all else keeps nothing.
 
 Runs in the training process. Images and the like could be large, or lie on a device: what they are made with is let go
 at once. Where one is logged it is left out and counted.

@@ -1,4 +1,4 @@
-"""What TensorBoard's writers write goes to a run as well, as it is written: at its step, with the value of the file.
+"""Copies what TensorBoard's writers write to a run, as it is written: at its step, with the value of the file.
 
 Runs in the training process, in whatever thread writes. The writers of torch.utils.tensorboard and of tensorboardX both
 pass each event through `FileWriter.add_event`; these classes get a wrapper there, when their module is imported or,
@@ -80,7 +80,7 @@ class Event:
 
 
 class Tap:
-    """Where the events of some writers go: to one run. Writers of a second folder have its name before their keys."""
+    """The way of some writers' events to one run. Writers of a second folder have its name before their keys."""
 
     def __init__(self, run: Run | NullRun, log: Callable[[int, dict[str, Any]], None]) -> None:
         self.run = run
@@ -224,7 +224,7 @@ def guarded(tap: Tap, function: Callable[..., None], *arguments: Any) -> None:
 
 
 def _tap_of(writer: Any) -> Tap | None:
-    """Where a writer's events go; None: nowhere but to its file."""
+    """Return the tap of a writer's events; None: they go nowhere but to its file."""
     call = getattr(_inside, "call", None)
     if call is not None:
         return call.tap  # type: ignore[no-any-return]

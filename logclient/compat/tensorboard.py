@@ -172,7 +172,7 @@ class SummaryWriter(_Base):
         self.log_dir = self.logdir = folder
 
     def _logclient_find(self) -> tap.Tap:
-        """Where events go now: the run that was given, the one that is open, or one of this writer's own."""
+        """Return the run that events go to now: the one given, the one that is open, or one of this writer's own."""
         run = self._logclient_run or self._logclient_own or _open_run(self._logclient_folder)
         if run is None or (isinstance(run, Run) and run._closed):
             run = self._logclient_begin()

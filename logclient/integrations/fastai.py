@@ -89,8 +89,10 @@ class LogclientCallback(guard.Guarded, Callback):  # fastai has no types
         self._progress = _Progress()
 
     def __call__(self, event_name: str) -> None:
-        """As fastai's own, which looks an event that we do not have up in the learner and its model, ten times a batch,
-        and gives exceptions that pass through another text."""
+        """Call the hook of an event, and nothing where there is none.
+
+        fastai's own looks such an event up in the learner and its model, ten times a batch, and gives exceptions that
+        pass through another text."""
         method = getattr(type(self), event_name, None)
         if method is not None and self.run:
             method(self)

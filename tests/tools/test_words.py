@@ -51,4 +51,4 @@ def test_a_docstring_that_names_no_subject_is_found() -> None:
     """Its first word tells; a word that only begins like one is none."""
     text = '"""Whole files."""\ndef a():\n    """Of one worker."""\nclass B:\n    """The same, later."""\n'
     assert list(words.openings(text)) == [(3, "Of"), (5, "The same")]
-    assert words.is_clean("logclient/run.py") and not words.is_clean("logclient/compat/media.py")
+    assert words.is_product("logclient/run.py") and not words.is_product("tests/fakes.py")

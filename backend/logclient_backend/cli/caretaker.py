@@ -1,4 +1,4 @@
-"""What `logclient server` has besides serving: tokens, backup and restore, runs deleted and brought back.
+"""Commands of `logclient server` besides serving: tokens, backup and restore, runs deleted and brought back.
 
 Where a collector runs on that folder it does the work itself (`collector/control.py`); else it is done here.
 """

@@ -147,7 +147,7 @@ def _names(places: list[live.LivePlace]) -> str:
 
 
 def file_system(dir: str) -> list[Finding]:
-    """Where runs would be stored, and whether that outlives the job."""
+    """Check where runs would be stored, and whether that outlives the job."""
     subject = "run folder"
     point, kind, source = mount_of(dir)
     where = f"{dir}: {kind}, mounted on {point}"
@@ -386,7 +386,7 @@ def exit_information() -> list[Finding]:
 
 
 def fork_mark() -> list[Finding]:
-    """How forked children are noticed."""
+    """Check how forked children are noticed."""
     subject = "forks"
     if isinstance(ForkMark().page, PidMark):
         text = "the kernel has no pages that are wiped on fork: each log() asks for its PID, some 50 ns"
@@ -395,7 +395,7 @@ def fork_mark() -> list[Finding]:
 
 
 def versions() -> list[Finding]:
-    """What to name in a report."""
+    """Return the versions to name in a report."""
     from importlib.metadata import PackageNotFoundError, version
 
     names = []

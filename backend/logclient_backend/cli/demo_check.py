@@ -1,4 +1,4 @@
-"""What the demo's trainer says it logged, against what is stored: record by record, value by value.
+"""Compares the records of the demo's trainer with what is stored: record by record, value by value.
 
 The trainer and its data loader workers each keep a file of their own (`Truth` in demo_train.py, which draws the
 format). Nothing of the client or the agent takes part in that.

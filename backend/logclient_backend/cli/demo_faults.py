@@ -1,4 +1,4 @@
-"""What `logclient demo` does to its own agent and disk. Only ever to those: PIDs come from the run's status page.
+"""Faults that `logclient demo` makes, of its own agent and disk only: PIDs come from the run's status page.
 
 Invariants:
 

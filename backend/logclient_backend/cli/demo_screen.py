@@ -1,4 +1,4 @@
-"""What `logclient demo` shows: a line per fault and a bar while it trains, then a table and the loss curve."""
+"""Output of `logclient demo`: a line per fault and a bar while it trains, then a table and the loss curve."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def _of_server(source: Source, filter: str | None, most: int | None) -> Listed:
 
 
 def _told(url: str, row: dict[str, Any]) -> Row:
-    """What an agent told of its counts may be older than what is stored."""
+    """Correct an agent's counts, which may be older than what is stored."""
     counts = {**dict.fromkeys((*COUNTS, "waiting"), 0), **row["counts"], "stored": row["records"]}
     return Row(
         row["id"],

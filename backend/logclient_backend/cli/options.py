@@ -48,8 +48,8 @@ class Follower(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where runs are looked for: a folder, or a server where one is given. It is never taken from the environment
-    unasked: what `logclient ls` shows would depend on a variable that was set for the trainer.
+    """The place of runs: a folder, or a server where one is given. It is never taken from the environment unasked:
+    what `logclient ls` shows would depend on a variable that was set for the trainer.
     """
 
     dir: str | None = None
@@ -80,7 +80,7 @@ class Source:
         only: Callable[[str], bool] | None,
         progress: Callable[[int], None],
     ) -> Contents:
-        """What is stored of a run that `run` gave."""
+        """Return the stored contents of a run that `run` gave."""
         if self.server is None:
             return contents.read(run, curves=curves, only=only, progress=progress)
         from ..remote import contents as remote_contents
@@ -88,7 +88,7 @@ class Source:
         return remote_contents.read(run, curves=curves, only=only, progress=progress)
 
     def follower(self, run: RunView) -> Follower:
-        """What is new in a run that `run` gave."""
+        """Return a follower of new records of a run that `run` gave."""
         if self.server is None:
             return FolderFollower(run, run_folder(self.dir))
         from ..remote.follow import ServerFollower

@@ -1,4 +1,4 @@
-"""What verbs print with: tables and text on standard output, progress on standard error.
+"""Output of the commands: tables and text on standard output, progress on standard error.
 
 rich is imported when something is printed, not before. On a terminal output has its width and colours; elsewhere it
 is plain and as wide as it needs to be, so that nothing is cut for a `grep`.

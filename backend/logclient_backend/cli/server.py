@@ -209,7 +209,7 @@ def _limits(given: tuple[str, ...]) -> Any:
 
 
 def _warnings(folder: DataFolder) -> list[str]:
-    """Where data would not last."""
+    """Return warnings about places where data would not last."""
     kind = mount_of(os.path.realpath(folder.path))[1]
     if kind in ("tmpfs", "ramfs", "devtmpfs"):
         return [

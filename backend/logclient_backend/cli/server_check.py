@@ -1,4 +1,4 @@
-"""What `logclient doctor` says of the collector that runs of this user go to: is it there, and would it take them?
+"""Checks of `logclient doctor` on this user's collector: is it there, and would it take runs?
 
 Asked as agents and commands ask, with the same address, token and certificate. No token is in what is told. By a
 deadline, whatever the other side, the network or the config file's disk does.

@@ -244,7 +244,7 @@ def _facts(run: RunView, found: Contents) -> list[tuple[str, Any]]:
 
 
 def _shipment(to: Shipment) -> Any:
-    """As far as the agents knew: a later `logclient sync` is not told to the run folder."""
+    """Return progress of shipping as far as the agents knew: `logclient sync` does not write to the run folder."""
     missing = to.stored - to.acked
     if not missing:
         return screen.line(safe(to.server), (": all that was stored", "dim"))

@@ -1,4 +1,4 @@
-"""What lies in the spool and has no agent: brought to its network folder, for `logclient recover`.
+"""Brings segments of a spool that has no agent to its network folder, for `logclient recover`.
 
 Done by a process that may hang in either disk; the command waits for it until a deadline.
 """

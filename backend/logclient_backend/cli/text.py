@@ -1,4 +1,4 @@
-"""How things are said: names made safe for a terminal, numbers, times, durations, sizes.
+"""Text for people: names made safe for a terminal, numbers, times, durations, sizes.
 
 Pure functions. Whatever a user or a file named goes through `safe` before it reaches a screen.
 """

@@ -1,4 +1,4 @@
-"""What `logclient sync` is to send: which nodes of which runs lie in the folders that were named.
+"""Work of `logclient sync`: the nodes of the runs in the folders that were named.
 
 A folder may hold runs, be one run's, or be a copied node's: its documents tell whose it is, whatever it is called. What
 is no run, or cannot be read, is named with the reason and hides no other.

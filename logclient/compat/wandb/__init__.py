@@ -127,7 +127,7 @@ sys.modules[__name__].__class__ = _Module
 def log(
     data: Mapping[str, Any], step: int | None = None, commit: bool | None = None, sync: bool | None = None
 ) -> None:
-    """As `Run.log`; without a run counted, and said once."""
+    """Log to the current run, see `Run.log`; without one the call is counted, and reported once."""
     if here.run is None:
         return logclient._current().log(0, data)
     here.run.log(data, step, commit, sync)

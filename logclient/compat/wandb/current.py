@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Current:
-    """What `wandb.run`, `wandb.config` and `wandb.summary` are, and all runs that are open."""
+    """The current `wandb.run`, `wandb.config` and `wandb.summary`, and all runs that are open."""
 
     def __init__(self) -> None:
         self.run: Run | None = None

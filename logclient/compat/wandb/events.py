@@ -52,7 +52,7 @@ def _newest() -> Tap | None:
 
 
 def patch(*args: Any, **kwargs: Any) -> None:
-    """As `wandb.init(sync_tensorboard=True)`, for the run that is open or the next one."""
+    """Do what `wandb.init(sync_tensorboard=True)` does, for the run that is open or the next one."""
     here.take_events = True
     if here.run is not None and here.run._events is None:
         take(here.run)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Filing:
-    """What a run does with files."""
+    """Methods of a run that handle files."""
 
     logclient_run: Any
     _other_dir = ""
@@ -67,11 +67,11 @@ class Filing:
     upsert_artifact = finish_artifact = log_artifact
 
     def use_artifact(self, artifact_or_name: Any, type: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """What this process has logged under this name; else an artifact that holds nothing."""
+        """Return what this process has logged under this name; else an artifact that holds nothing."""
         return artifacts.use(artifact_or_name, type)
 
     def log_model(self, path: Any, name: Any = None, aliases: Any = None) -> None:
-        """As `log_artifact`."""
+        """Log a model as `log_artifact` does."""
         self.log_artifact(path, name or os.path.basename(os.fspath(path)), "model", aliases)
 
     def use_model(self, name: Any = "") -> str:

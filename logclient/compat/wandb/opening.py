@@ -133,7 +133,7 @@ def _open_run(run: Run, is_asked: bool) -> Run:
 
 
 def _arguments(chosen: Chosen, given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """What `logclient.init` gets besides project, tags and notes; and what is to be said."""
+    """Return the arguments of `logclient.init` besides project, tags and notes; and sentences for the user."""
     lines = []
     run_id = chosen(given["id"], "WANDB_RUN_ID", "run_id")
     word = str(chosen(given["resume"], "WANDB_RESUME", "resume") or "").lower()

@@ -35,7 +35,7 @@ _SUMMARIES = frozenset({"min", "max", "mean", "last", "first", "best", "none", "
 
 
 class Metric:
-    """What `define_metric` gives: `name` can be another metric's `step_metric`."""
+    """The result of `define_metric`: `name` can be another metric's `step_metric`."""
 
     def __init__(self, name: str, step_metric: str | None, summary: str | None) -> None:
         self.name = name
@@ -52,7 +52,7 @@ class Metric:
 
 
 class _Described(Filing):
-    """What a run is called, and where it is."""
+    """Names and addresses of a run."""
 
     logclient_run: logclient.Run | NullRun
     entity: str
@@ -132,7 +132,7 @@ class _Described(Filing):
 
     @property
     def url(self) -> str:
-        """Where the run is: the address of its folder. Empty for a disabled run."""
+        """The address of the run's folder. Empty for a disabled run."""
         made = self.logclient_run
         return "" if isinstance(made, NullRun) else _address(os.path.join(made.dir, made.id))
 
@@ -250,7 +250,7 @@ class Run(_Described):
         overwrite: bool | None = None,
         **others: Any,
     ) -> Metric:
-        """What the summary has of a key (min, max, mean, first, last, none), and which key its rows must have."""
+        """Define the summary of a key (min, max, mean, first, last, none), and the key that its rows must have."""
         name, words = _metric_name(name), summary if isinstance(summary, str) else ""
         kinds = {kind.strip() for kind in words.split(",") if kind.strip()}
         if "best" in kinds:

@@ -1,4 +1,4 @@
-"""Who may ask: a bearer token with the role that a request needs. No cookies, so no other page can lend itself one."""
+"""Access to the API: a bearer token with the role that a request needs. No cookies, so no other page can use one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Credentials = Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
 
 
 async def backing(request: Request) -> Backing:
-    """What the application was made with."""
+    """Return the objects that the application was made with."""
     made: Backing = request.app.state.backing
     return made
 

@@ -1,4 +1,4 @@
-"""What is answered: strict JSON, one form of error, pages of bytes.
+"""Answers of the API: strict JSON, one form of error, pages of bytes.
 
 Runs in worker threads, so that a long answer holds nobody up: also the compressing.
 

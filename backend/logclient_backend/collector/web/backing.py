@@ -1,4 +1,4 @@
-"""What the HTTP API stands on; made by the process around it (`serve.py`), or by a test."""
+"""Foundation of the HTTP API; made by the process around it (`serve.py`), or by a test."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _HOST = re.compile(
 
 
 class Callers:
-    """Who asks, for whoever looks after the connections; this one keeps nothing."""
+    """Callers, for whoever looks after the connections; this one keeps nothing."""
 
     def enter(self, client: tuple[str, int] | None, token: str) -> bool:
         """A request begins; whether its token is one. Must not wait."""

@@ -186,7 +186,7 @@ def one_run(request: Request, stands_on: Stands, run: RunId) -> Response:
 
 @router.get("/run/config", response_model=Tree)
 def config(request: Request, stands_on: Stands, run: RunId) -> Response:
-    """What was configured, nested as it was given."""
+    """The config of the run, nested as it was given."""
     return as_json(
         request, {"run": run, "values": strict.plain(known_run(stands_on, run).description.config)}
     )
@@ -194,7 +194,7 @@ def config(request: Request, stands_on: Stands, run: RunId) -> Response:
 
 @router.get("/run/summary", response_model=Tree)
 def summary(request: Request, stands_on: Stands, run: RunId) -> Response:
-    """What the run summed up."""
+    """The summary of the run."""
     return as_json(
         request, {"run": run, "values": strict.plain(known_run(stands_on, run).description.summary)}
     )
@@ -202,7 +202,7 @@ def summary(request: Request, stands_on: Stands, run: RunId) -> Response:
 
 @router.get("/run/documents", response_model=Documents)
 def documents(request: Request, stands_on: Stands, run: RunId) -> Response:
-    """What the agents told of the run, node by node, as they stored it; NaN is {"$float": "nan"} here."""
+    """Documents of the agents, node by node, as they stored them; NaN is {"$float": "nan"} here."""
     found = known_run(stands_on, run)
     stored = stands_on.store.reader.documents(run)
     nodes = {node: strict.wrap(json.loads(text)) for node, text in stored.items()}

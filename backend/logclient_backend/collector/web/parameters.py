@@ -1,4 +1,4 @@
-"""What may be asked, with the limits of each parameter; what cannot be a schema is checked here, with a sentence."""
+"""Parameters of the API, with the limits of each; what cannot be a schema is checked here, with a sentence."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _bad(text: str, why: str) -> Refused:
 
 
 def sort_key(text: str) -> str:
-    """What runs are sorted by."""
+    """Return the key that runs are sorted by."""
     group, mark, key = text.partition(SEPARATOR)
     if text in SORTS or (mark and key and group in ("config", "summary")):
         return _of_512_bytes(text, "sort")

@@ -26,7 +26,7 @@ def only_known(request: Request) -> None:
 
 
 def _names(dependant: Any) -> Iterator[str]:
-    """Of the query, as fastapi found them in the function of a path and in what it depends on.
+    """Return the names of the query, as fastapi found them in the function of a path and in what it depends on.
 
     /openapi.json has them too, and that takes a while to make.
     """

@@ -36,7 +36,7 @@ class _Bytes(Response):
 
 @router.get("/run/contents", response_class=_Bytes, responses=_BYTES)
 def contents(stands_on: Stands, run: RunId) -> Response:
-    """What is stored of each stream, and every gap: the message `Contents` of query.proto."""
+    """Coverage of each stream, and every gap: the message `Contents` of query.proto."""
     known_run(stands_on, run)
     return _Bytes(pages.pack_contents(stands_on.store.reader.contents(run)))
 

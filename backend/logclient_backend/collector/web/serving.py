@@ -25,7 +25,7 @@ def key_of(client: tuple[str, int] | None) -> str:
 
 
 class Connection:
-    """What the door closes."""
+    """A connection as the door closes it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -1,4 +1,4 @@
-"""What answers look like: written for `/openapi.json`, where clients and tests read it. `answers.py` makes them.
+"""Forms of answers: written for `/openapi.json`, where clients and tests read them. `answers.py` makes them.
 
 Nothing is validated by these on the way out: a list of 10,000 runs would pay for it each time. Tests do.
 """
@@ -81,7 +81,7 @@ class RunWhole(RunRow):
 
 
 class Deleted(Shape):
-    """What became of a run."""
+    """The outcome of a deletion."""
 
     run: str
     deleted: bool
@@ -223,7 +223,7 @@ class Tree(Shape):
 
 
 class Info(Shape):
-    """What this collector says of itself."""
+    """This collector's description of itself."""
 
     collector: str
     version: str

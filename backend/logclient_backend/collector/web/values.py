@@ -159,7 +159,7 @@ def series(
 
 
 def _check_key(stands_on: Stands, run: str, key: str) -> None:
-    """Of a series without points: a key that nobody logged is no key."""
+    """Check the key of a series without points: a key that nobody logged is no key."""
     if key not in stands_on.store.reader.key_names(run):
         raise Refused(404, "no_key", f"run {run[:100]!r} has no key {key[:100]!r}")
 
