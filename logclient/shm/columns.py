@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 
 from . import layout
-from .record import PREFIX, VARIABLE, Shape, variable_cells
+from .record import FLOATS, PREFIX, VARIABLE, Shape, variable_cells
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def read_column(code: str, column: Column) -> Sequence[Value]:
         return [bytes(cell).decode("utf-8", "replace") for cell in column]
     if code == "i":
         return [int.from_bytes(cell, "little", signed=True) for cell in column]  # type: ignore[arg-type]
-    words = array("d" if code in "dr" else "q", column.tobytes())  # type: ignore[union-attr]
+    words = array("d" if code in FLOATS else "q", column.tobytes())  # type: ignore[union-attr]
     return list(map(bool, words)) if code == "b" else words
 
 

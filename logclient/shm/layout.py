@@ -129,10 +129,11 @@ AGENT_WRITE_STALLED_NS = 11  # since when the disk does not answer; 0: it does
 AGENT_SPILL_BYTES = 12  # tmpfs taken by staged segments
 AGENT_WRITE_ERROR = 13  # errno of the last failed write; 0: none since the last success
 AGENT_WORKER_TICKS = 14  # when that PID started (as FILE_START_TICKS); 0: about to change
-# what the worker staged for good: its id, then number << 40 | end of its current segment. A successor cuts off what
-# lies beyond, so that the records of one look at a lane are staged all or not at all
+# what the worker staged for good: its id, then number << STAGE_END_BITS | end of its current segment. A successor cuts
+# off what lies beyond, so that the records of one look at a lane are staged all or not at all
 AGENT_STAGE_WRITER = 16
 AGENT_STAGE_COMMIT = 17
+STAGE_END_BITS = 40
 # the process that ships to a collector; only with a server
 AGENT_SHIPPER = 18  # PID
 AGENT_SHIPPER_TICKS = 19  # as AGENT_WORKER_TICKS

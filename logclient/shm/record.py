@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     Value: TypeAlias = "float | int | bool | str"
 
 VARIABLE = frozenset("is")
+FLOATS = frozenset("dr")
+NUMBERS = frozenset("drqbi")
+CODES = NUMBERS | {"s"}
 PREFIX = Struct("<QQQqqQ")  # length and CRC, seq, order, step, time, head
 STRUCT_CODES = {"d": "d", "r": "d", "q": "q", "b": "q", "i": "Q", "s": "Q"}
 _BODY = "<QQqqQ"

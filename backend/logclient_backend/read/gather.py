@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from logclient.shm.columns import read_column
+from logclient.shm.record import FLOATS
 
 from ..wal.scan import StreamColumns
 from ..wal.seal import unseen_part
@@ -41,7 +42,7 @@ class _Chunk:
     stream: int
 
     def values(self) -> Array:
-        if self.code in "dr":
+        if self.code in FLOATS:
             return np.frombuffer(self.cells, np.float64)
         if self.code == "q":
             return np.frombuffer(self.cells, np.int64)

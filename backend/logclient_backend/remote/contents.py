@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from logclient.shm.record import FLOATS
+
 from ..runs import contents
 from ..runs.contents import Contents, Key, Last, Progress
 from ..runs.curve import Cell, Curve
@@ -59,7 +61,7 @@ def read(
 def _key(row: dict[str, Any]) -> Key:
     last = row["last"]
     code = _CODES.get(last["type"], "d")
-    value = ODD_FLOATS.get(last["value"], last["value"]) if code in "dr" else last["value"]
+    value = ODD_FLOATS.get(last["value"], last["value"]) if code in FLOATS else last["value"]
     return Key(
         row["key"],
         points=row["points"],

@@ -18,6 +18,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from logclient.shm.columns import Columns, read_column
+from logclient.shm.record import NUMBERS
 
 from ..wal.scan import Damage, StreamColumns
 from ..wal.seal import unseen_part
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from logclient.shm.record import Value
 
 CAUSES = ("forgotten", "trimmed", "damaged", "missing")
-_NUMBERS = frozenset("drqbi")
 _LOOKED_AT = 100  # blocks in which the first keys are looked for
 
 Progress = Callable[[int], None]  # records done since the last call
@@ -234,7 +234,7 @@ def _first_keys(reader: Records, most: int) -> list[str]:
         columns = item.columns
         for place, (name, code) in enumerate(zip(columns.shape.names, columns.shape.codes, strict=True)):
             here = (columns.time[0], columns.order[0], place)
-            if code in _NUMBERS and here < first.get(name, (1 << 63, 0, 0)):
+            if code in NUMBERS and here < first.get(name, (1 << 63, 0, 0)):
                 first[name] = here
     return sorted(first, key=first.__getitem__)[:most]
 
@@ -266,7 +266,7 @@ def _count(found: Contents, attempt: int, item: StreamColumns, is_drawn: Callabl
             value = read_column(code, cells[-1:])[0]
             point = Last(value, code, columns.step[-1], last, columns.order[-1], columns.rank)
             key.lasts[item.process] = attempt, point
-        if code not in _NUMBERS:
+        if code not in NUMBERS:
             key.is_text = True
             continue
         values: Any = read_column(code, cells)

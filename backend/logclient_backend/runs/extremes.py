@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from logclient.shm.columns import read_column
+from logclient.shm.record import NUMBERS
 
 from ..wal.scan import StreamColumns
 from ..wal.seal import unseen_part
 from ..wal.seqs import SeqSet
 
 Number = int | float
-
-NUMBERS = frozenset("drqbi")  # codes of values that are numbers
 
 
 @dataclass(slots=True)

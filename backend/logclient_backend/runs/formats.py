@@ -26,6 +26,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from logclient.errors import BadArgument, LogclientError
 from logclient.shm.columns import read_column
+from logclient.shm.record import FLOATS
 
 from .order import Part
 from .strict import ODD_FLOATS, loads
@@ -125,7 +126,7 @@ def _json_texts(code: str, values: Any) -> list[str]:
         return [json.dumps(value) for value in values]
     if code == "b":
         return ["true" if value else "false" for value in values]
-    if code in "dr" and not is_whole(values):
+    if code in FLOATS and not is_whole(values):
         return [repr(value) if math.isfinite(value) else f'"{value!r}"' for value in values]
     return list(map(repr, values))
 
@@ -292,7 +293,7 @@ def _json_rows(source: IO[bytes]) -> Iterator[Row]:
 
 
 def _from_json(code: str, value: Any) -> Value:
-    if code in "dr":
+    if code in FLOATS:
         if type(value) is str and value in ODD_FLOATS:
             return ODD_FLOATS[value]
         if type(value) in (int, float):
@@ -341,7 +342,7 @@ def from_text(code: str, value: str) -> Value:
     if code == "s":
         return value
     try:
-        if code in "dr":
+        if code in FLOATS:
             return float(value)
         if code == "b":
             return {"true": True, "false": False}[value]
@@ -384,7 +385,7 @@ def _from_parquet(code: str, value: float | None, text: str | None) -> Value:
     elif code in "qi" and text is not None:
         return int(text)
     elif value is not None:
-        if code in "dr":
+        if code in FLOATS:
             return float(value)
         if float(value).is_integer():
             return bool(value) if code == "b" else int(value)

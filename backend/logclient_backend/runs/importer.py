@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 from logclient.errors import BadArgument, Corrupt, NoRun, Unsupported
 from logclient.shm.columns import Columns
 from logclient.shm.meeting import folder_name
-from logclient.shm.record import VARIABLE, Shape
+from logclient.shm.record import CODES, FLOATS, VARIABLE, Shape
 from logclient.shm.regular import MAX_STORE_BYTES, OddFile, open_regular
 
 from ..wal.documents import DocumentFile
@@ -35,7 +35,6 @@ from .node import is_id, table
 if TYPE_CHECKING:
     from logclient.shm.record import Value
 
-_CODES = frozenset("drqbis")
 _MAX_NAME = (1 << 16) - 1  # bytes of a key in a shape's definition
 _SEGMENT_BYTES = 8 << 20  # of columns in memory, from which they become a segment
 _INT64 = 1 << 63
@@ -109,7 +108,7 @@ class Buffer:
         self.seq, self.order = array("Q"), array("Q")
         self.step, self.time = array("q"), array("q")
         self.cells: list[Any] = [
-            [] if code in VARIABLE else array("d" if code in "dr" else "q") for code in shape.codes
+            [] if code in VARIABLE else array("d" if code in FLOATS else "q") for code in shape.codes
         ]
 
     def add(self, record: Record, head: tuple[int, int, int | None], values: list[Value]) -> int:
@@ -359,8 +358,8 @@ def _agent_json(whole: Any) -> bytes:
 def _shape(number: int, entry: Any) -> Shape:
     codes, keys = table(entry).get("codes"), table(entry).get("keys")
     where = f"{RUN_FILE}: shapes[{number}]"
-    if type(codes) is not str or set(codes) - _CODES or not isinstance(keys, list) or len(keys) != len(codes):
-        raise BadArgument(f"{where}: expected keys, and a code of {''.join(sorted(_CODES))} for each")
+    if type(codes) is not str or set(codes) - CODES or not isinstance(keys, list) or len(keys) != len(codes):
+        raise BadArgument(f"{where}: expected keys, and a code of {''.join(sorted(CODES))} for each")
     for key in keys:
         try:
             if type(key) is not str or len(key.encode()) > _MAX_NAME:

@@ -19,7 +19,6 @@ from ..wal.scan import Damage, Gap, StreamColumns
 from ..wal.seen import Seen
 from ..wal.segment import parse_name
 
-_END_BITS = 40  # see agent/output/stage.py
 _MAX_DOCUMENTS = 1 << 30
 
 
@@ -77,6 +76,10 @@ class StagedFeed:
         commit = status[layout.AGENT_STAGE_COMMIT]
         if writer != status[layout.AGENT_STAGE_WRITER]:
             return 0  # taken over in this moment: next time
-        if parsed.writer != writer.to_bytes(8, "little") or parsed.number < commit >> _END_BITS:
+        if parsed.writer != writer.to_bytes(8, "little") or parsed.number < commit >> layout.STAGE_END_BITS:
             return None
-        return commit & (1 << _END_BITS) - 1 if parsed.number == commit >> _END_BITS else 0
+        return (
+            commit & (1 << layout.STAGE_END_BITS) - 1
+            if parsed.number == commit >> layout.STAGE_END_BITS
+            else 0
+        )

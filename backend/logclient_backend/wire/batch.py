@@ -24,7 +24,7 @@ import zstandard
 
 from logclient.errors import Corrupt
 from logclient.shm.columns import Columns
-from logclient.shm.record import VARIABLE, Shape
+from logclient.shm.record import CODES, VARIABLE, Shape
 from logclient_proto.v1 import ingest_pb2 as pb
 
 from ..wal.scan import Gap, StreamColumns
@@ -40,7 +40,6 @@ MAX_INT_BYTES = 8192 // 8 + 1  # the client's own limit; digits of a much larger
 MAX_SEQ = (1 << 63) - 1  # a client counts from 1 and never gets there; stores have signed words
 MAX_BYTES = 1 << 26  # of one column group, unpacked
 
-_CODES = frozenset("drqbis")
 _WORTH_BYTES = 512  # below this, packing is no gain
 _LEVEL = 1  # see wal/codec.py
 _MASK = (1 << 64) - 1
@@ -148,7 +147,7 @@ class BatchReader:
     def _shape(self, message: pb.RecordBatch) -> Shape:
         if message.HasField("table"):
             names, codes = tuple(message.table.names), message.table.codes
-            if len(names) != len(codes) or len(names) > MAX_KEYS or not _CODES.issuperset(codes):
+            if len(names) != len(codes) or len(names) > MAX_KEYS or not CODES.issuperset(codes):
                 raise _wrong(
                     "key table", "a known code for each key", f"{len(names)} keys, {len(codes)} codes"
                 )

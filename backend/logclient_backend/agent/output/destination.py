@@ -20,9 +20,9 @@ from logclient.shm.meeting import folder_name
 from ..host.json_file import write_json
 from ..host.place import Place
 from .copier import Copier
+from .folder import HAS_FOLDER
 from .mounts import network_of
 
-USABLE = ("ok", "fallback")
 _PATIENCE_S = 5.0
 
 
@@ -75,7 +75,7 @@ class Destination:
             write_json(meeting.file("folder.json"), self._place.answer)
             return
         self._state = answer["state"]
-        base = answer.get("dir") or "" if self._state in USABLE else ""
+        base = answer.get("dir") or "" if self._state in HAS_FOLDER else ""
         if is_late and self._state != "ok":
             self._copier.say(meeting.where_it_goes(answer))
         self._go_to(base, str(answer.get("network") or ""))

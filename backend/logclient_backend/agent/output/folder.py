@@ -32,7 +32,8 @@ from ...wal.documents import DocumentFile
 from ..host.json_file import write_json
 from . import mounts
 
-USABLE = ("ok", "fallback", "none")
+HAS_FOLDER = ("ok", "fallback")  # states of an answer: there is a folder
+MAY_START = (*HAS_FOLDER, "none")
 SPOOL = "logclient-spool"  # the folders in which `spool.py` works
 
 
@@ -200,6 +201,6 @@ def _remember(home: str, meeting: Meeting) -> bool:
 def write_answer(meeting: Meeting, wish: Wish, name: str) -> None:
     """Look, and leave the answer in the meeting place: for who asks, and for the agent where the run may start."""
     what = answer(meeting, wish)
-    if what["state"] in USABLE:
+    if what["state"] in MAY_START:
         write_json(meeting.file("folder.json"), what)
     write_json(meeting.file(name), what)

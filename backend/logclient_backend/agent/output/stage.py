@@ -34,7 +34,6 @@ from ..host.place import LANES, Place
 from .memory import Memory
 from .spooler import SpooledSegment, Spooler
 
-_END_BITS = 40
 _MAX_TAKEN = 1 << 20
 _HIGHEST = b"\xff" * ORDER_BYTES
 
@@ -233,7 +232,9 @@ class Stage:
 
     def _commit(self, staged: Staged) -> None:
         self.check()
-        self._status[layout.AGENT_STAGE_COMMIT] = staged.segment.number << _END_BITS | staged.segment.end
+        self._status[layout.AGENT_STAGE_COMMIT] = (
+            staged.segment.number << layout.STAGE_END_BITS | staged.segment.end
+        )
         self._status[layout.AGENT_DRAINED] += staged.segment.end - staged.end
         staged.end = staged.segment.end
 
@@ -422,7 +423,7 @@ def next_writer(earlier: Iterable[bytes]) -> bytes:
 def _cut_uncommitted(memory: Memory, path: str, last_writer: bytes, commit: int) -> bool:
     """Cut off what the last worker had not committed; False where that is the whole file, which is given back."""
     name = parse_name(os.path.basename(path))
-    committed_number, end = commit >> _END_BITS, commit & (1 << _END_BITS) - 1
+    committed_number, end = commit >> layout.STAGE_END_BITS, commit & (1 << layout.STAGE_END_BITS) - 1
     if name is None or name.writer != last_writer or name.number < committed_number:
         return True
     if name.number > committed_number:

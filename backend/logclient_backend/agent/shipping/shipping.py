@@ -35,7 +35,7 @@ from ..host.handover import describe
 from ..host.pauses import Pipe, Pipes, Sleeper
 from ..host.place import NOTE, Place
 from ..host.status import StatusPage
-from ..output.destination import USABLE
+from ..output.folder import HAS_FOLDER
 from ..settings import Settings
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class Folders:
         meeting = self._place.meeting
         if not self._has_home:
             answer = meeting.folder_answer()
-            if answer.get("state") in USABLE:
+            if answer.get("state") in HAS_FOLDER:
                 self._has_home = True
                 self._add(_node_folder(meeting, str(answer["dir"])))
             elif not answer and now - self._begun > _ANSWER_S and meeting.dir:

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Query
 
+from ..limits import MAX_ID_BYTES
 from ..store.flat import SEPARATOR
 from ..store.interface import Filter
 from .answers import Refused
 
-MAX_ID_BYTES = 512
 MAX_FILTERS = 32
 MAX_COLUMNS = 64
 MAX_RUNS = 10_000  # of one page

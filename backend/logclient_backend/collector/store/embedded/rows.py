@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from logclient.shm.columns import Columns
-from logclient.shm.record import VARIABLE, Shape
+from logclient.shm.record import FLOATS, VARIABLE, Shape
 
 from .pack import Ints, Packer, Words
 
@@ -138,7 +138,7 @@ def values_of(code: str, cells: Cells) -> Sequence[Value]:
         if code == "s":
             return [cell.decode("utf-8", "replace") for cell in cells]
         return [int.from_bytes(cell, "little", signed=True) for cell in cells]
-    if code in "dr":
+    if code in FLOATS:
         return cells.view(np.float64).tolist()  # type: ignore[no-any-return]
     numbers: list[int] = cells.view(np.int64).tolist()
     return list(map(bool, numbers)) if code == "b" else numbers
@@ -151,7 +151,7 @@ def raw_value(cells: Cells, at: int) -> bytes:
 
 def value_of(code: str, raw: bytes) -> Value:
     """One value; of very many runs, so without numpy."""
-    if code in "dr":
+    if code in FLOATS:
         return float(_FLOAT.unpack(raw)[0])
     if code in "qb":
         number: int = _INT.unpack(raw)[0]
@@ -164,7 +164,7 @@ def floats_of(code: str, cells: Cells) -> np.ndarray[tuple[int], np.dtype[np.flo
     if isinstance(cells, list):
         numbers = [int.from_bytes(cell, "little", signed=True) for cell in cells]
         return np.array([_float(number) for number in numbers], np.float64)
-    if code in "dr":
+    if code in FLOATS:
         return cells.view(np.float64)
     return cells.view(np.int64).astype(np.float64)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from logclient.errors import BadArgument
+from logclient.shm.record import FLOATS
 
 from ....wal.seqs import SeqSet
 from ..interface import Points, StreamInfo
@@ -210,7 +211,7 @@ def _unseen(rows: Rows, seen: SeqSet) -> Rows:
 def _values(parts: Sequence[tuple[str, Cells]]) -> Sequence[Value]:
     """One array where one type holds all values, else a list."""
     codes = {code for code, _ in parts}
-    if codes and codes <= set("dr"):
+    if codes and codes <= FLOATS:
         return np.concatenate([cells for _, cells in parts]).view(np.float64)  # type: ignore[return-value]
     if codes == {"q"}:
         return np.concatenate([cells for _, cells in parts]).view(np.int64)  # type: ignore[return-value]
