@@ -32,7 +32,7 @@ def assert_peace(hosts: Hosts, trainer: Trainer, run_dir: Path) -> None:
     trainer.wait_gone(PATIENCE_S)
     assert hosts.collector.stop() == 0, hosts.collector.said()
     two_hosts.assert_same(hosts.collector.data, run_dir, {trainer.run_id: trainer.logged})
-    assert status["acked"] == status["accepted"] == trainer.logged
+    assert status["accepted"] == trainer.logged  # `finish` need not have waited for the last ack
     assert trainer.longest_ms < STALL_MS
     trainer.assert_few_words(log_of(run_dir), "10.77.0")
 
