@@ -88,7 +88,8 @@ def with_imports(text: str, module: str, table: Table) -> str:
         if base.partition(".")[0] not in SOURCES:
             continue
         found = split(base, ((alias.name, alias.asname) for alias in node.names), table)
-        if list(found) == [base] and (now == module or not node.level):
+        has_moved = base in table or any(f"{base}.{alias.name}" in table for alias in node.names)
+        if not has_moved and (now == module or not node.level):
             continue
         statements = [
             " " * node.col_offset
@@ -109,9 +110,13 @@ def with_mentions(text: str, table: Table) -> str:
 
     def imported(match: re.Match[str]) -> str:
         base = match["base"]
-        if base.partition(".")[0] not in SOURCES or base in packages:
+        pairs = [name.partition(" as ")[::2] for name in match["names"].split(", ")]
+        # what was a module and is a package now may have been rewritten: then `base` is right
+        has_moved = (base in table and base not in packages) or any(
+            f"{base}.{name}" in table for name, _ in pairs
+        )
+        if base.partition(".")[0] not in SOURCES or not has_moved:
             return match.group()
-        pairs = (name.partition(" as ")[::2] for name in match["names"].split(", "))
         found = split(base, ((name, alias or None) for name, alias in pairs), table)
         before = match.string[match.string.rfind("\n", 0, match.start()) + 1 : match.start()]
         between = "; " if before.strip() else f"\n{before}"

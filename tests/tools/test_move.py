@@ -10,7 +10,11 @@ import pytest
 
 from tools import move
 
-TABLE = {"logclient.ring": "logclient.shm.ring", "logclient.spawn": "logclient.spawn.agent"}
+TABLE = {
+    "logclient.ring": "logclient.shm.ring",
+    "logclient.spawn": "logclient.spawn.agent",
+    "logclient.card": "logclient.html",
+}
 
 
 @pytest.mark.parametrize(
@@ -24,6 +28,8 @@ TABLE = {"logclient.ring": "logclient.shm.ring", "logclient.spawn": "logclient.s
         ("logclient.run", "from .ring import A as B  # why\n", "from .shm.ring import (A as B)  # why\n"),
         ("logclient.run", "from . import spawn\n", "from .spawn import (agent as spawn)\n"),
         ("logclient.run", "from .errors import A\n", "from .errors import A\n"),
+        ("logclient.run", "from . import card\n", "from . import (html as card)\n"),
+        ("logclient.run", "from . import card as C, run\n", "from . import (html as C, run)\n"),
         ("logclient.ring", "from .errors import A\n", "from ..errors import (A)\n"),
         ("logclient.ring", "from . import spawn\n", "from ..spawn import (agent as spawn)\n"),
         ("logclient.ring", "import os\nfrom os import path\n", "import os\nfrom os import path\n"),
@@ -76,7 +82,7 @@ def test_what_was_moved_can_be_imported(tmp_path: Path, monkeypatch: pytest.Monk
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     subprocess.run(["git", "add", "-A"], cwd=tmp_path, check=True)
     monkeypatch.setattr(move, "ROOT", tmp_path)
-    move.main(TABLE)
+    move.main({old: new for old, new in TABLE.items() if (tmp_path / move.path_of(old)).exists()})
     assert not (tmp_path / "logclient/ring.py").exists()
     words = [sys.executable, "-c", "import logclient; print(logclient.log())"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
