@@ -29,7 +29,7 @@ from .errors import (
 from .guest import dynamo
 from .null import NullRun
 from .run import Run
-from .session import stray
+from .session import unattached
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -240,8 +240,8 @@ def _current() -> Run | NullRun:
     """The current run; in a process that never called `init`, the live run of its parent, as soon as there is one."""
     global _run
     if _run is None:
-        _run = stray.find()
-    return stray.current() if _run is None else _run
+        _run = unattached.find()
+    return unattached.current() if _run is None else _run
 
 
 dynamo.keep_out(init, log, flush, finish, status, launch, read, watch, unwatch)

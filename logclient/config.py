@@ -302,7 +302,7 @@ def hand_on(meeting: str | None) -> None:
 
 
 def environment() -> Mapping[str, str]:
-    """All variables as they are now, for `launchers.py` and `confined.py`; to be read only."""
+    """All variables as they are now, for `launchers.py` and `lifetime.py`; to be read only."""
     return os.environ
 
 

@@ -25,7 +25,7 @@ from logclient_backend.wire.messages import (
     Welcome,
     digest,
 )
-from logclient_backend.wire.replies import Replies
+from logclient_backend.wire.outbound import Replies
 from logclient_backend.wire.server import Server
 from logclient_backend.wire.service import Caller, Limits
 

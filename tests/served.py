@@ -17,7 +17,7 @@ from logclient_backend.collector.store.interface import Parcel, Store
 from logclient_backend.collector.store.open import open_store
 from logclient_backend.collector.tokens import ADMIN, INGEST, READ, Grant
 from logclient_backend.collector.web.app import make_app
-from logclient_backend.collector.web.backing import Backing
+from logclient_backend.collector.web.context import Backing
 from logclient_backend.runs.folder import Found, find
 from logclient_backend.wal.documents import DocumentFile
 from logclient_backend.wal.reader import WalReader

@@ -21,7 +21,7 @@ from ..shm import cells, layout
 from ..shm.record import Shape, pack_payload
 from ..shm.ring import Forked, TooLarge
 from . import tensor
-from .copies import CannotLock, JaxCopies, copies_into, is_captured
+from .device_copy import CannotLock, JaxCopies, copies_into, is_captured
 from .lanes import is_empty
 from .values import INT64
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ..shm.ring import Mark, RingWriter
     from ..typed import DeviceStatus
-    from .copies import CudaCopies
+    from .device_copy import CudaCopies
     from .lanes import Lanes
     from .shapes import Encoder, Kinds
     from .values import Points

@@ -39,7 +39,7 @@ from logclient.guest import dynamo, foreign
 from logclient.integrations import searches
 from logclient.null import NullRun
 from logclient.run import Run
-from logclient.session import stray
+from logclient.session import unattached
 from logclient.session.ending import INTERRUPTED_S
 from logclient.shm.stats import tell
 
@@ -135,7 +135,7 @@ def failed(who: object, where: str, error: Exception) -> None:
     if isinstance(run, Run):
         run._refuse(f"in {name}", why)
         return
-    (run or stray.current())._count_refused(1)
+    (run or unattached.current())._count_refused(1)
     if name not in _told:
         _told.add(name)
         tell(why)
@@ -333,7 +333,7 @@ def current() -> Run | NullRun | None:
     """The open run of this process, or the live one of a parent; None where `logclient.init` would start one."""
     run = logclient._run
     if run is None or is_over(run):
-        return stray.find()
+        return unattached.find()
     return run
 
 
@@ -356,7 +356,7 @@ def _swallow(who: Guarded, where: str, error: BaseException) -> bool:
     except Exception as second:
         if not _is_own(second):
             raise
-        stray.current()._count_refused(1)
+        unattached.current()._count_refused(1)
     return True
 
 

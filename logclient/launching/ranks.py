@@ -22,7 +22,7 @@ from _thread import get_ident
 
 from .. import config
 from ..errors import BadArgument, LogclientError, RankFailed, RankTimeout
-from . import parcel
+from . import pickling
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class _Rank:
         """The result of its function."""
         assert self.outcome is not None
         try:
-            return parcel.unpack(self.outcome[2])
+            return pickling.unpack(self.outcome[2])
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
             raise self.failure(f"returned what cannot be read here ({what}): return plain data") from error
@@ -197,7 +197,7 @@ class _Rank:
 
     def _exception(self, data: bytes, text: str) -> BaseException:
         try:
-            error = parcel.unpack(data) if data else None
+            error = pickling.unpack(data) if data else None
         except Exception:  # noqa: BLE001 - foreign code: __init__ that wants other arguments, a missing module
             error = None
         if isinstance(error, BaseException):
@@ -354,7 +354,7 @@ def _check(fn: object, nprocs: object, start_method: object, timeout_s: object, 
 
 def _packed(fn: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
     try:
-        return parcel.pack_call(fn, args)
+        return pickling.pack_call(fn, args)
     except Exception as error:
         raise LogclientError(
             f"the function or its arguments cannot be sent to another process ({type(error).__name__}: {error}); put "
@@ -379,11 +379,11 @@ def _main(method: str, call: Any, variables: dict[str, str], writer: Any, parent
     _end_with(parent, method)
     error: BaseException | None = None
     try:
-        fn, args = call if method == "fork" else parcel.unpack_call(call)
+        fn, args = call if method == "fork" else pickling.unpack_call(call)
         del call
         value = fn(*args)
         try:
-            told = ("returned", parcel.pack(value), "")
+            told = ("returned", pickling.pack(value), "")
         except Exception as problem:  # noqa: BLE001 - foreign code
             kind, why = type(value).__qualname__, f"{type(problem).__name__}: {problem}"
             told = ("unsent", b"", f"returned a {kind}, which cannot be sent back ({why}): return plain data")
@@ -406,13 +406,13 @@ def _main(method: str, call: Any, variables: dict[str, str], writer: Any, parent
 def _told_of(error: BaseException) -> tuple[str, bytes, str]:
     if isinstance(error, SystemExit):
         if not error.code:
-            return "returned", parcel.pack(None), ""
+            return "returned", pickling.pack(None), ""
         return "exited", b"", f"called sys.exit({error.code!r})"
     import traceback
 
     text = "".join(traceback.format_exception(error))
     try:
-        return "raised", parcel.pack(error), text
+        return "raised", pickling.pack(error), text
     except Exception:  # noqa: BLE001 - foreign code, whatever it raises
         return "raised", b"", text
 

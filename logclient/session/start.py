@@ -26,7 +26,7 @@ from ..run import Run
 from ..shm import meeting
 from ..shm.stats import tell
 from ..spawn import agent as spawn
-from ..spawn import confined
+from ..spawn import lifetime
 from ..spawn import starting as _starting  # noqa: F401 - now: later its disk may be frozen
 from . import closing, dropped, handles
 from .ending import at_exit, has_shell, patience_s  # now: at exit their disk may be frozen
@@ -233,7 +233,7 @@ def _facts(chosen: Config, run_id: str) -> dict[str, Any]:
         "resume": chosen.resume if chosen.run_id else "allow",
         "server": chosen.server if chosen.mode == "online" else "",
         "created_ns": time.time_ns(),
-        "confined": confined.why()[:_MAX_WORDS],
+        "confined": lifetime.why()[:_MAX_WORDS],
         "settings": dict(chosen),
     }
 

@@ -25,7 +25,7 @@ import time
 
 from .. import config
 from ..guest.stdlib import folder_of
-from . import orphan
+from . import detached
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ def _output(words: list[str], deadline: float) -> bytes | None:
     ours, theirs = os.pipe()
     try:
         try:
-            pid = orphan.start(words, _environment(), {1: theirs})
+            pid = detached.start(words, _environment(), {1: theirs})
         finally:
             os.close(theirs)
         if not pid:

@@ -2,7 +2,7 @@
 
 Runs in the training process when a run starts and when it ends; no thread, no signal handler, no call in between.
 
-Elsewhere the agent is nobody's child (`orphan.py`). Here the kernel gives us whatever loses its parent: the agent and
+Elsewhere the agent is nobody's child (`detached.py`). Here the kernel gives us whatever loses its parent: the agent and
 what its launcher leaves behind. Ended and not waited for, they would pile up as zombies from run to run.
 
 Invariants:

@@ -5,7 +5,7 @@ lives). Loaded by `init`, not with `import logclient`: that is 2 ms.
 
 Invariants:
 
-- neither the launcher, which lives for some 50 ms, nor the agent that it leaves behind is our child (`orphan.py`);
+- neither the launcher, which lives for some 50 ms, nor the agent that it leaves behind is our child (`detached.py`);
   where that cannot be had, the launcher is one, and reaped here;
 - the agent starts with null streams, in a session of its own, in an environment without tracers and without what
   changes an interpreter; folders of modules are passed in a file of the meeting place;
@@ -27,7 +27,7 @@ from ..shm import layout, modes, proc
 from ..shm.meeting import AGENT_PATH, Meeting
 from ..shm.regular import open_regular, read_start
 from ..shm.stats import terminal_device
-from . import interpreter, orphan, reap
+from . import detached, interpreter, reap
 from .interpreter import NoInterpreter, Starter
 
 TYPE_CHECKING = False
@@ -165,7 +165,7 @@ class _Launcher:
         """Raises OSError."""
         environment = starter.environment()
         self._stays = starter.is_entry
-        self._pid = orphan.start(words, environment, streams)
+        self._pid = detached.start(words, environment, streams)
         self._is_child = not self._pid
         if self._is_child:
             self._pid = _spawn(words, environment, streams)
@@ -249,7 +249,7 @@ def tell_in_file(line: str) -> None:
     if not terminal_device():
         return
     try:
-        pid = orphan.start([_ECHO, f"logclient: {line}"], {}, {1: 2})
+        pid = detached.start([_ECHO, f"logclient: {line}"], {}, {1: 2})
         watch = os.pidfd_open(pid) if pid else -1
     except (OSError, AttributeError):
         return  # no such program, or it has ended

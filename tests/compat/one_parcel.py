@@ -17,7 +17,7 @@ from logclient_backend.wire.batch import BatchReader, BatchWriter
 from logclient_backend.wire.client import Session, describe
 from logclient_backend.wire.credentials import Access
 from logclient_backend.wire.messages import Ack, Description, Hello, Parcel, Welcome
-from logclient_backend.wire.replies import Replies
+from logclient_backend.wire.outbound import Replies
 from logclient_backend.wire.server import Server
 from logclient_backend.wire.service import Caller
 from logclient_proto.v1 import control_pb2, ingest_pb2, query_pb2  # noqa: F401  that they load is a part of it

@@ -107,7 +107,7 @@ def test_ancestors_and_life_are_told_where_proc_shows_other_pids(as_pid_1: Calla
     """The chain ends with PID 1; who lives is known without a lock; a place that ends says whose PID 1 it is."""
     as_pid_1("""
 from logclient.launching import ancestry
-from logclient.spawn import confined
+from logclient.spawn import lifetime
 from logclient.shm import proc
 from logclient.shm.owner import is_alive
 line = ((1, proc.start_ticks()),)
@@ -115,7 +115,7 @@ def chain():
     assert tuple(ancestry.ancestors()) == line
     assert ancestry.has_ancestor(*line[0])
     assert ancestry.parent() == f"{ancestry.boot()}-{line[0][0]}-{line[0][1]}"
-    assert confined.why().endswith(f"with {proc.name_of(proc.entry_of(1))} as PID 1"), confined.why()
+    assert lifetime.why().endswith(f"with {proc.name_of(proc.entry_of(1))} as PID 1"), lifetime.why()
 first = child(chain)
 assert os.waitstatus_to_exitcode(os.waitpid(first, 0)[1]) == 0
 other, here = child(), proc.pid_namespace()

@@ -19,8 +19,8 @@ from logclient.spawn import agent as spawn
 from logclient.spawn import calling, starting
 from logclient_backend.agent.host.place import open_regular as open_in_place
 from logclient_backend.agent.host.status import StatusPage
-from logclient_backend.agent.host.terminal import Terminal
-from logclient_backend.agent.output import agentlog
+from logclient_backend.agent.host.stderr_relay import Terminal
+from logclient_backend.agent.output import agent_log
 from logclient_backend.collector.tokens import Tokens
 
 DEADLINE_S = 30.0
@@ -75,7 +75,7 @@ ASKED: dict[str, tuple[str, Callable[[Meeting], Any], Any]] = {
         lambda place: _raises(lambda: modes.private(place.file("any.new"), os.O_WRONLY | os.O_CREAT)),
         True,
     ),
-    "a log": (agentlog.NAME, lambda place: agentlog.write(place.path, [(0, "line")]), None),
+    "a log": (agent_log.NAME, lambda place: agent_log.write(place.path, [(0, "line")]), None),
     "kept by an agent": (LANES, lambda place: open_in_place(place.file(LANES)), -1),
     "a lock of tokens": (
         "tokens.lock",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from logclient.shm import layout
-from logclient_backend.agent.output import agentlog
+from logclient_backend.agent.output import agent_log
 from logclient_backend.wal.reader import WalReader
 
 from .agents import WORKER, Trainer, both_killed, checked, kill, log_of, nothing_left, successor
@@ -116,15 +116,15 @@ def test_damaged_staged_segment_costs_what_was_in_it(run_dir: Path, tmp_path: Pa
 def test_log_of_the_agent_is_rotated(tmp_path: Path) -> None:
     """Two files at most, whatever happens; a folder that takes nothing costs lines, not data."""
     for number in range(60):
-        agentlog.write(str(tmp_path), [(number * 10**9, f"{number} " + "x" * 10_000)])
+        agent_log.write(str(tmp_path), [(number * 10**9, f"{number} " + "x" * 10_000)])
     files = sorted(tmp_path.iterdir())
     assert [path.name for path in files] == ["agent.log", "agent.log.old"]
     assert sum(path.stat().st_size for path in files) < 700_000
     assert files[0].read_text().splitlines()[-1].startswith("1970-01-01T00:00:59Z 59 x")
-    agentlog.write(str(tmp_path / "nowhere"), [(0, "a line")])
+    agent_log.write(str(tmp_path / "nowhere"), [(0, "a line")])
     (tmp_path / "link").mkdir()
     (tmp_path / "link" / "agent.log").symlink_to(tmp_path / "victim")
-    agentlog.write(str(tmp_path / "link"), [(0, "a line")])
+    agent_log.write(str(tmp_path / "link"), [(0, "a line")])
     assert not (tmp_path / "victim").exists()
 
 

@@ -17,11 +17,11 @@ from .disturbed import ROOMY, wait_until
 _SUPERVISOR = """
 import os, sys, threading
 from logclient.shm import meeting
-from logclient_backend.agent.supervise import resident
-from logclient_backend.agent.shipping import shipping
+from logclient_backend.agent.supervise import page_pinning
+from logclient_backend.agent.shipping import ship_process
 from logclient_backend.agent.supervise.supervisor import Supervisor
 log = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-main, forked, ships, ship = threading.main_thread().ident, [], [], shipping.run
+main, forked, ships, ship = threading.main_thread().ident, [], [], ship_process.run
 events = ("open", "import", "os.listdir", "os.scandir", "os.rename", "os.remove", "os.mkdir", "os.chdir")
 def note(event, arguments):
     if event == "os.fork":
@@ -32,10 +32,10 @@ def note(event, arguments):
 def note_no_more(*given):
     ships.append(True)  # in a process of its own, which may wait for a disk
     return ship(*given)
-shipping.run = note_no_more
+ship_process.run = note_no_more
 sys.addaudithook(note)
 if sys.argv[3] == "unlocked":  # as for a user who may not lock memory
-    resident.lock_pages = lambda: False
+    page_pinning.lock_pages = lambda: False
 os.umask(0o077)
 os._exit(Supervisor(meeting.read(sys.argv[1])).run())
 """

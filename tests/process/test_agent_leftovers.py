@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from logclient.shm import layout
-from logclient_backend.agent.supervise import sweep
+from logclient_backend.agent.supervise import cleanup
 from logclient_backend.wal.reader import WalReader
 
 from . import scripts
@@ -93,7 +93,7 @@ def test_place_whose_process_is_about_to_start_an_agent_is_left_alone(tmp_path: 
     (place / "run.json").write_text("{}")
     (place / f"{'a' * 32}.lanes").write_bytes(b"")
     (place / "agent.status").write_bytes(bytes(layout.STATUS_BYTES))
-    assert sweep._is_left(str(place)), "nobody lives there"
+    assert cleanup._is_left(str(place)), "nobody lives there"
     code = """
     import sys
     from logclient.shm.owner import LiveLock
@@ -103,9 +103,9 @@ def test_place_whose_process_is_about_to_start_an_agent_is_left_alone(tmp_path: 
     """
     child = scripts.start(tmp_path, code, str(place / f"{'a' * 32}.live"), stdin=subprocess.PIPE)
     assert child.stdout is not None and child.stdout.readline() == "locked\n"
-    assert not sweep._is_left(str(place))
+    assert not cleanup._is_left(str(place))
     with open(place / "agent.status", "r+b") as file:
         file.seek(8 * layout.AGENT_SUPERVISOR)
         file.write((1 << 22).to_bytes(8, "little"))
-    assert sweep._is_left(str(place)), "its agent died"
+    assert cleanup._is_left(str(place)), "its agent died"
     scripts.end_with(child, "")

@@ -387,7 +387,7 @@ def test_first_values_of_several_threads_at_once(torch: Torch, run_dir: Path) ->
 
 
 @pytest.mark.parametrize(
-    "module", ["logclient.shm.cells", "logclient.encode.copies", "logclient.encode.device"]
+    "module", ["logclient.shm.cells", "logclient.encode.device_copy", "logclient.encode.device"]
 )
 @pytest.mark.parametrize("is_handler_logging", [False, True])
 def test_first_value_interrupted_at_any_point(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from logclient.spawn import confined
+from logclient.spawn import lifetime
 
 from .host import rlimits
 
@@ -37,7 +37,7 @@ class Settings:
         self.spool_dir = spool_dir if isinstance(spool_dir, str) else ""
         self.spool_bytes = int(_number(given, "spool_bytes", 4 << 30))
         self.stall_s = _number(given, "stall_s", 5.0, least=0.5)
-        self.leave_s = _number(given, "leave_s", 60.0) if confined.why() else math.inf
+        self.leave_s = _number(given, "leave_s", 60.0) if lifetime.why() else math.inf
         self.ship_leave_s = min(_number(given, "ship_leave_s", 300.0), self.leave_s)
         self.ship_rest_s = _number(given, "ship_rest_s", 30.0)
         self.keep_bytes = int(_number(given, "keep_bytes", 1 << 30))

@@ -13,7 +13,7 @@ Invariants:
   producer has gone; it is copied at once, but to a network file system only every `network_sync_s` unless somebody
   waits for it or the stage is half full;
 - it leaves only when every producer is gone, everything is sealed and the documents are written, and a collector has
-  all that too or has taken nothing for long (`shipped.py`); or when there is no run folder to write to, or the disk
+  all that too or has taken nothing for long (`ship_status.py`); or when there is no run folder to write to, or the disk
   takes nothing and waiting on would hold a scheduler step open (`patience.py`): then what is there stays in shared
   memory.
 """
@@ -26,15 +26,15 @@ from collections.abc import Callable
 from logclient.shm import layout
 
 from .. import failpoint
-from .drain import beside, drain
-from .drain.attach import Lane, Producer
-from .drain.ledger import Ledger
+from .drain import drain, other_nodes
+from .drain.node_document import Ledger
 from .drain.pace import Pace
-from .drain.roster import Roster
-from .host.exits import Watch
-from .host.handover import Handover
+from .drain.producer import Lane, Producer
+from .drain.producers import Roster
+from .host.crash_report import Handover
 from .host.pauses import MIN_S, REST_S, Pipes, Sleeper
 from .host.place import Place
+from .host.process_handle import Watch
 from .host.status import StatusPage
 from .output.budget import Budget
 from .output.copier import Copier
@@ -43,7 +43,7 @@ from .output.patience import Patience
 from .output.spooler import Spooler
 from .output.stage import Stage
 from .settings import Settings
-from .shipping.shipped import Shipped
+from .shipping.ship_status import Shipped
 
 STORED, KEPT = 0, 3  # exit codes: nothing is left in shared memory; what is left stays there
 
@@ -379,7 +379,7 @@ class Worker:
 
     def _look_beside(self, producer: Producer) -> None:
         """Note what lies beside this node when an owner comes; not where that took so long that it may have changed."""
-        if not beside.is_wanted(producer):
+        if not other_nodes.is_wanted(producer):
             return
         if not producer.look_beside:
             self.copier.beside_asked += 1
@@ -388,7 +388,7 @@ class Worker:
             self._is_result_awaited = True
         elif self.copier.beside_told >= producer.look_beside:
             age_s = (self.copier.beside_at_ns - producer.created_mono_ns) / 1e9
-            producer.found = self.copier.beside if age_s < beside.MAX_AGE_S else {}
+            producer.found = self.copier.beside if age_s < other_nodes.MAX_AGE_S else {}
 
     def _is_kept(self) -> bool:
         """All that there is lies in shared memory to stay: a collector has it, too, or takes nothing."""

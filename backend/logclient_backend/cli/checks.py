@@ -21,9 +21,9 @@ from logclient.config import Config
 from logclient.shm import meeting
 from logclient.shm.owner import ForkMark, PidMark
 from logclient.shm.proc import entry_of, name_of, pid_namespace, start_ticks
-from logclient.spawn import confined
+from logclient.spawn import lifetime
 
-from ..agent.host.exits import Watch
+from ..agent.host.process_handle import Watch
 from ..agent.output.mounts import is_network, mount_of
 from ..runs import live
 from .text import duration, plural, size
@@ -296,7 +296,7 @@ def agent_starts() -> list[Finding]:
 def agent_outlives() -> list[Finding]:
     """May the agent finish its work after the trainer is gone?"""
     subject = "agent's life"
-    place = confined.why()
+    place = lifetime.why()
     if place:
         advice = (
             "where its processes end with the trainer, so does the agent: all but the last 0.5 s are in the run folder "

@@ -18,8 +18,8 @@ from logclient.shm.modes import umask_of
 from logclient.spawn.agent import start_agent
 
 from ..agent.host.json_file import write_json
-from ..agent.output import folder as run_folders
-from ..agent.supervise import sweep
+from ..agent.output import probe
+from ..agent.supervise import cleanup
 from ..runs import live
 from ..runs.live import LiveLanes, LivePlace
 from . import screen, spools
@@ -95,7 +95,7 @@ def command(run: str | None, dir: str | None, timeout_s: float, as_json: bool) -
     logclient recover
     logclient recover --dir /data/runs --timeout 300
     """
-    sweep.clear(meeting.bases(Config.from_env()))
+    cleanup.clear(meeting.bases(Config.from_env()))
     spooled = spools.bring_home(run, timeout_s)
     places = live.scan()
     jobs = [job for place in _wanted(places, run, spooled) if (job := _job(place)) is not None]
@@ -177,7 +177,7 @@ def _set_folder(place: LivePlace, dir: str) -> str | None:
     reason = _why_not(place, dir)
     if reason is not None:
         return f"{dir} cannot be used: {reason}"
-    if not write_json(place.meeting.file("folder.json"), run_folders.there(dir)):
+    if not write_json(place.meeting.file("folder.json"), probe.there(dir)):
         return f"{place.meeting.path} cannot be written"
     return None
 
@@ -189,7 +189,7 @@ def _why_not(place: LivePlace, dir: str) -> str | None:
     if child == 0:
         try:
             os.umask(umask_of(place.meeting.facts))
-            answer = run_folders.why_not(dir, os.path.join(dir, folder_name(place.run_id)), place.node) or ""
+            answer = probe.why_not(dir, os.path.join(dir, folder_name(place.run_id)), place.node) or ""
             os.write(writer, b"." + answer.encode("utf-8", "backslashreplace"))
         finally:
             os._exit(0)

@@ -25,8 +25,8 @@ from ..runs import live
 from ..ship.progress import IDLE, Progress
 from ..ship.shipper import Shipper, ShipSettings
 from ..ship.source import FolderSource
+from ..wal.coverage import Spans
 from ..wal.reader import WalReader
-from ..wal.spans import Spans
 from ..wire.client import Session
 from ..wire.credentials import Access
 from ..wire.messages import UNREACHABLE, Hello

@@ -34,7 +34,7 @@ from ..runs.folder import Found
 from ..runs.node import Node
 from ..runs.state import SILENT_S, State
 from ..runs.view import RunView, view
-from ..wal.spans import Spans
+from ..wal.coverage import Spans
 from .store.interface import Description, Run
 
 LATE_S, LOST_S = 15.0, 60.0  # an agent that has nothing to say says so every few seconds

@@ -19,7 +19,7 @@ import time
 import traceback
 from typing import TextIO
 
-from ..wire.sentence import one_line
+from ..wire.sanitize import one_line
 
 EVERY_S = 60.0
 _MOST = 2000  # characters of a line

@@ -39,7 +39,7 @@ from ..wire.messages import (
     Welcome,
     digest,
 )
-from ..wire.replies import Replies
+from ..wire.outbound import Replies
 from ..wire.service import Caller
 from .commit import DISK_RETRY_S, Committer, Source, deleted_run
 from .eventlog import EventLog

@@ -229,7 +229,7 @@ class Collector:
 
     def _make_app(self) -> Any:
         from .web.app import make_app
-        from .web.backing import Backing
+        from .web.context import Backing
 
         settings = self.settings
         return make_app(

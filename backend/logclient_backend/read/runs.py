@@ -18,9 +18,9 @@ from ..runs import folder, live
 from ..runs.extremes import of_summary
 from ..runs.view import RunView
 from .gather import gather
-from .origins import Extreme, Facts, FolderRun, Origin, of_server
 from .reduce import reals, reduce
 from .series import Reduced, Series, Table
+from .sources import Extreme, Facts, FolderRun, Origin, of_server
 
 if TYPE_CHECKING:
     from pandas import DataFrame

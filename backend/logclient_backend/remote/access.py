@@ -14,7 +14,7 @@ from logclient.errors import BadArgument, LogclientError
 from ..wire import credentials
 from ..wire.address import hide_user, is_loopback
 from ..wire.messages import NotTaken
-from ..wire.sentence import one_line
+from ..wire.sanitize import one_line
 
 CONFIGURED = "-"  # as an address: that of LOGCLIENT_SERVER or of the config file
 _SCHEMES = ("http", "https", "grpc", "grpcs")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..runs.view import RunView
+from ..wal.coverage import StreamSpan
 from ..wal.scan import Gap, Item, StreamColumns
 from ..wal.seqs import SeqSet
-from ..wal.spans import StreamSpan
 from .access import Unreachable
 from .runs import RemoteRun, load
 

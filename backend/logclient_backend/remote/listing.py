@@ -14,7 +14,7 @@ PAGE_RUNS = 1_000
 _MAX_LISTED = 20
 _SEARCHED = ("id", "name", "project", "tag")
 
-Row = dict[str, Any]  # as the API has it, see `RunRow` in collector/web/shapes.py
+Row = dict[str, Any]  # as the API has it, see `RunRow` in collector/web/response_models.py
 
 
 def rows(server: Server, *, most: int | None = None, **asked: Any) -> Iterator[Row]:

@@ -21,8 +21,8 @@ from ..runs.order import Records
 from ..runs.paged import PagedReader
 from ..runs.state import State
 from ..runs.view import RunView, view
+from ..wal.coverage import Spans
 from ..wal.scan import StreamColumns
-from ..wal.spans import Spans
 from ..wire import pages
 from .server import Server
 

@@ -23,7 +23,7 @@ from requests.auth import AuthBase
 from logclient.errors import BadArgument, NoRun
 
 from ..runs import strict
-from ..wire.sentence import one_line
+from ..wire.sanitize import one_line
 from .access import ServerError, Unreachable, WebAccess
 from .handshake import TlsAdapter
 

@@ -6,8 +6,8 @@ restarts than theirs.
 Invariants:
 
 - within a node, times decide that come from its monotonic clock (`node.py`): a wall clock that was set changes nothing;
-- between nodes, an owner came after those that lay in the run folder when it came (`agent/drain/beside.py`), and they
-  were over by then if their documents said so, or never said anything again;
+- between nodes, an owner came after those that lay in the run folder when it came (`agent/drain/other_nodes.py`), and
+  they were over by then if their documents said so, or never said anything again;
 - where neither of two nodes found the other, the clocks of their hosts decide, and `Attempts.by_time` says so.
 """
 

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 from logclient.shm.columns import Columns, read_column
 from logclient.shm.record import NUMBERS
 
+from ..wal.coverage import Spans, StreamSpan
 from ..wal.scan import Damage, StreamColumns
 from ..wal.seal import unseen_part
-from ..wal.spans import Spans, StreamSpan
 from .curve import Curve
 from .extremes import Extremes, merged, of_newest
 from .order import Records

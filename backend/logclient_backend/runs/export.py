@@ -30,7 +30,7 @@ from typing import IO, Any
 
 from logclient.shm.record import Shape
 
-from ..wal.spans import StreamSpan
+from ..wal.coverage import StreamSpan
 from . import formats, strict
 from .contents import Hole, as_dict, find_edges, holes_of
 from .node import whole

@@ -18,10 +18,10 @@ from typing import Any
 
 from logclient.errors import Unsupported
 
+from ..wal.coverage import Spans
 from ..wal.documents import DocumentFile
 from ..wal.files import REAL
 from ..wal.reader import list_stems
-from ..wal.spans import Spans
 
 VERSION = 1  # of the documents' JSON
 _COPY_NS = (
@@ -68,7 +68,9 @@ class Process:
     left_out: int
     end: End | None
     job: str = ""  # what a scheduler said became of its job: preempted or requeued
-    found: dict[str, tuple[int, bool]] = field(default_factory=dict)  # see agent/drain/beside.py; of an owner
+    found: dict[str, tuple[int, bool]] = field(
+        default_factory=dict
+    )  # see agent/drain/other_nodes.py; of an owner
 
     def data(self, kind: str) -> dict[str, Any]:
         """The newest document of that kind; empty where there is none."""

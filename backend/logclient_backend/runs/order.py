@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from logclient.shm.columns import Columns, read_column
 
+from ..wal.coverage import Spans
 from ..wal.scan import Damage, StreamColumns
-from ..wal.spans import Spans
 
 if TYPE_CHECKING:
     from logclient.shm.record import Value

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from logclient.shm.columns import Columns
 
+from ..wal.coverage import Spans, StreamSpan
 from ..wal.scan import StreamColumns
-from ..wal.spans import Spans, StreamSpan
 from .order import Records, Segment
 
 WINDOW_RECORDS = 1 << 13  # of one stream, decoded at a time

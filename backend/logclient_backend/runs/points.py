@@ -17,10 +17,10 @@ from logclient.errors import Unsupported
 from logclient.shm.columns import Columns
 
 from ..wal.codec import Codec
+from ..wal.coverage import Spans
 from ..wal.files import REAL, Files, read_file
 from ..wal.reader import OPEN, SEALED, list_stems, read_footer, spans_of
 from ..wal.scan import Damage, Scan, StreamColumns
-from ..wal.spans import Spans
 from .order import Records, Segment
 
 

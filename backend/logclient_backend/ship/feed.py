@@ -19,11 +19,11 @@ from collections.abc import Callable
 
 from logclient.errors import LogclientError
 
+from ..wal.dedup import Seen
 from ..wal.documents import DocumentFile
 from ..wal.files import REAL, Files
 from ..wal.reader import Follower
 from ..wal.scan import Damage, Gap, StreamColumns
-from ..wal.seen import Seen
 from .parcels import bytes_of
 
 _GAP_BYTES = 200

@@ -30,10 +30,10 @@ from ..wire import messages
 from ..wire.client import Session
 from ..wire.messages import Ack, HeldStream, NotTaken, Parcel, Welcome, digest
 from .backoff import Backoff
+from .bisect import Splitter
 from .parcels import Packer, bytes_of
 from .progress import CONNECTING, IDLE, REFUSED, SHIPPING, STOPPED, WAITING, Progress
 from .source import FolderSource
-from .splitting import Splitter
 
 _SAY_EVERY_S = 60.0
 _SLOW_S = 60.0  # between tries where somebody has to mend something first
@@ -41,7 +41,7 @@ _QUIET_S = 10.0  # nothing came for so long: look less often
 _CLOSED, _HEAD_BYTES = (
     b'"closed":true',
     1 << 13,
-)  # in the documents: this node is done, see agent/drain/ledger.py
+)  # in the documents: this node is done, see agent/drain/node_document.py
 _NEEDS_MENDING = (messages.UNAUTHORIZED, messages.WRONG_PROTOCOL)
 
 

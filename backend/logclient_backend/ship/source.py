@@ -19,11 +19,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from ..runs.revision import age_of
+from ..wal.coverage import Spans
+from ..wal.dedup import Seen
 from ..wal.files import REAL, Files
 from ..wal.scan import Gap, StreamColumns
-from ..wal.seen import Seen
 from ..wal.seqs import SeqSet
-from ..wal.spans import Spans
 from ..wire.messages import HeldStream
 from .feed import DiskFeed
 from .parcels import bytes_of

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from logclient.shm import layout
 from logclient.shm.regular import read_regular
 
+from ..wal.dedup import Seen
 from ..wal.reader import Follower
 from ..wal.scan import Damage, Gap, StreamColumns
-from ..wal.seen import Seen
 from ..wal.segment import parse_name
 
 _MAX_DOCUMENTS = 1 << 30

@@ -23,12 +23,12 @@ from logclient.errors import Corrupt, Unsupported
 from logclient.shm.regular import OddFile
 
 from .codec import Codec
+from .coverage import Footer, Spans
+from .dedup import Seen
 from .files import READ, REAL, Files, read_file
 from .scan import Damage, Gap, Item, Scan, StreamColumns, footer_at
-from .seen import Seen
 from .segment import HEADER_BYTES, TRAILER, parse_header, parse_name, parse_trailer, salt_of
 from .seqs import SeqSet
-from .spans import Footer, Spans
 
 OPEN, SEALED = ".wal", ".seg"
 

@@ -24,6 +24,7 @@ from logclient.shm.record import Shape
 
 from .blocks import Block, parse_head, walk
 from .codec import Codec
+from .coverage import Footer, cause_of, parse_footer, parse_stream
 from .segment import (
     COLUMNS,
     FOOTER,
@@ -41,7 +42,6 @@ from .segment import (
     salt_of,
 )
 from .seqs import SeqSet
-from .spans import Footer, cause_of, parse_footer, parse_stream
 from .varint import zigzag
 
 

@@ -22,11 +22,11 @@ from logclient.shm.columns import Columns
 from logclient.shm.record import Shape
 
 from .codec import Codec
+from .coverage import Spans, pack_footer
 from .files import NEW, Files
 from .scan import Damage, Gap, Item, Scan, StreamColumns
 from .segment import FOOTER, SegmentEncoder, StreamEntry, pack_block, pack_trailer, parse_name, segment_name
 from .seqs import SeqSet
-from .spans import Spans, pack_footer
 
 BLOCK_RECORDS = 4096  # a bad sector costs at most this many records of one stream
 BLOCK_BYTES = 1 << 20

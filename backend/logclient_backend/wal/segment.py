@@ -29,7 +29,7 @@ Pure bytes: touches no file. One thread uses an encoder at a time.
     3 COLUMNS   stream, shape, rank + 1, n, first seq, last - first,  see codec.py
                 first step (zigzag), last - first step (zigzag)
     4 GAP       stream, first seq, last - first, cause                none
-    5 FOOTER    packing                                               see spans.py
+    5 FOOTER    packing                                               see coverage.py
     other       skipped
 
     trailer of a sealed segment, 16 bytes: b"LCSEALED", u32 bytes of the footer block, u32 check of these 12

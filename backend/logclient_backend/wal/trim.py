@@ -22,13 +22,13 @@ from logclient.errors import Corrupt, Unsupported
 from logclient.shm.regular import OddFile
 
 from .codec import Codec
+from .coverage import Spans
 from .files import READ, REAL, Files, read_file
 from .reader import OPEN, SEALED, list_stems, read_footer, spans_of
 from .scan import Gap, Scan
 from .seal import Sealer, write_sealed
 from .segment import HEADER_BYTES, order_of, parse_header
 from .seqs import SeqSet
-from .spans import Spans
 
 
 @dataclass(slots=True)

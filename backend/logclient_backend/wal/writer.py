@@ -20,10 +20,10 @@ from logclient.errors import Corrupt
 from logclient.shm.columns import Columns
 
 from .codec import Codec
+from .coverage import Spans
 from .files import CREATE, NEW, WRITE, Files, read_file
 from .scan import Damage, Gap, Scan, StreamColumns
 from .segment import SegmentEncoder, parse_name, segment_name
-from .spans import Spans
 
 CHUNK_BYTES = 1 << 20
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from logclient.errors import BadArgument
 
-from .sentence import one_line
+from .sanitize import one_line
 
 DEFAULT_PORT = 7788
 _SCHEMES = {"grpc": False, "grpcs": True}

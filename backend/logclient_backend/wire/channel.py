@@ -27,7 +27,7 @@ from . import convert, messages
 from .address import Address
 from .credentials import Access
 from .messages import NotTaken
-from .sentence import one_line
+from .sanitize import one_line
 
 MAX_MESSAGE_BYTES = 64 << 20  # of what a collector may send: a welcome that lists very many ranges
 

@@ -11,7 +11,7 @@ from logclient_proto.v1 import ingest_pb2 as pb
 
 from . import batch, messages
 from .messages import Ack, Description, HeldStream, Hello, NotTaken, Welcome
-from .sentence import one_line
+from .sanitize import one_line
 
 MAX_ID_BYTES = 512  # of a run; a node's is at most 64
 MAX_TEXT_BYTES = 1000

@@ -14,8 +14,8 @@ from google.protobuf.message import DecodeError
 from logclient.errors import Corrupt
 from logclient_proto.v1 import query_pb2 as pb
 
+from ..wal.coverage import Spans
 from ..wal.scan import StreamColumns
-from ..wal.spans import Spans
 from . import batch
 
 if TYPE_CHECKING:

@@ -38,11 +38,11 @@ from ..door.listening import listen
 from ..door.through import Inner
 from . import convert, messages
 from .address import Address, is_loopback
+from .byte_budget import Room
 from .gate import STATUS, Gate, token_in
+from .inbound import Reading, busy
 from .messages import NotTaken
-from .reading import Reading, busy
-from .replies import Replies
-from .room import Room
+from .outbound import Replies
 from .service import Caller, Limits, Service
 from .turns import Place, Turns
 

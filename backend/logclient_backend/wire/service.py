@@ -10,7 +10,7 @@ from typing import Protocol
 
 from .batch import MAX_BYTES
 from .messages import Description, Hello, NotTaken, Parcel, Welcome
-from .replies import Replies
+from .outbound import Replies
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ import pytest
 from logclient.shm import layout, meeting
 from logclient_backend.agent.host.place import Place
 from logclient_backend.agent.output import mounts, spool
-from logclient_backend.agent.output.folder import SPOOL
-from logclient_backend.agent.output.memory import Memory
+from logclient_backend.agent.output.probe import SPOOL
+from logclient_backend.agent.output.segment_pool import Memory
 from logclient_backend.agent.output.spooler import SpooledSegment, Spooler
 from logclient_backend.agent.output.stage import Stage
 from logclient_backend.agent.settings import Settings

@@ -15,7 +15,7 @@ from logclient.shm.columns import Columns
 from logclient.shm.record import Shape
 from logclient_backend.agent.drain import drain
 from logclient_backend.agent.host.place import Place
-from logclient_backend.agent.output.memory import Memory
+from logclient_backend.agent.output.segment_pool import Memory
 from logclient_backend.agent.output.spooler import Spooler
 from logclient_backend.agent.output.stage import Replaced, Stage, next_writer
 from logclient_backend.agent.settings import Settings
@@ -57,7 +57,7 @@ def stage_of(place: Place, status: memoryview) -> Stage:
 
 
 def lane_of(header: memoryview, stage: Stage):
-    from logclient_backend.agent.drain.attach import Lane
+    from logclient_backend.agent.drain.producer import Lane
 
     lane = Lane(FakeReader(header), 0, STREAM)  # type: ignore[arg-type]
     stage.resume(lane)

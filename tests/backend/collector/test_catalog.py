@@ -16,7 +16,7 @@ from logclient_backend.collector.catalog import Catalog, Outdated, Unreadable, s
 from logclient_backend.collector.store.interface import Description, Run
 from logclient_backend.runs import folder
 from logclient_backend.runs.view import view
-from logclient_backend.wal.spans import Spans
+from logclient_backend.wal.coverage import Spans
 
 from ..runs.build import NOW_NS, SECOND, NodeMaker, process_id
 

@@ -11,8 +11,8 @@ import pytest
 from logclient_backend.runs import paged
 from logclient_backend.runs.paged import PagedReader
 from logclient_backend.runs.points import RunReader
+from logclient_backend.wal.coverage import Spans
 from logclient_backend.wal.scan import StreamColumns
-from logclient_backend.wal.spans import Spans
 
 from .build import NOW_NS, SECOND, NodeMaker, Rec, raw
 

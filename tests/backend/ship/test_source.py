@@ -14,10 +14,10 @@ import pytest
 from logclient.shm import layout
 from logclient_backend.ship.feed import DiskFeed
 from logclient_backend.ship.source import FolderSource
+from logclient_backend.wal.dedup import Seen
 from logclient_backend.wal.documents import DocumentFile
 from logclient_backend.wal.files import RealFiles
 from logclient_backend.wal.scan import Gap, StreamColumns
-from logclient_backend.wal.seen import Seen
 from logclient_backend.wal.seqs import SeqSet
 from logclient_backend.wire.messages import HeldStream
 from tests.process.disturbed import wait_until

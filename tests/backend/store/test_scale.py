@@ -18,7 +18,7 @@ import pytest
 from logclient_backend.collector.store.clock import Clock
 from logclient_backend.collector.store.embedded import EmbeddedStore, catalog, open_store
 from logclient_backend.collector.store.embedded.database import FILE
-from logclient_backend.collector.store.embedded.heard import HeardRuns
+from logclient_backend.collector.store.embedded.last_seen import HeardRuns
 from logclient_backend.collector.store.interface import Filter, RunDeleted, RunQuery
 from tests.conftest import Pace
 from tools.bench.small_runs import fill

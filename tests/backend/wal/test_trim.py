@@ -6,12 +6,12 @@ import os
 
 import pytest
 
+from logclient_backend.wal.coverage import Spans
 from logclient_backend.wal.files import REAL
 from logclient_backend.wal.reader import WalReader
 from logclient_backend.wal.repair import verify
 from logclient_backend.wal.seal import seal
 from logclient_backend.wal.seqs import SeqSet
-from logclient_backend.wal.spans import Spans
 from logclient_backend.wal.trim import trim
 from logclient_backend.wal.writer import OpenSegment
 from tests.fakes import Crash, FaultyFiles

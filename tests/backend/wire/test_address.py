@@ -6,7 +6,7 @@ import pytest
 
 from logclient.errors import BadArgument
 from logclient_backend.wire.address import Address, is_loopback, parse
-from logclient_backend.wire.sentence import one_line
+from logclient_backend.wire.sanitize import one_line
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from logclient_backend.wire import messages
 from logclient_backend.wire.address import Address
 from logclient_backend.wire.batch import BatchWriter
 from logclient_backend.wire.messages import Description, Hello, NotTaken, Parcel, Welcome
-from logclient_backend.wire.replies import Replies
+from logclient_backend.wire.outbound import Replies
 from logclient_backend.wire.server import Server
 from logclient_backend.wire.service import Caller, Limits
 from logclient_proto.v1 import ingest_pb2 as pb

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from logclient.errors import Corrupt
 from logclient.shm.columns import Columns
 from logclient.shm.record import Shape
+from logclient_backend.wal.coverage import Spans
 from logclient_backend.wal.scan import StreamColumns
 from logclient_backend.wal.seal import is_same
-from logclient_backend.wal.spans import Spans
 from logclient_backend.wire import batch, pages
 from logclient_proto.v1 import query_pb2 as pb
 

@@ -21,7 +21,7 @@ from logclient.shm.record import PREFIX, Shape
 from logclient.shm.ring import Taken, read_block
 
 from . import device
-from .attach import Lane, Producer
+from .producer import Lane, Producer
 
 
 class Harvest:

@@ -18,7 +18,7 @@ from logclient.shm.meeting import LANES_FLOOR
 
 from ..host.pauses import REST_S, REST_SHARE
 from ..settings import Settings
-from .attach import Producer
+from .producer import Producer
 
 BUSY_S = 30.0
 CONFINED_S = 0.25

@@ -1,14 +1,14 @@
 """The host as every process of an agent uses it: meeting place, processes, pages, limits.
 
-================  =========================================================================
-`place.py`        the meeting place by descriptor, and the files kept open in it
-`exits.py`        another process, by a pidfd: its end and the cause
-`pauses.py`       how a process sleeps, and what wakes it
-`handover.py`     crash report of a worker: a shared page that its supervisor reads
-`status.py`       the status page that trainers and the command line read
-`json_file.py`    small JSON files, replaced as a whole
-`mapping.py`      mapped files that keep no descriptor open
-`rlimits.py`      resource limits
-`terminal.py`     the trainer's standard error, where that is a file
-================  =========================================================================
+===================  =================================================================
+`place.py`           the meeting place by descriptor, and the files kept open in it
+`process_handle.py`  another process, by a pidfd: its end and the cause
+`pauses.py`          how a process sleeps, and what wakes it
+`crash_report.py`    crash report of a worker: a shared page that its supervisor reads
+`status.py`          the status page that trainers and the command line read
+`json_file.py`       small JSON files, replaced as a whole
+`mapping.py`         mapped files that keep no descriptor open
+`rlimits.py`         resource limits
+`stderr_relay.py`    the trainer's standard error, where that is a file
+===================  =================================================================
 """

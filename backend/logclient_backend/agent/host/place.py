@@ -32,7 +32,7 @@ from logclient.shm.proc import has_mapped, pid_namespace
 
 from ...wal.segment import parse_name
 from . import rlimits
-from .exits import Watch
+from .process_handle import Watch
 
 LANES, SEGMENT, SPARE, NOTE = ".lanes", ".wal", ".spare", ".spooled"
 _STEM = 32  # hex digits of a process id

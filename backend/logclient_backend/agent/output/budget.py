@@ -16,9 +16,9 @@ import time
 
 from logclient.shm.regular import MAX_FILE_BYTES
 
+from ...wal.coverage import Spans
 from ...wal.reader import SEALED
 from ...wal.seqs import SeqSet
-from ...wal.spans import Spans
 from ...wal.trim import trim
 
 _TRIM_EVERY_S = 5.0

@@ -27,6 +27,7 @@ from logclient.shm import layout
 from logclient.shm.regular import OddFile
 
 from ... import failpoint
+from ...wal.coverage import Spans
 from ...wal.documents import DocumentFile
 from ...wal.files import CREATE, REAL, read_file
 from ...wal.reader import OPEN, SEALED
@@ -34,13 +35,12 @@ from ...wal.repair import sweep
 from ...wal.scan import Scan, StreamColumns
 from ...wal.seal import seal
 from ...wal.segment import parse_name
-from ...wal.spans import Spans
 from ...wal.writer import Replica
-from ..drain import beside
-from ..drain.beside import Beside
-from ..host.handover import describe
+from ..drain import other_nodes
+from ..drain.other_nodes import Beside
+from ..host.crash_report import describe
 from ..host.place import Kept
-from . import agentlog
+from . import agent_log
 from .budget import Budget
 from .spooler import SpooledSegment
 from .stage import Staged
@@ -199,7 +199,7 @@ class Copier:
         documents = self._make_folder()
         asked = self.beside_asked
         if asked != self.beside_told:
-            self.beside, self.beside_at_ns = beside.look(self.folder), time.monotonic_ns()
+            self.beside, self.beside_at_ns = other_nodes.look(self.folder), time.monotonic_ns()
             self.beside_told = asked
         for staged in tuple(self.segments):
             self._copy(staged)
@@ -364,7 +364,7 @@ class Copier:
         while self._lines:
             lines.append(self._lines.popleft())
         if lines:
-            agentlog.write(self.folder, lines)
+            agent_log.write(self.folder, lines)
             self.told += len(lines)
 
 

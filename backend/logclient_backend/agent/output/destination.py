@@ -20,8 +20,8 @@ from logclient.shm.meeting import folder_name
 from ..host.json_file import write_json
 from ..host.place import Place
 from .copier import Copier
-from .folder import HAS_FOLDER
 from .mounts import network_of
+from .probe import HAS_FOLDER
 
 _PATIENCE_S = 5.0
 

@@ -11,7 +11,7 @@ import time
 
 from logclient.shm import layout
 
-from ..drain.roster import Roster
+from ..drain.producers import Roster
 from .copier import Copier
 from .stage import Stage
 

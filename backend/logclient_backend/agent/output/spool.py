@@ -39,7 +39,7 @@ from ...wal.segment import parse_name
 from ...wal.writer import replicate
 from ..host.json_file import write_json
 from . import mounts
-from .folder import SPOOL
+from .probe import SPOOL
 
 FACTS = "spool.json"
 _MAKING = ".new"

@@ -22,11 +22,11 @@ from collections import deque
 
 from logclient.shm.meeting import Meeting
 
+from ...wal.coverage import Spans, pack_footer, parse_footer
 from ...wal.files import READ, REAL
 from ...wal.segment import parse_name
-from ...wal.spans import Spans, pack_footer, parse_footer
 from ...wal.writer import OpenSegment
-from ..host.handover import describe
+from ..host.crash_report import describe
 from ..settings import Settings
 from . import spool
 

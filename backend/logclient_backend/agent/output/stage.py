@@ -28,10 +28,10 @@ from ... import failpoint
 from ...wal.segment import ORDER_BYTES, order_of, parse_name
 from ...wal.seqs import SeqSet
 from ...wal.writer import OpenSegment
-from ..drain.attach import Lane, Producer
 from ..drain.drain import Harvest
+from ..drain.producer import Lane, Producer
 from ..host.place import LANES, Place
-from .memory import Memory
+from .segment_pool import Memory
 from .spooler import SpooledSegment, Spooler
 
 _MAX_TAKEN = 1 << 20

@@ -1,9 +1,9 @@
 """Ships what is stored to a collector, in a process of its own.
 
-================  =========================================================================
-`shipkeeper.py`   in the supervisor: keeps the ship process running
-`shipping.py`     the ship process
-`shipped.py`      in the worker: progress of the ship process
-`tokens.py`       the token of the next conversation after the collector refused one
-================  =========================================================================
+====================  ==================================================================
+`ship_supervisor.py`  in the supervisor: keeps the ship process running
+`ship_process.py`     the ship process
+`ship_status.py`      in the worker: progress of the ship process
+`tokens.py`           the token of the next conversation after the collector refused one
+====================  ==================================================================
 """

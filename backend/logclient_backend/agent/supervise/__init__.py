@@ -1,12 +1,12 @@
 """Starts an agent, elects its supervisor, restarts its worker, and removes what an agent leaves.
 
-================  =========================================================================
-`launcher.py`     first process: leaves the trainer's family, asks about the run folder
-`supervisor.py`   restarts workers; opens nothing outside tmpfs and /proc once it runs
-`election.py`     decides which process supervises a meeting place
-`resident.py`     keeps the code in memory
-`inherited.py`    closes files that a promoted supervisor inherited and does not need
-`leaving.py`      ends a meeting place
-`sweep.py`        takes up meeting places that dead agents left
-================  =========================================================================
+=================  =====================================================================
+`launcher.py`      first process: leaves the trainer's family, asks about the run folder
+`supervisor.py`    restarts workers; opens nothing outside tmpfs and /proc once it runs
+`election.py`      decides which process supervises a meeting place
+`page_pinning.py`  keeps the code in memory
+`inherited.py`     closes files that a promoted supervisor inherited and does not need
+`shutdown.py`      ends a meeting place
+`cleanup.py`       takes up meeting places that dead agents left
+=================  =====================================================================
 """

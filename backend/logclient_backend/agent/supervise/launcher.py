@@ -26,10 +26,10 @@ from logclient.shm import meeting as meetings
 from logclient.shm.regular import read_regular
 from logclient.spawn import reap
 
-from ..host import exits
+from ..host import process_handle
 from ..host.json_file import write_json
 from ..host.status import StatusPage
-from ..host.terminal import DESCRIPTOR, Terminal
+from ..host.stderr_relay import DESCRIPTOR, Terminal
 
 FOLDER_WAIT_S = 1.5
 _SERVER_SHARE = 4  # 1/4 of the time of `init` at most is for the config file that may name a server
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
     # what the trainer's libraries left inheritable is not ours to hold open
     os.closerange(DESCRIPTOR + options.tell, _MAX_FDS)
     _take_name()
-    exits.watch_from_now_on(int(options.trainer or 0))  # it may end before a worker looks at it
+    process_handle.watch_from_now_on(int(options.trainer or 0))  # it may end before a worker looks at it
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # may be ignored; the others are seen to in the supervisor
     os.chdir("/")
     os.umask(0o077)
@@ -190,7 +190,7 @@ def _lead_session() -> None:
 
 def _leave_no_empty_folder(meeting: meetings.Meeting) -> None:
     """An `init` that raised is no run: the folder that was made for it goes, if that is all there is of it."""
-    from ..output.folder import forget
+    from ..output.probe import forget
 
     try:
         if not os.path.exists(meeting.file("run.json")):
@@ -203,7 +203,7 @@ def _ask_about_folder(meeting: meetings.Meeting, options: Options) -> dict[str, 
     """The answer; empty where the folder gives none in time."""
 
     def ask() -> None:
-        from ..output.folder import Wish, write_answer
+        from ..output.probe import Wish, write_answer
 
         write_answer(meeting, Wish(options.resume, options.strict), options.answer)
         _bring_spools_home(meeting)
@@ -220,7 +220,7 @@ def _ask_about_folder(meeting: meetings.Meeting, options: Options) -> dict[str, 
 
 def _bring_spools_home(meeting: meetings.Meeting) -> None:
     """Bring segments that dead agents left on local disks to their network folders, in a process that may hang."""
-    from ..output.folder import SPOOL
+    from ..output.probe import SPOOL
 
     if os.fork():
         return

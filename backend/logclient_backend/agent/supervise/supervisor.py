@@ -12,7 +12,7 @@ Invariants:
   restarts down and end them at a limit;
 - a worker that SIGKILL does not reach (state D) is left behind, not waited for: it never runs a line of ours again;
 - a worker whose supervisor died forks another, and that inherits what this one knew;
-- the process that ships (`shipkeeper.py`) is kept running beside the worker, and ends before its supervisor does.
+- the process that ships (`ship_supervisor.py`) is kept running beside the worker, and ends before its supervisor does.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from logclient.shm.proc import pid_namespace
 from logclient.shm.wake import wake
 
 from ..host import rlimits
-from ..host.exits import Watch
-from ..host.handover import Handover
+from ..host.crash_report import Handover
 from ..host.pauses import REST_SHARE, Pipes, Sleeper
 from ..host.place import Place
+from ..host.process_handle import Watch
 from ..host.status import StatusPage
-from ..host.terminal import Terminal
-from ..output.memory import Memory
+from ..host.stderr_relay import Terminal
+from ..output.segment_pool import Memory
 from ..settings import Settings
-from ..shipping.shipkeeper import ShipKeeper
+from ..shipping.ship_supervisor import ShipKeeper
 from ..worker import KEPT, STORED, Worker
-from . import election, inherited, leaving, resident, sweep
+from . import cleanup, election, inherited, page_pinning, shutdown
 
 _LOOK_S = 2.0  # at rest; the end of a worker, a newcomer and a line to write end it at once
 _SHORT_S = 0.25  # where nobody can, and while a worker that has said that it leaves may hang
@@ -89,12 +89,12 @@ class Supervisor:
             os.close(lock)
             return 0
         self.status.beat(layout.AGENT_CALLED_NS)  # what comes before the first worker takes a while
-        resident.prepare()
+        page_pinning.prepare()
         if not self._be_supervisor(lock):
-            resident.read_mapped_files()
+            page_pinning.read_mapped_files()
         words = self.status.words
         ours = str(self.place.meeting.facts.get("server") or "") if token_variable() else None
-        sweep.start(self.place, lambda meeting: Supervisor(meeting, only_server=ours).run())
+        cleanup.start(self.place, lambda meeting: Supervisor(meeting, only_server=ours).run())
         worker = Watch(words[layout.AGENT_WORKER], words[layout.AGENT_WORKER_TICKS])
         if words[layout.AGENT_WORKER_TICKS] and not worker.has_stopped_working():
             self._worker = worker  # its supervisor died just now
@@ -115,7 +115,7 @@ class Supervisor:
         self._pipes = pipes = self._pipes or Pipes(self.place)
         self._sleeper = Sleeper(pipes.supervisor)
         self._shipping = ShipKeeper(self.place, self.status, self.settings, pipes, self._only_server)
-        return resident.lock_pages()
+        return page_pinning.lock_pages()
 
     # ---- watching ---------------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class Supervisor:
             code = cause.exit_code if cause else None
             if code == STORED:
                 self._shipping.end()  # before its files go
-            leaves = {KEPT: leaving.keep, STORED: leaving.leave}.get(-1 if code is None else code)
+            leaves = {KEPT: shutdown.keep, STORED: shutdown.leave}.get(-1 if code is None else code)
             if leaves is not None and leaves(self.place, self.status):
                 return 0
             if leaves is not None:  # somebody came at the last moment

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from logclient.errors import LogclientError
 
 from ...runs import strict
+from ...wal.coverage import Spans
 from ...wal.scan import Gap, StreamColumns
 from ...wal.seqs import SeqSet
-from ...wal.spans import Spans
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,20 +1,20 @@
 """The collector's HTTP API: what is stored, as strict JSON, and as pages of records for those who read all of it.
 
-=============  ==================================================================================
-app.py         the application: `make_app(Backing(...))`
-backing.py     what the API stands on: the store, tokens, and what the process around it knows
-guard.py       before anything else: foreign hosts and origins are refused, headers are set
-access.py      who may ask
-parameters.py  what may be asked, and its limits
-questions.py   a parameter that there is not is refused
-answers.py     what is answered: JSON, errors, pages
-shapes.py      what answers look like, for /openapi.json
-listing.py     runs: list, one, documents, config, summary, delete
-values.py      keys, series, buckets, last values
-records.py     contents, pages of records, export
-health.py      /healthz, /readyz, /metrics
-manual.py      /docs, without a script
-=============  ==================================================================================
+==================  ===============================================================================
+app.py              the application: `make_app(Backing(...))`
+context.py          what the API stands on: the store, tokens, and what the process around it knows
+guard.py            before anything else: foreign hosts and origins are refused, headers are set
+access.py           who may ask
+parameters.py       what may be asked, and its limits
+strict_query.py     a parameter that there is not is refused
+responses.py        what is answered: JSON, errors, pages
+response_models.py  what answers look like, for /openapi.json
+listing.py          runs: list, one, documents, config, summary, delete
+values.py           keys, series, buckets, last values
+records.py          contents, pages of records, export
+health.py           /healthz, /readyz, /metrics
+docs_page.py        /docs, without a script
+==================  ===============================================================================
 
 A run is named by the parameter `run`, never by a part of the path: ids hold `/`, `..` and `%`, which proxies, browsers
 and frameworks decode, join and fold in paths, each in its own way. A query string is decoded once, by one rule.

@@ -8,8 +8,8 @@ from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from ..tokens import ADMIN, READ, Grant
-from .answers import Refused
-from .backing import Backing
+from .context import Backing
+from .responses import Refused
 
 _bearer = HTTPBearer(
     auto_error=False, description="A token of `logclient server token add`, with the role that is needed."

@@ -19,13 +19,13 @@ from logclient.errors import BadArgument, Corrupt
 
 from ..store.interface import StoreError
 from ..tokens import Grant
-from . import extremes, health, listing, manual, records, values
+from . import docs_page, extremes, health, listing, records, values
 from .access import Stands, anybody
-from .answers import Refused, as_json, refusal
-from .backing import Backing
+from .context import Backing
 from .guard import Guard
-from .questions import only_known
-from .shapes import Error, Info
+from .response_models import Error, Info
+from .responses import Refused, as_json, refusal
+from .strict_query import only_known
 
 API_VERSION = 1
 _LOG = logging.getLogger(__name__)
@@ -121,7 +121,9 @@ def make_app(stands_on: Backing) -> FastAPI:
 
     @app.get("/docs", include_in_schema=False)
     def docs() -> HTMLResponse:
-        return HTMLResponse(manual.page(app.openapi()), headers={"content-security-policy": manual.POLICY})
+        return HTMLResponse(
+            docs_page.page(app.openapi()), headers={"content-security-policy": docs_page.POLICY}
+        )
 
     return app
 

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from .access import Stands, reader
-from .answers import Refused, as_json, number
 from .listing import known_run
 from .parameters import INT64, RunId
-from .questions import only_known
-from .shapes import ExtremesList
+from .response_models import ExtremesList
+from .responses import Refused, as_json, number
+from .strict_query import only_known
 from .values import last_value
 
 router = APIRouter(dependencies=[Depends(reader), Depends(only_known)])

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Response
 from fastapi.responses import PlainTextResponse
 
 from .access import Stands, reader
-from .answers import Refused
+from .responses import Refused
 
 router = APIRouter()
 

@@ -14,8 +14,7 @@ from ...runs import strict
 from ..store.flat import SEPARATOR
 from ..store.interface import Description, Filter, Last, Listed, Run, RunQuery
 from .access import Stands, administrator, reader
-from .answers import Refused, as_json, no_run, number, packed
-from .backing import Backing
+from .context import Backing
 from .parameters import (
     MAX_COLUMNS,
     MAX_FILTERS,
@@ -27,8 +26,9 @@ from .parameters import (
     filters,
     sort_key,
 )
-from .questions import only_known
-from .shapes import Deleted, Documents, RunList, RunWhole, Tree
+from .response_models import Deleted, Documents, RunList, RunWhole, Tree
+from .responses import Refused, as_json, no_run, number, packed
+from .strict_query import only_known
 
 router = APIRouter(dependencies=[Depends(reader), Depends(only_known)])
 _BY_ADMIN = [Depends(administrator)]

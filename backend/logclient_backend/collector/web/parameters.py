@@ -12,7 +12,7 @@ from fastapi import Depends, Query
 from ..limits import MAX_ID_BYTES
 from ..store.flat import SEPARATOR
 from ..store.interface import Filter
-from .answers import Refused
+from .responses import Refused
 
 MAX_FILTERS = 32
 MAX_COLUMNS = 64

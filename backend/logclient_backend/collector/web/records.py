@@ -14,10 +14,10 @@ from ...wal.scan import StreamColumns
 from ...wire import pages
 from ..store.interface import Reader
 from .access import Stands, reader
-from .answers import PROTOBUF
 from .listing import known_run
 from .parameters import MAX_NAMED, Name, RunId
-from .questions import only_known
+from .responses import PROTOBUF
+from .strict_query import only_known
 
 router = APIRouter(dependencies=[Depends(reader), Depends(only_known)])
 

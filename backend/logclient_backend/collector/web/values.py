@@ -8,11 +8,11 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from ..store.interface import Last, Points
 from .access import Stands, reader
-from .answers import Refused, as_json, kinds, number, numbers
 from .listing import known_run
 from .parameters import INT64, MAX_BUCKETS, MAX_NAMED, MAX_POINTS, Cursor, Key, Name, RunId, Step
-from .questions import only_known
-from .shapes import KeyList, LastList, Reduced, Series
+from .response_models import KeyList, LastList, Reduced, Series
+from .responses import Refused, as_json, kinds, number, numbers
+from .strict_query import only_known
 
 router = APIRouter(dependencies=[Depends(reader), Depends(only_known)])
 

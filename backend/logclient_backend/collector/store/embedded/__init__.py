@@ -1,6 +1,6 @@
 """The embedded engine: one SQLite file, holding columns. `open_store(folder)` gives it.
 
-==============  =======================================================================================
+==============  =====================================================================================================
 `store.py`      the engine as a whole, `open_store`
 `database.py`   the file: version, lock, connections, errors as sentences
 `schema.py`     its tables; migrations; `outlook.py` tells what they will take
@@ -11,19 +11,19 @@
 `reader.py`     questions; `sources.py` finds the rows, `series.py` points, `buckets.py` charts, `records.py` records
 `catalog.py`    runs: descriptions, filters, pages
 `names.py`      keys of a run, last values
-`heard.py`      when runs were heard last, though clocks are set
+`last_seen.py`  when runs were heard last, though clocks are set
 `tables.py`     key tables and their numbers
 `rows.py`       records as numpy columns, body of a tail row
 `blocks.py`     blocks and their summaries
 `pack.py`       columns as bytes
-`copies.py`     backup and restore
-==============  =======================================================================================
+`backup.py`     backup and restore
+==============  =====================================================================================================
 
 An LSM of columns: what arrives is committed nearly as it came (`tail`), later packed into blocks of many records with a
 summary per group of steps. Readers see both as one.
 """
 
-from .copies import backup, restore
+from .backup import backup, restore
 from .outlook import outlook
 from .store import EmbeddedStore, open_store
 

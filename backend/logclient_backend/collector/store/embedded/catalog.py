@@ -25,7 +25,7 @@ from logclient.errors import BadArgument
 
 from ..flat import SEPARATOR, flattened
 from ..interface import Description, Filter, Listed, Run, RunPage, RunQuery
-from .heard import HeardRuns
+from .last_seen import HeardRuns
 
 MAX_TEXT = 1000
 MAX_FACTS = 100_000  # of a run's config, and of its summary

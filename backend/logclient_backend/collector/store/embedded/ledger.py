@@ -11,9 +11,9 @@ import sqlite3
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from ....wal.coverage import StreamSpan
 from ....wal.scan import Gap
 from ....wal.seqs import SeqSet
-from ....wal.spans import StreamSpan
 
 STORED = 0
 CAUSES = ("stored", "damaged", "forgotten", "trimmed")  # by number, as in the table

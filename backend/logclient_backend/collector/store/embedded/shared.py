@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from ..clock import Clock
 from .buckets import Summaries
-from .heard import HeardRuns
+from .last_seen import HeardRuns
 from .tables import ReaderTables
 
 SAVE_HEARD_S = 10.0

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..clock import Clock
-from . import copies, schema
+from . import backup, schema
 from .compact import Compactor
 from .database import Database
 from .reader import EmbeddedReader
@@ -57,7 +57,7 @@ class EmbeddedStore:
             return not self._is_closed and self._compactor.run(deadline_s=deadline_s, now=now)
 
     def backup(self, folder: str) -> None:
-        copies.backup(self._database.folder, folder)
+        backup.backup(self._database.folder, folder)
 
     def statistics(self) -> Mapping[str, float]:
         with self._database.reading() as session:

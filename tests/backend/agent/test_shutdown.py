@@ -16,7 +16,7 @@ from logclient.shm.owner import LiveLock
 from logclient.spawn import agent as spawn
 from logclient_backend.agent.host.place import Place
 from logclient_backend.agent.host.status import StatusPage
-from logclient_backend.agent.supervise import leaving
+from logclient_backend.agent.supervise import shutdown
 
 
 @pytest.fixture
@@ -34,12 +34,12 @@ def come(folder: Path) -> lanes.Lanes:
 
 def test_what_is_kept_is_left_only_if_nobody_logs(place: Place, page: StatusPage, tmp_path: Path) -> None:
     """A process that came before the word was said is served; one that has given up its lanes needs nobody."""
-    assert leaving.keep(place, page)
+    assert shutdown.keep(place, page)
     made = come(tmp_path / "place")
-    assert not leaving.keep(place, page)
+    assert not shutdown.keep(place, page)
     assert page.words[layout.AGENT_CLOSING] == 0
     made.words[layout.STATE] = layout.STATE_FINISHED
-    assert leaving.keep(place, page)
+    assert shutdown.keep(place, page)
 
 
 def test_who_comes_after_the_word_calls_for_another_agent(place: Place, page: StatusPage) -> None:
@@ -55,7 +55,7 @@ def test_who_comes_after_the_word_calls_for_another_agent(place: Place, page: St
     try:
         os.read(reader, 1)
         assert spawn.agent_lives(meeting)
-        assert leaving.keep(place, page)
+        assert shutdown.keep(place, page)
         assert not spawn.agent_lives(meeting)
         page.words[layout.AGENT_CLOSING] = layout.CLOSING_STORED
         assert spawn.agent_lives(meeting), "who is in by then is served"

@@ -17,7 +17,7 @@ Runs in the worker's main thread; the copier saves what `content` returns. Reade
 
 Times with a `mono_ns` beside them are ordered, and made into times, by that: `heard_ns` is the time of `heard_mono_ns`.
 `heartbeat_s`: the next version comes within that time; where it is missing, within 10 s (a margin is not included).
-`found`: of an owner that no launcher numbers, what lay beside this node when it came (`beside.py`).
+`found`: of an owner that no launcher numbers, what lay beside this node when it came (`other_nodes.py`).
 With "signal" goes "signal_name", as a shell has it.
 
 forgotten = accepted - stored - damaged, once the process has ended and everything is durable.
@@ -45,8 +45,8 @@ from logclient.shm.meeting import Meeting
 from logclient.shm.regular import read_regular
 
 from ...signals import signal_name
-from ..host.exits import Cause
-from .attach import Producer
+from ..host.process_handle import Cause
+from .producer import Producer
 
 _TO_JSON = json.JSONEncoder(separators=(",", ":")).encode
 # Seconds between two contents while nothing changes, and within how many the next one is promised. It is promised where

@@ -1,6 +1,6 @@
 """Keeps the process that ships running: forks it, replaces it when it died or hangs, for as long as there is an agent.
 
-Runs in the supervisor, with each of its looks; waits for nothing. What the process does is in `shipping.py`.
+Runs in the supervisor, with each of its looks; waits for nothing. What the process does is in `ship_process.py`.
 
 Invariants:
 
@@ -19,12 +19,12 @@ import time
 from logclient.shm import layout
 from logclient.shm.stats import ship_texts
 
-from ..host.exits import Cause, Watch
 from ..host.pauses import Pipes
 from ..host.place import Place
+from ..host.process_handle import Cause, Watch
 from ..host.status import StatusPage
 from ..settings import Settings
-from . import shipping
+from . import ship_process
 
 _STALLS = 6  # stall times: to connect may take a few without a sign of life
 _STARTING_S = 60.0  # the same for one that loads its modules
@@ -111,7 +111,7 @@ class ShipKeeper:
         if pid == 0:
             code = 1
             try:
-                code = shipping.run(self._place, self._status, self._settings, self._pipes)
+                code = ship_process.run(self._place, self._status, self._settings, self._pipes)
             finally:
                 os._exit(code)
         self._started, self._shipped = time.monotonic(), words[layout.AGENT_SHIPPED]
@@ -130,11 +130,11 @@ class ShipKeeper:
     def _has_ended(self, cause: Cause | None) -> None:
         words = self._status.words
         self._let_go()
-        if cause is not None and cause.exit_code == shipping.NOWHERE:
+        if cause is not None and cause.exit_code == ship_process.NOWHERE:
             self._is_off = True
             words[layout.AGENT_SHIP_STATE] = layout.SHIP_OFF
             return
-        if cause is not None and cause.exit_code == shipping.REFUSED:
+        if cause is not None and cause.exit_code == ship_process.REFUSED:
             self._not_before = time.monotonic() + _REFUSED_PAUSE_S
             return
         got_on = words[layout.AGENT_SHIPPED] != self._shipped
@@ -146,10 +146,10 @@ class ShipKeeper:
         words[layout.AGENT_SHIP_RESTARTS] += 1
         if words[layout.AGENT_SHIP_STATE] > layout.SHIP_LOOKING:
             address, error, _ = ship_texts(words) or ("", "", "")
-            if cause is None or cause.exit_code != shipping.FAILED:  # else it told why
+            if cause is None or cause.exit_code != ship_process.FAILED:  # else it told why
                 error = f"the process that ships {'hung' if cause is None else f'ended with {cause}'}"
             self._status.tell_server(address, f"{error}; another one starts")
-            words[layout.AGENT_SHIP_STATE] = shipping.WAITING
+            words[layout.AGENT_SHIP_STATE] = ship_process.WAITING
 
     def _kill(self) -> None:
         assert self._child is not None

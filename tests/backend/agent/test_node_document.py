@@ -13,8 +13,8 @@ import pytest
 
 from logclient.shm import layout
 from logclient.shm.meeting import Meeting
-from logclient_backend.agent.drain.ledger import Ledger
-from logclient_backend.agent.host.exits import Cause
+from logclient_backend.agent.drain.node_document import Ledger
+from logclient_backend.agent.host.process_handle import Cause
 from logclient_backend.runs.revision import revision_of
 
 FACTS = {"run_id": "r", "project": "p", "name": "n", "created_ns": 1, "server": "", "node": "ab"}

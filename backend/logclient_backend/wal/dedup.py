@@ -9,10 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
+from .coverage import Footer
 from .scan import Gap, StreamColumns
 from .seal import unseen_part
 from .seqs import SeqSet
-from .spans import Footer
 
 
 class Seen:

@@ -10,7 +10,7 @@ from typing import Any
 
 from fastapi import Request
 
-from .answers import Refused
+from .responses import Refused
 
 _MAX_SHOWN = 5
 

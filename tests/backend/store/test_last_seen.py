@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from logclient_backend.collector.catalog import state_now
-from logclient_backend.collector.store.embedded.heard import _KEPT, _MOST, HeardRuns
+from logclient_backend.collector.store.embedded.last_seen import _KEPT, _MOST, HeardRuns
 from logclient_backend.collector.store.embedded.store import EmbeddedStore
 from logclient_backend.collector.store.interface import Description, Parcel, RunQuery
 from tests.backend.runs.build import NOW_NS

@@ -1,7 +1,7 @@
 """The other nodes of a run, as they lie in its run folder when an owner comes: what orders attempts without clocks.
 
 Runs in the copier, which may hang there. An owner process that no launcher numbers gets a note of what was found, in
-the documents of its node (`ledger.py`); readers (`runs/attempts.py`) see by it which node was over by then.
+the documents of its node (`node_document.py`); readers (`runs/attempts.py`) see by it which node was over by then.
 
 Invariants: nothing but the beginning of each node's documents is believed; a node whose documents cannot be read, or
 have no revision, is left out, as if the two had never met.
@@ -18,7 +18,7 @@ from ...runs.revision import revision_of
 from ...wal.documents import DocumentFile
 
 if TYPE_CHECKING:
-    from .attach import Producer
+    from .producer import Producer
 
 MAX_AGE_S = (
     15.0  # of an owner when the look is made: later, what it says of the owner's start is no longer sure

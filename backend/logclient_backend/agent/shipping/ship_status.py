@@ -21,9 +21,9 @@ from logclient.shm.regular import read_regular
 from logclient.shm.stats import ship_texts
 
 from ...wal.seqs import SeqSet
-from ..drain.ledger import Ledger
+from ..drain.node_document import Ledger
 from ..host.place import Place
-from .shipping import TOLD, digest
+from .ship_process import TOLD, digest
 
 _SAY_EVERY_S = 60.0
 _FLAPPING_S = 5.0

@@ -12,7 +12,7 @@ import mmap
 import signal
 from collections import Counter
 
-from .exits import Cause
+from .process_handle import Cause
 
 _IN_HAND = slice(0, 24)  # id of the process whose lane file is worked on, and where; zeros: none is
 _PROCESS = slice(0, 16)

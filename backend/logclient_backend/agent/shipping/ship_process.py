@@ -1,7 +1,7 @@
 """The process that ships: what is staged on tmpfs and stored in the run folder goes to a collector.
 
-Forked by the supervisor (`shipkeeper.py`), the only process of the agent that loads and uses grpc. The run folder may
-hang for ever; it is read in a thread of its own (`ship/source.py`), and what is on tmpfs goes on being shipped.
+Forked by the supervisor (`ship_supervisor.py`), the only process of the agent that loads and uses grpc. The run folder
+may hang for ever; it is read in a thread of its own (`ship/source.py`), and what is on tmpfs goes on being shipped.
 
 ::
 
@@ -31,11 +31,11 @@ from logclient.shm.meeting import Meeting, folder_name
 from logclient.shm.regular import read_regular
 
 from ...wire import messages
-from ..host.handover import describe
+from ..host.crash_report import describe
 from ..host.pauses import Pipe, Pipes, Sleeper
 from ..host.place import NOTE, Place
 from ..host.status import StatusPage
-from ..output.folder import HAS_FOLDER
+from ..output.probe import HAS_FOLDER
 from ..settings import Settings
 
 if TYPE_CHECKING:

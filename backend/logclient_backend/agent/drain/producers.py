@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator
 
 from logclient.shm import layout
 
-from ..host.exits import Cause, Watch
-from ..host.handover import Handover
+from ..host.crash_report import Handover
 from ..host.place import Kept, Place, is_lane_file
-from .attach import BadLaneFile, Producer, remove_files
-from .ledger import Ledger
-from .scheduler import Scheduler, is_cut_short, job_of
+from ..host.process_handle import Cause, Watch
+from .node_document import Ledger
+from .producer import BadLaneFile, Producer, remove_files
+from .slurm import Scheduler, is_cut_short, job_of
 
 _ASIDE = ".aside"
 _ALIVE_EVERY_S = 1.0  # for processes whose end the kernel does not report

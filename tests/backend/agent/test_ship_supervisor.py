@@ -13,14 +13,18 @@ from logclient_backend.agent.host.pauses import Pipes
 from logclient_backend.agent.host.place import Place
 from logclient_backend.agent.host.status import StatusPage
 from logclient_backend.agent.settings import Settings
-from logclient_backend.agent.shipping import shipkeeper as module
-from logclient_backend.agent.shipping import shipping
-from logclient_backend.agent.shipping.shipkeeper import ShipKeeper
+from logclient_backend.agent.shipping import ship_process
+from logclient_backend.agent.shipping import ship_supervisor as module
+from logclient_backend.agent.shipping.ship_supervisor import ShipKeeper
 
 
 @pytest.mark.parametrize(
     ("code", "pause_s", "is_again"),
-    [(shipping.REFUSED, 0.0, True), (shipping.REFUSED, 600.0, False), (shipping.NOWHERE, 0.0, False)],
+    [
+        (ship_process.REFUSED, 0.0, True),
+        (ship_process.REFUSED, 600.0, False),
+        (ship_process.NOWHERE, 0.0, False),
+    ],
 )
 def test_what_was_refused_is_asked_again_much_later(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, pause_s: float, is_again: bool
@@ -33,7 +37,7 @@ def test_what_was_refused_is_asked_again_much_later(
             file.write("x")
         return code
 
-    monkeypatch.setattr(shipping, "run", run)
+    monkeypatch.setattr(ship_process, "run", run)
     monkeypatch.setattr(module, "_REFUSED_PAUSE_S", pause_s)
     page = StatusPage(str(tmp_path / "agent.status"))
     keeper = ShipKeeper(place, page, Settings({}), Pipes(place), None)

@@ -1,6 +1,6 @@
 """Inbound half of a conversation: read, checked, decoded and handed to the service, in a thread of its own.
 
-Made by `server.py`; the other direction is `replies.py`.
+Made by `server.py`; the other direction is `outbound.py`.
 
 Invariants:
 
@@ -21,10 +21,10 @@ from logclient.errors import Corrupt
 from logclient_proto.v1 import ingest_pb2 as pb
 
 from . import convert, messages
+from .byte_budget import Room
 from .decode import ParcelReader
 from .messages import NotTaken
-from .replies import Replies
-from .room import Room
+from .outbound import Replies
 from .service import Caller, Conversation, Limits, Service
 
 MAX_HELLO_BYTES = 4096

@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from logclient_backend.agent.host.exits import Cause
-from logclient_backend.agent.host.handover import Handover
+from logclient_backend.agent.host.crash_report import Handover
+from logclient_backend.agent.host.process_handle import Cause
 
 ONE, OTHER = b"1" * 16, b"2" * 16
 SEGV, KILL = Cause(None, signal.SIGSEGV), Cause(None, signal.SIGKILL)

@@ -24,7 +24,7 @@ from logclient.shm.owner import is_locked
 from logclient.shm.regular import read_regular
 
 from ..host.place import LANES, SEGMENT, Place, is_lane_file
-from .leaving import remove, remove_if_empty
+from .shutdown import remove, remove_if_empty
 
 _STALE_S = 10.0
 _PATIENCE_S = 10.0  # for one place; afterwards its agent goes on beside the others

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from .replies import Replies
+from .outbound import Replies
 
 
 class Room:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from logclient.shm.proc import start_ticks
-from logclient_backend.agent.host import exits
-from logclient_backend.agent.host.exits import Cause, Watch
+from logclient_backend.agent.host import process_handle
+from logclient_backend.agent.host.process_handle import Cause, Watch
 
 ENDS = {
     "return": ("pass", Cause(0, None)),
@@ -128,7 +128,7 @@ def test_reused_pid_is_noticed() -> None:
     """In a PID namespace of its own the same PID is given to another process: the old watch is not fooled."""
     code = """
 import os, time
-from logclient_backend.agent.host.exits import Watch
+from logclient_backend.agent.host.process_handle import Watch
 from logclient.shm.proc import start_ticks
 def child(seconds):
     pid = os.fork()
@@ -156,7 +156,7 @@ os.kill(second, 9)
 
 FOREIGN_PROC = """
 import os, signal, sys, time
-from logclient_backend.agent.host import exits
+from logclient_backend.agent.host import process_handle
 if sys.argv[1] == "no pidfd":
     del os.pidfd_open
 def child(work):
@@ -167,22 +167,22 @@ def child(work):
     return pid
 for number in range(300):  # of so many PIDs some are strangers' out there, some nobody's, a few threads of the kernel
     pid = child(signal.pause)
-    watch = exits.Watch(pid)
+    watch = process_handle.Watch(pid)
     assert not watch.has_ended() and not watch.has_stopped_working(), f"{pid} lives"
     assert watch.cause() is watch.decision() is None
     watch.kill()
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    assert watch.has_ended() and watch.has_stopped_working() and watch.decision() == exits.Cause(None, 9)
+    assert watch.has_ended() and watch.has_stopped_working() and watch.decision() == process_handle.Cause(None, 9)
     os.waitpid(pid, 0)
     assert watch.has_ended()
-    assert exits.Watch(pid).has_ended()
+    assert process_handle.Watch(pid).has_ended()
 pid = child(lambda: None)
-watch = exits.Watch(pid)
+watch = process_handle.Watch(pid)
 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-assert watch.decision() == watch.cause() == exits.Cause(3, None)
-assert exits.Watch(pid).cause() == exits.Cause(3, None)  # also for who looks at it only now
-assert exits.Watch(child(signal.pause)).is_sure == (sys.argv[1] == "pidfd")
-assert not exits.Watch(0).is_open and exits.Watch(0).has_ended()
+assert watch.decision() == watch.cause() == process_handle.Cause(3, None)
+assert process_handle.Watch(pid).cause() == process_handle.Cause(3, None)  # also for who looks at it only now
+assert process_handle.Watch(child(signal.pause)).is_sure == (sys.argv[1] == "pidfd")
+assert not process_handle.Watch(0).is_open and process_handle.Watch(0).has_ended()
 """
 
 
@@ -227,7 +227,7 @@ def test_what_was_watched_from_the_start_is_known_later() -> None:
         pytest.skip("needs Linux 6.15 or newer (PIDFD_GET_INFO with exit information)")
     process = started("import os; os._exit(7)")
     ticks = start_ticks(process.pid)
-    assert exits.watch_from_now_on(process.pid) >= 0
+    assert process_handle.watch_from_now_on(process.pid) >= 0
     process.communicate()
     assert Watch(process.pid, ticks).cause() == Cause(7, None)
 

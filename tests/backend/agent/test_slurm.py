@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from logclient.launching import launchers
-from logclient_backend.agent.drain.scheduler import (
+from logclient_backend.agent.drain.slurm import (
     NOTHING,
     PREEMPTED,
     REQUEUED,
@@ -19,7 +19,7 @@ from logclient_backend.agent.drain.scheduler import (
     job_of,
     verdict,
 )
-from logclient_backend.agent.host.exits import Cause
+from logclient_backend.agent.host.process_handle import Cause
 from tools.faults.processes import wait_until
 
 ANSWER = (

@@ -28,8 +28,8 @@ from logclient.shm.ring import RingReader, read_counts
 
 from ..host.mapping import map_file
 from ..host.place import LANES, Kept, Place
-from .beside import Beside
 from .device import Cells
+from .other_nodes import Beside
 
 _MAX_BYTES = 1 << 30
 _MAX_DOCUMENT = 64 << 20

@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
-from ..host.exits import Cause
+from ..host.process_handle import Cause
 
 PREEMPTED, REQUEUED, NOTHING = "preempted", "requeued", ""
 

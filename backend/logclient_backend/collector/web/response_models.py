@@ -1,4 +1,4 @@
-"""Forms of answers: written for `/openapi.json`, where clients and tests read them. `answers.py` makes them.
+"""Forms of answers: written for `/openapi.json`, where clients and tests read them. `responses.py` makes them.
 
 Nothing is validated by these on the way out: a list of 10,000 runs would pay for it each time. Tests do.
 """

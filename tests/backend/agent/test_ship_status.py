@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from logclient.shm import layout
-from logclient_backend.agent.drain.ledger import Ledger
+from logclient_backend.agent.drain.node_document import Ledger
 from logclient_backend.agent.host.place import Place
 from logclient_backend.agent.host.status import StatusPage
-from logclient_backend.agent.shipping import shipped as module
-from logclient_backend.agent.shipping.shipped import Shipped
-from logclient_backend.agent.shipping.shipping import TOLD, digest
+from logclient_backend.agent.shipping import ship_status as module
+from logclient_backend.agent.shipping.ship_process import TOLD, digest
+from logclient_backend.agent.shipping.ship_status import Shipped
 
 STREAM, PROCESS = "ab" * 16, "cd" * 16
 
