@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..clock import Clock
-from . import backup, schema
+from . import schema
+from .backup import backup as write_backup
 from .compact import Compactor
 from .database import Database
 from .reader import EmbeddedReader
@@ -57,7 +58,7 @@ class EmbeddedStore:
             return not self._is_closed and self._compactor.run(deadline_s=deadline_s, now=now)
 
     def backup(self, folder: str) -> None:
-        backup.backup(self._database.folder, folder)
+        write_backup(self._database.folder, folder)
 
     def statistics(self) -> Mapping[str, float]:
         with self._database.reading() as session:
