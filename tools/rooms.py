@@ -145,11 +145,17 @@ def private_accesses(path: Path) -> Iterator[str]:
 
 
 class Drawing(NamedTuple):
-    """What was counted in one folder."""
+    """The imports of one folder."""
 
     edges: Graph  # between rooms
     module_cycles: list[list[str]]
     private: list[str]
+
+    @property
+    def counts(self) -> Limits:
+        """The numbers that the limits are for."""
+        edges = sum(map(len, self.edges.values()))
+        return Limits(len(self.edges), edges, len(self.module_cycles), len(self.private))
 
 
 def draw(folder: Path) -> Drawing:
@@ -170,10 +176,7 @@ def draw(folder: Path) -> Drawing:
 
 def faults(folder: str, drawn: Drawing, limits: Limits) -> Iterator[str]:
     """A sentence for each number above its limit."""
-    counted = Limits(
-        len(drawn.edges), sum(map(len, drawn.edges.values())), len(drawn.module_cycles), len(drawn.private)
-    )
-    for what, count, most in zip(limits._fields, counted, limits, strict=True):
+    for what, count, most in zip(limits._fields, drawn.counts, limits, strict=True):
         if count > most:
             yield f"{folder}: {count} {what}, at most {most}."
 
@@ -182,10 +185,10 @@ def main(words: Iterable[str]) -> int:
     found: list[str] = []
     for folder, limits in FOLDERS.items():
         drawn = draw(ROOT / folder)
-        edges = sum(map(len, drawn.edges.values()))
+        rooms, edges, circles, private = drawn.counts
         print(
-            f"{folder}: {len(drawn.edges)} rooms, {edges} edges, {floors(drawn.edges)} floors, "
-            f"{len(drawn.module_cycles)} cycles, {len(drawn.private)} private accesses"
+            f"{folder}: {rooms} rooms, {edges} edges, {floors(drawn.edges)} floors, "
+            f"{circles} cycles, {private} private accesses"
         )
         if "--edges" in words:
             for room, below in sorted(drawn.edges.items()):

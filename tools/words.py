@@ -83,11 +83,13 @@ def main(apply: bool) -> int:
         if apply:
             path.write_text(renamed(text, words))
             continue
+        name = str(path.relative_to(ROOT))
         for match in pattern(words).finditer(text):
             line = text.count("\n", 0, match.start()) + 1
-            print(
-                f"{path.relative_to(ROOT)}:{line}: {match.group()} is {renamed(match.group(), words)} here."
-            )
+            print(f"{name}:{line}: {match.group()} is {renamed(match.group(), words)} here.")
+            found = True
+        for line, word in openings(text) if is_product(name) else ():
+            print(f"{name}:{line}: a docstring begins with {word!r}; name its subject.")
             found = True
     return found
 

@@ -43,7 +43,7 @@ TABLE = {
     ],
 )
 def test_imports_follow(module: str, text: str, new: str) -> None:
-    """Of the module that moves, and of others; relative ones stay relative."""
+    """Imports of the module that moves, and of others; relative ones stay relative."""
     assert move.with_imports(text, module, TABLE) == new
 
 

@@ -52,3 +52,20 @@ def test_a_docstring_that_names_no_subject_is_found() -> None:
     text = '"""Whole files."""\ndef a():\n    """Of one worker."""\nclass B:\n    """The same, later."""\n'
     assert list(words.openings(text)) == [(3, "Of"), (5, "The same")]
     assert words.is_product("logclient/run.py") and not words.is_product("tests/fakes.py")
+
+
+def test_the_check_covers_docstrings_of_the_product(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It fails for a file of the product, and leaves a test's alone."""
+    text = '"""Of one worker."""\n'
+    product, test = tmp_path / "logclient/run.py", tmp_path / "tests/test_run.py"
+    for file in (product, test):
+        file.parent.mkdir()
+        file.write_text(text)
+    monkeypatch.setattr(words, "ROOT", tmp_path)
+    monkeypatch.setattr(words, "tracked", lambda: iter([test]))
+    assert not words.main(apply=False)
+    monkeypatch.setattr(words, "tracked", lambda: iter([product]))
+    assert words.main(apply=False)
+    assert "logclient/run.py:1: a docstring begins with 'Of'" in capsys.readouterr().out
