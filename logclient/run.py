@@ -387,10 +387,8 @@ class Run(Member):
         taken = self._lanes if is_here else None
         counts = dict(self._outcome.counts) if taken is None else lane_counts(taken.words)
         words, now_ns, stall_s = self._status, time.monotonic_ns(), self._settings.stall_s
-        if words is not None and not isinstance(
-            words.obj, Mapped
-        ):  # finished: as it was when we heard of it last
-            now_ns = max(words[layout.AGENT_SUPERVISOR_BEAT], words[layout.AGENT_WORKER_BEAT])
+        if words is not None and not isinstance(words.obj, Mapped):
+            now_ns = self._outcome.left_ns  # the page is a copy, of when this process let go of the run
         agent = describe_agent(words, now_ns, stall_s)
         if agent["state"] == "gone" and words is not None and spawn.agent_lives(self._place):
             agent["state"] = "stalled"  # on a machine that is very busy, or stopped

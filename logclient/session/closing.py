@@ -36,11 +36,12 @@ _SERVER_SHARE = 0.3  # of the time left, kept for the line that the agent writes
 class Outcome:
     """The outcome of a run in this process, and its last counts once its memory is let go."""
 
-    __slots__ = ("_claims", "counts", "device", "is_durable", "state", "values")
+    __slots__ = ("_claims", "counts", "device", "is_durable", "left_ns", "state", "values")
 
     def __init__(self) -> None:
         self._claims: dict[str, object] = {}
         self.is_durable = False
+        self.left_ns = 0  # time.monotonic_ns at which this process let go of the run
         self.state = ""  # how the run ended, as its state document has it
         self.counts = dict.fromkeys(("accepted", "forgotten", "damaged", "stored", "acked"), 0)
         self.device: DeviceStatus = no_device()
@@ -139,6 +140,7 @@ def close_lanes(run: Run, deadline: float) -> None:
 def let_go(run: Run) -> None:
     """Give up all that this process holds of the run; what is known of it by now stays known."""
     outcome = run._outcome
+    outcome.left_ns = time.monotonic_ns()
     outcome.values = run._known_values()
     outcome.device = run._describe_device()
     run._first, run._known = [], {}

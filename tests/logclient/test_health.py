@@ -73,7 +73,19 @@ def test_from_init_to_finish_it_is_starting_and_then_running(run: logclient.Run)
     for word in (SUPERVISOR, WORKER, CALLED):
         words[word] = max(0, words[word] - 3600 * S)  # as if that were long ago
     run._status = words
+    run._outcome.left_ns -= 3600 * S
     assert run.status()["agent"]["state"] == "running"
+
+
+def test_after_the_end_an_agent_that_never_came_is_gone(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """Not *running*: what `status` shows after the end is how it was then."""
+    monkeypatch.setenv("LOGCLIENT_PYTHON", "/bin/false")
+    run: logclient.Run = request.getfixturevalue("run")
+    run.log(1, {"a": 1.0})
+    assert not run.finish(1)
+    assert run.status()["agent"]["state"] == "gone"
 
 
 def test_agent_that_lives_and_is_silent_is_not_gone(
