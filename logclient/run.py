@@ -26,7 +26,6 @@ from .guest import foreign
 from .guest.descriptors import Mapped
 from .ranked import MAX_RANKS, RankedRun
 from .session.member import Member
-from .shm import layout
 from .shm.ring import Forked
 from .shm.stats import describe_agent, describe_server, lane_counts, missing_there
 from .spawn import agent as spawn
