@@ -15,7 +15,7 @@ public interface.
 
 from __future__ import annotations
 
-from . import facts, ranked
+from . import facts, run
 from .errors import (
     BadArgument,
     Corrupt,
@@ -29,7 +29,7 @@ from .errors import (
 from .guest import dynamo
 from .null import NullRun
 from .run import Run
-from .session import unattached
+from .session import current_run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -111,10 +111,10 @@ def init(
     }
     attempt = Attempt()
     try:
-        _run = run = attempt.start(
+        _run = made = attempt.start(
             project, config=config, tags=tags, notes=notes, given={**given, **settings}
         )
-        return run  # no call from the end of the last one to here: no handler comes between
+        return made  # no call from the end of the last one to here: no handler comes between
     except BaseException:
         attempt.undo()
         raise
@@ -240,10 +240,11 @@ def _current() -> Run | NullRun:
     """The current run; in a process that never called `init`, the live run of its parent, as soon as there is one."""
     global _run
     if _run is None:
-        _run = unattached.find()
-    return unattached.current() if _run is None else _run
+        _run = current_run.find()
+    return current_run.stand_in() if _run is None else _run
 
 
+current_run.get, current_run.get_or_stand_in = (lambda: _run), _current
 dynamo.keep_out(init, log, flush, finish, status, launch, read, watch, unwatch)
-dynamo.keep_out(Run, ranked.RankedRun, NullRun, facts.Facts)
+dynamo.keep_out(run.Logger, Run, run.RankedRun, NullRun, facts.Facts)
 dynamo.watch_for_torch()

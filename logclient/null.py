@@ -69,7 +69,7 @@ class NullRun:
         from .notebook import card
 
         try:
-            return card.of_null(self)
+            return card.of_null(self, self._closed)
         except Exception as error:
             if not is_own(error):
                 raise
@@ -91,9 +91,6 @@ class NullRun:
 
     def as_rank(self, rank: int) -> NullRun:
         return self
-
-    def _count_refused(self, amount: int) -> None:
-        self._refused.add(amount)
 
     def alert(self, title: str, text: str = "", level: str = "info") -> None:
         pass
@@ -130,3 +127,13 @@ class NullRun:
 
 def _nothing(*args: object) -> None:
     pass
+
+
+def why_closed(run: NullRun) -> str:
+    """Return why nothing is logged to it, where somebody expected that; empty in disabled mode."""
+    return run._closed
+
+
+def count_refused(run: NullRun, amount: int = 1) -> None:
+    """Count records that are refused for this run."""
+    run._refused.add(amount)

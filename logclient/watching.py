@@ -20,8 +20,8 @@ from functools import partial
 
 from .errors import BadArgument
 from .guest import foreign
-from .null import NullRun
-from .run import Run
+from .null import NullRun, count_refused
+from .run import Run, session_of, why_closed
 from .shm.stats import tell
 
 TYPE_CHECKING = False
@@ -53,7 +53,7 @@ def watch(
 ) -> None:
     """Implement `logclient.watch`; `current` gives the run to log to."""
     run = current()
-    if isinstance(run, NullRun) and not run._closed:
+    if isinstance(run, NullRun) and not why_closed(run):
         return  # disabled: not even a counter
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(model, torch.nn.Module):
@@ -70,9 +70,10 @@ def watch(
 def _refuse(run: Run | NullRun, why: str) -> None:
     """Nothing is watched: raised in strict mode, else said once."""
     if isinstance(run, Run):
-        if run._settings.strict:
+        session = session_of(run)
+        if session.settings.strict:
             raise BadArgument(why)
-        run._say_once(f"watch {why}", f"nothing is watched: {why}")
+        session.say_once(f"watch {why}", f"nothing is watched: {why}")
     elif why not in _told:
         _told.add(why)
         tell(f"nothing is watched: {why}")
@@ -147,7 +148,7 @@ class _Watch:
 
     def _take(self, step: int) -> None:
         run = self._current()
-        if isinstance(run, NullRun) or run._closed:
+        if isinstance(run, NullRun) or why_closed(run):
             return
         values = self._guarded(self._values)
         if not values:
@@ -212,16 +213,16 @@ class _Watch:
             why = f"watch failed, the training goes on without it: {type(error).__name__}: {str(error)[:300]}"
             run = self._current()
             if isinstance(run, Run):
-                run._refuse("in watch", why)
+                session_of(run).refuse("in watch", why)
             else:
-                run._count_refused(1)
+                count_refused(run)
         return None
 
     def say(self, why: str) -> None:
         """Once in a run."""
         run = self._current()
-        if isinstance(run, Run) and run._notices.once(f"watch {why}", f"watch: {why}"):
-            run._write_notices()
+        if isinstance(run, Run):
+            session_of(run).say_once(f"watch {why}", f"watch: {why}")
 
 
 def _unwrapped(model: Any) -> Any:

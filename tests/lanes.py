@@ -197,7 +197,7 @@ def opened(project: str = "test", **settings: Any) -> Iterator[tuple[Any, LaneFi
         assert isinstance(made, Run), made.status()
         run: Any = made
         try:
-            yield run, LaneFile(run._lanes.path)
+            yield run, LaneFile(run._session.lanes.path)
         finally:
             run.finish(0)
 

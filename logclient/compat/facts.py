@@ -149,6 +149,11 @@ class Summary(_Entries):
             self._store.update(self._data)
 
 
+def entries_of(facts: Config | Summary) -> dict[str, Any]:
+    """Return the dict that holds the entries. A function, since attributes of `facts` are the user's entries."""
+    return facts._data  # type: ignore[no-any-return]
+
+
 def as_dict(given: Any) -> dict[str, Any]:
     """The entries of a mapping, of absl's flags, or of an object with attributes; of None and stand-ins, nothing."""
     if given is None or isinstance(given, Inert):

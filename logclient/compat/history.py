@@ -17,8 +17,10 @@ from threading import RLock
 
 from logclient.encode import tensor, values
 from logclient.guest import foreign
-from logclient.run import Run
+from logclient.null import count_refused
+from logclient.run import Run, session_of
 
+from .facts import entries_of
 from .inert import Inert, say
 from .media import Media
 
@@ -149,13 +151,13 @@ class History:
             for key in tuple(row):
                 rule = self._rule(key)
                 metric = rule.step_metric if rule is not None else None
-                if metric is not None and metric not in row and metric in self._summary._data:
-                    row[metric] = self._summary._data[metric]
+                if metric is not None and metric not in row and metric in entries_of(self._summary):
+                    row[metric] = entries_of(self._summary)[metric]
         self._run.log(self.step, row)
         self._summarize(row)
 
     def _summarize(self, row: dict[Any, Any]) -> None:
-        data = self._summary._data
+        data = entries_of(self._summary)
         for key, value in row.items():
             if type(key) is not str or type(value) not in (float, int, bool, str):
                 continue
@@ -167,10 +169,10 @@ class History:
                 self._apply(key, value, rule.kinds)
 
     def _apply(self, key: str, value: float, kinds: frozenset[str]) -> None:
-        data = self._summary._data
+        data = entries_of(self._summary)
         for kind in kinds:
             name = f"{key}.{kind}"
-            known = data.get(name)
+            known: Any = data.get(name)
             if kind == "last":
                 data[key] = value
             elif kind == "mean":
@@ -198,9 +200,9 @@ class History:
 
     def _refuse(self, cause: str, why: str) -> None:
         if isinstance(self._run, Run):
-            self._run._refuse(cause, why)
+            session_of(self._run).refuse(cause, why)
         else:
-            self._run._count_refused(1)
+            count_refused(self._run)
 
 
 def _whole(step: object) -> int | None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 
 from logclient.errors import LogclientError
-from logclient.run import Run
+from logclient.run import Run, session_of
 from logclient.shm.stats import tell
 
 TYPE_CHECKING = False
@@ -36,8 +36,7 @@ classes: dict[str, type] = {}  # what a stand-in's attribute of this name is ins
 def say(run: object, line: str, cause: str = "") -> None:
     """Say a line once for its cause (default: the line itself) in a run; once in a process where there is no run."""
     if isinstance(run, Run):
-        if run._notices.once(cause or line, line):
-            run._write_notices()
+        session_of(run).say_once(cause or line, line)
     elif (cause or line) not in _told:
         _told.add(cause or line)
         tell(line)

@@ -23,7 +23,7 @@ from functools import wraps
 from threading import local
 
 from logclient.guest import foreign
-from logclient.run import Run
+from logclient.run import Run, session_of
 
 from .inert import say
 
@@ -135,7 +135,7 @@ class Tap:
     def leave_out(self, kind: str) -> None:
         """Count what cannot be kept; said once for each kind."""
         if isinstance(self.run, Run):
-            self.run._counters.left_out.add(1)
+            session_of(self.run).counters.left_out.add(1)
         say(
             self.run,
             f"TensorBoard's {kind} is left out and counted: scalars and texts are kept",
@@ -219,7 +219,7 @@ def guarded(tap: Tap, function: Callable[..., None], *arguments: Any) -> None:
         if not foreign.is_own(error):
             raise
         if isinstance(tap.run, Run):
-            tap.run._counters.left_out.add(1)
+            session_of(tap.run).counters.left_out.add(1)
         say(tap.run, f"an event of TensorBoard's is left out and counted: {type(error).__name__}: {error}")
 
 
@@ -245,7 +245,7 @@ def _wrap(module: ModuleType) -> None:
     files, writers = getattr(module, "FileWriter", None), getattr(module, "SummaryWriter", None)
     if files is None or writers is None or hasattr(files.add_event, MARK):
         return
-    files.add_event = _with_events(files.add_event)
+    files.add_event = with_events(files.add_event)
     writers.add_scalars = _with_call(writers.add_scalars, _main_tag, None)
     writers.add_hparams = _with_call(writers.add_hparams, None, _describe)
     writers.add_embedding = _with_call(
@@ -253,7 +253,7 @@ def _wrap(module: ModuleType) -> None:
     )
 
 
-def _with_events(original: Callable[..., Any]) -> Callable[..., Any]:
+def with_events(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def add_event(self: Any, event: Any, *args: Any, **kwargs: Any) -> Any:
         answer = original(self, event, *args, **kwargs)

@@ -17,7 +17,8 @@ import time
 from importlib import import_module
 
 import logclient
-from logclient.run import Run
+from logclient.run import Run, why_closed
+from logclient.session import current_run
 
 from . import tap
 from .inert import say
@@ -133,9 +134,9 @@ _begun: dict[str, Run | NullRun] = {}  # folder -> the run that a writer has beg
 def _open_run(folder: str) -> Run | NullRun | None:
     """The run of this folder, or one that is open and belongs to no other folder."""
     mine = _begun.get(os.path.abspath(folder))
-    if mine is not None and not mine._closed:
+    if mine is not None and not why_closed(mine):
         return mine
-    current = logclient._run
+    current = current_run.get()
     return None if current in _begun.values() else current
 
 
@@ -174,7 +175,7 @@ class SummaryWriter(_Base):
     def _logclient_find(self) -> tap.Tap:
         """Return the run that events go to now: the one given, the one that is open, or one of this writer's own."""
         run = self._logclient_run or self._logclient_own or _open_run(self._logclient_folder)
-        if run is None or (isinstance(run, Run) and run._closed):
+        if run is None or (isinstance(run, Run) and why_closed(run)):
             run = self._logclient_begin()
         if self._logclient_to is None or self._logclient_to.run is not run:
             self._logclient_to = tap.of_run(run)
@@ -257,4 +258,4 @@ class _Nowhere:
     close = reopen = flush
 
 
-_Nowhere.add_event = tap._with_events(_Nowhere.add_event)  # type: ignore[method-assign]
+_Nowhere.add_event = tap.with_events(_Nowhere.add_event)  # type: ignore[method-assign]

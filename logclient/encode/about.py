@@ -72,3 +72,13 @@ def alert(title: object, text: object, level: object, now_ns: int) -> tuple[dict
         level, wrong = "info", f"alert level {given} is none of {', '.join(LEVELS)}; took info"
     title, text = text_of(title, _MAX_TITLE), text_of(text, _MAX_TEXT)
     return {"time": now_ns, "title": title, "text": text, "level": level}, wrong
+
+
+def short(value: object) -> str:
+    """Return a few characters that show the value; its type where its text would be foreign code, or a wait."""
+    if value is not None and type(value) not in (str, bytes, int, float, bool):
+        return f"of type {type(value).__module__}.{type(value).__qualname__}".replace("builtins.", "")
+    if type(value) is int and abs(value) >> 256:
+        return f"of {value.bit_length()} bits"
+    text = repr(value[:80]) if type(value) in (str, bytes) else repr(value)  # type: ignore[index]
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -37,9 +37,9 @@ from logclient.config import environment
 from logclient.errors import LogclientError
 from logclient.guest import dynamo, foreign
 from logclient.integrations import searches
-from logclient.null import NullRun
-from logclient.run import Run
-from logclient.session import unattached
+from logclient.null import NullRun, count_refused
+from logclient.run import Run, session_of, why_closed
+from logclient.session import current_run
 from logclient.session.ending import INTERRUPTED_S
 from logclient.shm.stats import tell
 
@@ -131,11 +131,11 @@ def failed(who: object, where: str, error: Exception) -> None:
     tie = getattr(who, "__dict__", {}).get("_tie")
     run = tie.run if type(tie) is Tie else None
     if run is None:
-        run = logclient._run
+        run = current_run.get()
     if isinstance(run, Run):
-        run._refuse(f"in {name}", why)
+        session_of(run).refuse(f"in {name}", why)
         return
-    (run or unattached.current())._count_refused(1)
+    count_refused(run or current_run.stand_in())
     if name not in _told:
         _told.add(name)
         tell(why)
@@ -183,8 +183,8 @@ class Guarded:
         self._off = True
         run, name = self._tie.run, type(self).__name__
         line = f"{name} is there twice in a training: one of them logs it"
-        if isinstance(run, Run) and run._notices.once(f"twice {name}", line):
-            run._write_notices()
+        if isinstance(run, Run):
+            session_of(run).say_once(f"twice {name}", line)
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__
@@ -242,7 +242,7 @@ class Tie:
         key = None if trial is None else trial.key
         if not self.started or key == self._trial or self._settings.get("id"):
             return True
-        run._end({"state": "finished", "by": "finish"}, min(run._settings.finish_timeout_s, INTERRUPTED_S))
+        run.finish(min(session_of(run).settings.finish_timeout_s, INTERRUPTED_S))
         return False
 
     def _find(self, trial: searches.Trial | None, other: Run | NullRun | None) -> tuple[Run | NullRun, bool]:
@@ -284,7 +284,7 @@ class Tie:
     @property
     def is_off(self) -> bool:
         """Nothing is to be logged: mode="disabled", or a copy without a run here."""
-        return isinstance(self.run, NullRun) and not self.run._closed
+        return isinstance(self.run, NullRun) and not why_closed(self.run)
 
     def __reduce__(self) -> tuple[Any, ...]:
         kept = {name: value for name, value in self._settings.items() if _is_plain(value)}
@@ -292,8 +292,8 @@ class Tie:
             kept["dir"] = os.fspath(self._settings["dir"])
         if self._copied is not None:
             return _copy, (*self._copied, kept)
-        run = logclient._run if self.run is None else self.run  # copied before a training began
-        path = run._place.path if isinstance(run, Run) else ""
+        run = current_run.get() if self.run is None else self.run  # copied before a training began
+        path = session_of(run).place.path if isinstance(run, Run) else ""
         return _copy, (os.getpid(), path, kept | {"mode": "disabled"} if self.is_off else kept)
 
 
@@ -331,9 +331,9 @@ def add_fit(run: Run | NullRun, fit: Mapping[str, Any], **facts: Any) -> None:
 
 def current() -> Run | NullRun | None:
     """The open run of this process, or the live one of a parent; None where `logclient.init` would start one."""
-    run = logclient._run
+    run = current_run.get()
     if run is None or is_over(run):
-        return unattached.find()
+        return current_run.find()
     return run
 
 
@@ -356,7 +356,7 @@ def _swallow(who: Guarded, where: str, error: BaseException) -> bool:
     except Exception as second:
         if not _is_own(second):
             raise
-        unattached.current()._count_refused(1)
+        count_refused(current_run.stand_in())
     return True
 
 
@@ -375,7 +375,7 @@ def step_after(step: Any, otherwise: int) -> Any:
 
 def is_over(run: Run | NullRun) -> bool:
     """Was it finished?"""
-    return isinstance(run, Run) and bool(run._closed)
+    return isinstance(run, Run) and bool(why_closed(run))
 
 
 def _copy(pid: int, path: str, settings: dict[str, Any]) -> Tie:

@@ -23,6 +23,7 @@ from keras.callbacks import Callback
 
 from logclient import NullRun, Run
 from logclient.integrations import guard, keras_steps
+from logclient.run import session_of
 
 
 class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
@@ -147,7 +148,7 @@ class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
     def _describe(self, first_epoch: int) -> None:
         """Config of the model, and one entry for each training."""
         run, model = self._run(), self.model
-        if run._rank not in (None, 0):
+        if isinstance(run, Run) and session_of(run).rank not in (None, 0):
             return
         epochs = (self.params or {}).get("epochs")
         fit = {

@@ -43,6 +43,8 @@ from torch_xla.utils.closures import AsyncClosureHandler
 
 from logclient import NullRun, Run
 from logclient.integrations import guard
+from logclient.integrations.guard import is_over
+from logclient.run import session_of
 
 MAX_STEPS = (
     32  # of a device that wait for their closure; torch_xla's queue takes 100 and then blocks the training
@@ -67,7 +69,7 @@ class LogclientXLACallback(guard.Guarded):
     """
 
     name = "logclient_xla"  # in fastai
-    _kept = ("_sync",)
+    _kept = ("does_sync",)
     _instead = "call logclient.init before torch_xla.launch"
     _local: threading.local | None = None
 
@@ -90,7 +92,7 @@ class LogclientXLACallback(guard.Guarded):
         **settings: Any,
     ) -> None:
         self._tie = guard.Tie(run, guard.given(locals()))
-        self._sync = sync
+        self.does_sync = sync
 
     @guard.hook
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
@@ -128,7 +130,7 @@ class LogclientXLACallback(guard.Guarded):
         """Return the state of this thread; finds the run and the rank where there is none yet."""
         local = self._threads()
         mine: _Thread | None = getattr(local, "mine", None)
-        if mine is None or mine.pid != os.getpid() or _is_over(mine.run):
+        if mine is None or mine.pid != os.getpid() or is_over(mine.run):
             lock = _starting.setdefault(os.getpid(), threading.RLock())
             is_mine = lock.acquire(timeout=_START_S)
             try:
@@ -266,8 +268,9 @@ class _Thread:
 
     def refuse(self, why: str, amount: int = 1) -> None:
         if isinstance(self.run, Run):
-            self.run._count_refused(amount - 1)
-            self.run._refuse("xla", why)
+            session = session_of(self.run)
+            session.counters.refused.add(amount - 1)
+            session.refuse("xla", why)
 
 
 def _of_another_thread() -> LogclientXLACallback | None:
@@ -275,7 +278,7 @@ def _of_another_thread() -> LogclientXLACallback | None:
     pid, ident = os.getpid(), threading.get_ident()
     for mine in tuple(_alive):
         callback = mine.callback()
-        if mine.pid == pid and mine.ident != ident and callback is not None and not _is_over(mine.run):
+        if mine.pid == pid and mine.ident != ident and callback is not None and not is_over(mine.run):
             return callback
     return None
 
@@ -308,10 +311,6 @@ def _snapshot(
             value = _snapshot(value, tensors, depth + 1)
         made[key] = value
     return made
-
-
-def _is_over(run: Run | NullRun) -> bool:
-    return isinstance(run, Run) and bool(run._closed)
 
 
 @cache

@@ -29,7 +29,7 @@ class LearnerCallback(LogclientCallback):
 
     def __call__(self, event_name: str) -> None:
         super().__call__(event_name)
-        if event_name == "after_batch" and self._xla._sync:
+        if event_name == "after_batch" and self._xla.does_sync:
             torch_xla.sync()
 
     def _run(self) -> Any:

@@ -31,6 +31,7 @@ from __future__ import annotations
 import sys
 
 from ..guest.digest import blake2b
+from ..shm import layout
 from . import ancestry
 
 TYPE_CHECKING = False
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 _LOOPBACK = ("", "localhost", "127.0.0.1", "::1")
 _RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT")  # not the same in a launcher and its ranks
-_MAX_RANKS = 1 << 30
 
 
 class Launch:
@@ -239,7 +239,7 @@ def _command() -> str:
 
 def _number(env: Mapping[str, str], name: str) -> int | None:
     text = env.get(name, "")
-    if text.isascii() and text.isdigit() and len(text) < 11 and int(text) < _MAX_RANKS:
+    if text.isascii() and text.isdigit() and len(text) < 11 and int(text) < layout.MAX_RANKS:
         return int(text)
     return None
 

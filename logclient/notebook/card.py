@@ -25,6 +25,8 @@ from urllib.parse import quote
 from zlib import crc32
 
 from ..errors import Corrupt
+from ..session.status import last_values as last_values_of
+from ..session.status import status_of
 from ..shm import layout
 from ..shm.columns import read_column
 from ..shm.meeting import folder_name
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
     from ..encode.lanes import Lanes
     from ..null import NullRun
-    from ..run import Run
+    from ..session.session import Session
     from ..typed import ServerStatus, Status
 
 MAX_KEYS = 20
@@ -179,28 +181,32 @@ class _Shapes:
 # ---- HTML ---------------------------------------------------------------------------------------------------------
 
 
-def of_run(run: Run) -> str:
+def of_run(session: Session) -> str:
     """The run as this process sees it."""
-    mood, state = _state(run)
-    rows = [("project", _text(run.project)), ("run", _text(run.id)), ("folder", _where(run))]
-    command = f"logclient show {quote_word(run.id)} --dir {quote_word(run.dir)}"
+    mood, state = _state(session)
+    rows = [
+        ("project", _text(session.place.project)),
+        ("run", _text(session.run_id)),
+        ("folder", _where(session)),
+    ]
+    command = f"logclient show {quote_word(session.run_id)} --dir {quote_word(session.dir)}"
     rows.append(("show it", f"<code>{_text(command, 1000)}</code>"))
-    status = run.status()
+    status = status_of(session)
     rows.append(("records", _counts(status)))
     if status["server"]["state"] != "off":
         rows.append(("server", _server(status["server"])))
-    values = run._known_values()
-    return _box(run.name, mood, state, rows) + _values(values) + "</div>"
+    values = last_values_of(session)
+    return _box(session.name, mood, state, rows) + _values(values) + "</div>"
 
 
-def of_null(run: NullRun) -> str:
-    """A run that keeps nothing."""
-    state = f"nothing is logged: {run._closed}" if run._closed else "disabled: nothing is logged"
+def of_null(run: NullRun, why: str) -> str:
+    """A run that keeps nothing; `why`: empty in disabled mode."""
+    state = f"nothing is logged: {why}" if why else "disabled: nothing is logged"
     rows = [("project", _text(run.project))] if run.project else []
     refused = run.status()["refused"]
     if refused:
         rows.append(("records", f"{refused:,} refused"))
-    return _box("no run", "bad" if run._closed else "plain", state, rows) + "</div>"
+    return _box("no run", "bad" if why else "plain", state, rows) + "</div>"
 
 
 def of_failure(run: object, error: BaseException) -> str:
@@ -220,26 +226,26 @@ def _box(name: str, mood: str, state: str, rows: list[tuple[str, str]]) -> str:
     )
 
 
-def _state(run: Run) -> tuple[str, str]:
-    if run._closed:
-        return _ended(run)
-    if not run._mark[0]:
+def _state(session: Session) -> tuple[str, str]:
+    if session.closed:
+        return _ended(session)
+    if not session.mark[0]:
         return "good", "running; this forked process has logged nothing yet"
-    if run._trouble:
-        return "bad", f"this process logs nothing: {run._trouble}"
-    agent = run.status()["agent"]["state"]
+    if session.trouble:
+        return "bad", f"this process logs nothing: {session.trouble}"
+    agent = status_of(session)["agent"]["state"]
     if agent in ("running", "starting"):
-        return "good", "running" if run._is_owner else "running; this process has joined it"
+        return "good", "running" if session.is_owner else "running; this process has joined it"
     return "bad", f"running, but its agent is {agent}: what is logged waits in shared memory"
 
 
-def _ended(run: Run) -> tuple[str, str]:
-    if not run._is_owner or run._pid != os.getpid():
+def _ended(session: Session) -> tuple[str, str]:
+    if not session.is_owner or session.pid != os.getpid():
         return "plain", "left by this process"
-    outcome = run._outcome
+    outcome = session.outcome
     behind = "" if outcome.is_durable else ", not all of it on disk when that was last looked at"
     mood = "plain" if outcome.is_durable and outcome.state in ("", "finished") else "bad"
-    return mood, f"{outcome.state or f'closed: {run._closed}'}{behind}"
+    return mood, f"{outcome.state or f'closed: {session.closed}'}{behind}"
 
 
 def _server(server: ServerStatus) -> str:
@@ -250,12 +256,12 @@ def _server(server: ServerStatus) -> str:
     return _text(f"{server['address'] or 'unknown'} {server['state']}{missing}{why}", 500)
 
 
-def _where(run: Run) -> str:
-    answer = run._folder or run._place.folder_answer()
-    if answer.get("state") in ("ok", "fallback") and os.path.isabs(run.dir):
-        path = os.path.join(run.dir, folder_name(run.id))
+def _where(session: Session) -> str:
+    answer = session.folder or session.place.folder_answer()
+    if answer.get("state") in ("ok", "fallback") and os.path.isabs(session.dir):
+        path = os.path.join(session.dir, folder_name(session.run_id))
         return f"<a href='file://{quote(os.fsencode(path))}'>{_text(path, 1000)}</a>"
-    return _text(run._place.where_it_goes(answer), 1000)
+    return _text(session.place.where_it_goes(answer), 1000)
 
 
 def _counts(status: Status) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from ..session import closing
 from ..session.ending import INTERRUPTED_S
 from ..spawn import agent as spawn
 
@@ -15,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..run import Run
+    from ..session.session import Session
 
 REPLACED = (
     "the run is finished, since init() was called again for this project and name; "
@@ -23,17 +24,21 @@ REPLACED = (
 )
 
 
-def finish_earlier(runs: Iterable[Run], project: str, name: str | None) -> None:
+def finish_earlier(sessions: Iterable[Session], project: str, name: str | None) -> None:
     """A cell that calls `init` is run again: its run before this one gets no more records, so it ends now."""
     from . import card  # noqa: F401 - so that `finish` can keep the last values without reading a file then
 
-    for run in tuple(runs):
-        place = run._place
+    for session in tuple(sessions):
+        place = session.place
         given = None if place.name == place.run_id else place.name
-        is_ours = run._is_owner and run._pid == os.getpid() and not run._closed
+        is_ours = session.is_owner and session.pid == os.getpid() and not session.closed
         if is_ours and place.project == project and given == (name or None):
             if not spawn.agent_lives(place):
-                spawn.start_agent(place, run._settings.start_timeout_s, check_folder=False)
+                spawn.start_agent(place, session.settings.start_timeout_s, check_folder=False)
             # the agent goes on with what is not on disk by then
-            run._end({"state": "finished", "by": "init"}, min(run._settings.finish_timeout_s, INTERRUPTED_S))
-            run._closed = REPLACED
+            closing.end(
+                session,
+                {"state": "finished", "by": "init"},
+                min(session.settings.finish_timeout_s, INTERRUPTED_S),
+            )
+            session.closed = REPLACED

@@ -1,13 +1,15 @@
 """A run in this process: begun, held, waited for, ended.
 
-===============  ================================================================
-`start.py`       begins or joins a run
-`member.py`      this process's part in a run: lanes, live lock, documents; forks
-`handles.py`     open runs of this process
-`waiting.py`     `flush`
-`closing.py`     `finish`
-`ending.py`      how the run ended
-`dropped.py`     runs whose handle was dropped
-`unattached.py`  calls of a process that has no run
-===============  ================================================================
+================= ===============================================================
+`start.py`        begins or joins a run
+`session.py`      this process's part in a run: lanes, live lock, documents; forks
+`recorder.py`     what `log` uses for records of one rank, and all that it does beside the fast path
+`status.py`       what `Run.status` returns
+`handles.py`      open runs of this process
+`waiting.py`      `flush`
+`closing.py`      `finish`
+`ending.py`       how the run ended
+`dropped.py`      runs whose handle was dropped
+`current_run.py`  the current run of a process, and calls of a process that has none
+================= ===============================================================
 """

@@ -29,14 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from ..run import Run
-    from .handles import Held
+    from .session import Session
 
 
-def forget(run: Run) -> None:
+def forget(session: Session) -> None:
     """Forget a run that is closed in this process."""
-    handles.forget(run)
-    leave_family(run._place.path)
+    handles.forget(session)
+    leave_family(session.place.path)
 
 
 def let_go_durable() -> None:
@@ -44,14 +43,14 @@ def let_go_durable() -> None:
 
     Waits for nothing, and costs next to nothing where every run has its handle.
     """
-    for path, held in _dropped():
-        is_nowhere = held._folder.get("state") == "none"  # then there is no disk to wait for
-        if held.pid != os.getpid() or is_nowhere or waiting.is_durable(held):
-            _let_go(path, held)
+    for path, session in _dropped():
+        is_nowhere = session.folder.get("state") == "none"  # then there is no disk to wait for
+        if session.pid != os.getpid() or is_nowhere or waiting.is_durable(session):
+            _let_go(path, session)
             continue
-        wake(held._place)
+        wake(session.place)
         try:
-            calling.call_if_needed(held._place, held._status, held._settings.stall_s)
+            calling.call_if_needed(session.place, session.status_page, session.settings.stall_s)
         except Exception as error:
             if foreign.is_users(error):
                 raise
@@ -59,32 +58,32 @@ def let_go_durable() -> None:
 
 def end_all(begun: float, state: dict[str, Any]) -> None:
     """The process ends in that state since `begun`: wait until they are on disk, all together as long as for one."""
-    for path, held in _dropped():
-        if held.pid == os.getpid():
-            deadline = begun + patience_s(state, held._settings.finish_timeout_s)
-            done, trouble = waiting.until_durable(held, max(0.0, deadline - time.monotonic()))
-            if not done and not held._settings.quiet:
+    for path, session in _dropped():
+        if session.pid == os.getpid():
+            deadline = begun + patience_s(state, session.settings.finish_timeout_s)
+            done, trouble = waiting.until_durable(session, max(0.0, deadline - time.monotonic()))
+            if not done and not session.settings.quiet:
                 who = f"nobody works on it ({trouble})" if trouble else "the agent goes on with it"
                 tell(
-                    f"{held._place.shown}, whose handle was dropped, is not on disk after "
+                    f"{session.place.shown}, whose handle was dropped, is not on disk after "
                     f"{time.monotonic() - begun:.1f} s: {who}, and `logclient recover` finishes the job"
                 )
-        _let_go(path, held)
+        _let_go(path, session)
 
 
-def _dropped() -> Iterator[tuple[str, Held]]:
+def _dropped() -> Iterator[tuple[str, Session]]:
     for path, handle in tuple(handles.by_place.items()):
         if handle() is None:
-            yield path, handle.held
+            yield path, handle.session
 
 
-def _let_go(path: str, held: Held) -> None:
+def _let_go(path: str, session: Session) -> None:
     """Give up all that this process holds of it."""
-    is_ours = held.pid == os.getpid()
+    is_ours = session.pid == os.getpid()
     handles.by_place.pop(path, None)
-    held.counters.publish()
-    held.counters.detach()
-    lanes, page = held._lanes, held._status
+    session.counters.publish()
+    session.counters.detach()
+    lanes, page = session.lanes, session.status_page
     if lanes is not None:
         if is_ours:
             lanes.words[layout.STATE] = layout.STATE_FINISHED
@@ -94,15 +93,18 @@ def _let_go(path: str, held: Held) -> None:
         lanes.map.let_go()
     if page is not None and isinstance(page.obj, Mapped):
         page.obj.let_go()
-    if held.device is not None:
+    device = None if session.encoder is None else session.encoder.device
+    if device is not None:
         if is_ours:
-            held.device.release()
+            device.release()
         else:
-            held.device.detach()
-    if held.live is not None:
-        held.live.release()
+            device.detach()
+    if session.live is not None:
+        session.live.release()
+    session.lanes = session.documents = session.encoder = session.live = None
+    session.stop_recording()
     if is_ours:
-        wake(held._place)
+        wake(session.place)
         leave_family(path)
 
 
@@ -111,5 +113,5 @@ def leave_family(path: str) -> None:
     if reap.got_orphans():
         reap.ended()
     if settings.parent_meeting() == parents.handle(path):
-        others = [run for run in handles.runs() if run._is_owner and run._pid == os.getpid()]
-        settings.hand_on(parents.handle(others[-1]._place.path) if others else None)
+        others = [each for each in handles.sessions() if each.is_owner and each.pid == os.getpid()]
+        settings.hand_on(parents.handle(others[-1].place.path) if others else None)

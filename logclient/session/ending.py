@@ -17,13 +17,14 @@ from ..shm import layout
 from ..shm.meeting import folder_name
 from ..shm.stats import lane_counts, missing_there, tell
 from ..spawn import agent as spawn
+from .status import status_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..run import Run
     from ..typed import Status
+    from .session import Session
 
 INTERRUPTED_S = 1.0  # after Ctrl-C the prompt is back in 2 s, whatever the disk does
 _MAX_FRAMES = 20
@@ -111,33 +112,34 @@ def wait_for_server(wanted: str, status: memoryview, lanes: memoryview, deadline
         time.sleep(_NAP_S)
 
 
-def say_goodbye(run: Run, done: bool, took_s: float, trouble: str, deadline: float) -> None:
+def say_goodbye(session: Session, done: bool, took_s: float, trouble: str, deadline: float) -> None:
     """The line at finish, for whom it reaches without waiting; a file, whose disk may be frozen, is the agent's job.
 
     `took_s`: how long `finish` waited; `trouble`: why nobody works on what is left, empty where somebody does.
     """
-    answer = run._folder or run._place.folder_answer()
-    if not done and not trouble and not spawn.agent_lives(run._place):
+    answer = session.folder or session.place.folder_answer()
+    if not done and not trouble and not spawn.agent_lives(session.place):
         trouble = "its agent is gone"
-    line = goodbye(run, answer, done, took_s, trouble)
+    line = goodbye(session, status_of(session), answer, done, took_s, trouble)
     # what was made durable just now says that this disk answers
-    if not tell(line, on_device=answer.get("device", 0) if done else 0) and run._has_teller:
+    if not tell(line, on_device=answer.get("device", 0) if done else 0) and session.has_teller:
         if trouble:  # no agent is there to write it
             spawn.tell_in_file(line)
         else:
-            spawn.say(run._place, line, deadline)
+            spawn.say(session.place, line, deadline)
 
 
-def goodbye(run: Run, answer: dict[str, Any], done: bool, took_s: float, trouble: str) -> str:
+def goodbye(
+    session: Session, status: Status, answer: dict[str, Any], done: bool, took_s: float, trouble: str
+) -> str:
     """Return the line for the user: where the run is, or what is missing and which command stores it; what was lost."""
-    status = run.status()
     if done and answer.get("state") != "fallback":
-        line = f"{run._place.shown} is in {run.dir}"
+        line = f"{session.place.shown} is in {session.dir}"
     elif done or answer.get("state") == "none":
-        line = run._place.where_it_goes(answer)
+        line = session.place.where_it_goes(answer)
     else:
-        line = _what_is_left(run, status, took_s, trouble)
-    line += about_server(run, status)
+        line = _what_is_left(session, status, took_s, trouble)
+    line += about_server(session, status)
     lost = {
         "forgotten": status["forgotten"],
         "refused": status["refused"],
@@ -149,7 +151,7 @@ def goodbye(run: Run, answer: dict[str, Any], done: bool, took_s: float, trouble
     return line
 
 
-def _what_is_left(run: Run, status: Status, took_s: float, trouble: str) -> str:
+def _what_is_left(session: Session, status: Status, took_s: float, trouble: str) -> str:
     waiting = status["accepted"] - status["durable"] - status["forgotten"] - status["damaged"]
     awaited = min(waiting, status["device"]["in_flight"])
     lines = []
@@ -167,9 +169,8 @@ def _what_is_left(run: Run, status: Status, took_s: float, trouble: str) -> str:
         then = "the agent goes on with it, and `logclient recover` finishes the job if it cannot"
         if trouble:
             then = f"nobody works on it ({trouble}): `logclient recover` finishes the job"
-        lines.append(
-            f"{what} {verb} not on disk in {run.dir} after {_seconds(took_s)}{f' ({error})' if error else ''}; {then}"
-        )
+        why = f" ({error})" if error else ""
+        lines.append(f"{what} {verb} not on disk in {session.dir} after {_seconds(took_s)}{why}; {then}")
     return "; ".join(lines)
 
 
@@ -178,7 +179,7 @@ def _seconds(took_s: float) -> str:
     return f"{took_s:.1f} s" if took_s < 10 else f"{took_s:.0f} s"
 
 
-def about_server(run: Run, status: Status) -> str:
+def about_server(session: Session, status: Status) -> str:
     """Return how much of this process's records the server has, and which command ships the rest."""
     server = status["server"]
     if server["state"] == "off":
@@ -188,7 +189,7 @@ def about_server(run: Run, status: Status) -> str:
         return f"; all of it is at {where}"
     said = server["error"].removeprefix(where).strip()
     why = f" ({said})" if said else ""
-    folder = _quoted(os.path.join(run.dir, folder_name(run.id)))
+    folder = _quoted(os.path.join(session.dir, folder_name(session.run_id)))
     there = f" --server {where}" if server["address"] else ""
     if server["state"] == "refused":  # what was deleted there stays so, unless somebody asks for it
         return (

@@ -23,57 +23,19 @@ from ..shm import layout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..encode.device import Device
-    from ..encode.lanes import Lanes
     from ..run import Run
-    from ..shm.meeting import Meeting
-    from ..shm.owner import LiveLock
-    from ..shm.stats import Counters
+    from .session import Session
 
     _RunReference = ReferenceType[Run]
 else:
     _RunReference = ReferenceType
 
 
-class Held:
-    """The memory and locks that a process holds of a run, beside the `Run` itself."""
-
-    __slots__ = (
-        "_folder",
-        "_lanes",
-        "_mark",
-        "_place",
-        "_settings",
-        "_status",
-        "counters",
-        "device",
-        "live",
-        "pid",
-    )
-
-    def __init__(self, run: Run) -> None:
-        # named as in `Run`: `waiting.py` waits for either
-        self._folder = run._folder
-        self._lanes: Lanes | None = run._lanes
-        self._mark = run._mark
-        self._place: Meeting = run._place
-        self._settings = run._settings
-        self._status = run._status
-        self.counters: Counters = run._counters
-        self.device: Device | None = None if run._encoder is None else run._encoder.device
-        self.live: LiveLock | None = run._live
-        self.pid = run._pid
-
-    def _settle_device_values(self) -> None:
-        if self.device is not None:
-            self.device.settle()
-
-
 class Handle(_RunReference):
-    """A weak reference to a run, and what is to be let go once that is dead."""
+    """A weak reference to a run, and the session that is to be closed once the run is gone."""
 
-    __slots__ = ("held",)
-    held: Held
+    __slots__ = ("session",)
+    session: Session
     # the number that a store of the reference itself stores: a call of a C function, with no argument
     __index__ = os.getpid
 
@@ -81,15 +43,15 @@ class Handle(_RunReference):
 by_place: dict[str, Handle] = {}
 
 
-def note(run: Run) -> None:
+def note(run: Run, session: Session) -> None:
     """This process has the run open, with these lanes; to be called again when they change."""
-    lanes = run._lanes
+    lanes = session.lanes
     if lanes is None:
         handle = Handle(run)
     else:
         handle = Handle(run, partial(setitem, lanes.words, layout.DROPPED))
-    handle.held = Held(run)
-    by_place[run._place.path] = handle
+    handle.session = session
+    by_place[session.place.path] = handle
 
 
 def find(path: str) -> Run | None:
@@ -98,21 +60,25 @@ def find(path: str) -> Run | None:
     return None if handle is None else handle()
 
 
-def runs() -> list[Run]:
-    """All of them whose handle is still there."""
-    found = [handle() for handle in tuple(by_place.values())]
-    return [run for run in found if run is not None]
+def sessions() -> list[Session]:
+    """Sessions whose run the user still holds."""
+    return [handle.session for handle in tuple(by_place.values()) if handle() is not None]
 
 
-def forget(run: Run) -> None:
+def session_at(path: str) -> Session | None:
+    """The session of the run that `find` returns."""
+    handle = by_place.get(path)
+    return None if handle is None or handle() is None else handle.session
+
+
+def user_of(session: Session) -> Run | None:
+    """The run by which the user holds this session, if it is still there."""
+    handle = by_place.get(session.place.path)
+    return None if handle is None or handle.session is not session else handle()
+
+
+def forget(session: Session) -> None:
     """The run is closed in this process, or in a forked child: is its parent's."""
-    path = run._place.path
-    if find(path) is run:
-        del by_place[path]
-
-
-def note_page(run: Run | Held) -> None:
-    """The agent's page is mapped only now."""
-    handle = by_place.get(run._place.path)
-    if handle is not None and handle() is run:
-        handle.held._status = run._status
+    handle = by_place.get(session.place.path)
+    if handle is not None and handle.session is session:
+        del by_place[session.place.path]

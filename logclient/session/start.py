@@ -30,6 +30,7 @@ from ..spawn import lifetime
 from ..spawn import starting as _starting  # noqa: F401 - now: later its disk may be frozen
 from . import closing, dropped, handles
 from .ending import at_exit, has_shell, patience_s  # now: at exit their disk may be frozen
+from .session import Session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Attempt:
     """
 
     def __init__(self) -> None:
-        self._run: Run | None = None  # made by this call
+        self._session: Session | None = None  # made by this call
         self._place: meeting.Meeting | None = None
         self._open_before = frozenset(handles.by_place)
         self._handed_on = settings.parent_meeting()
@@ -93,7 +94,7 @@ class Attempt:
         if parent is not None:
             return self._join(parent, chosen, config)
         if not chosen.run_id and has_shell():
-            notebook.finish_earlier(handles.runs(), chosen.project or "default", chosen.name)
+            notebook.finish_earlier(handles.sessions(), chosen.project or "default", chosen.name)
         launch = launchers.find(settings.environment())
         run_id = chosen.run_id or self._id_of_launch(launch, chosen) or _new_id()
         facts = _facts(chosen, run_id)
@@ -108,14 +109,14 @@ class Attempt:
                 raise BadArgument(
                     f"resume='never', but run {run_id!r} is open on this host and goes to {place.dir}"
                 )
-            if _is_open_here(handles.find(place.path)):
+            if _is_open_here(handles.session_at(place.path)):
                 return self._join(place, chosen, config)
-            run = self._make(place, chosen, launch, is_owner=True)
+            session = self._make(place, chosen, launch, is_owner=True)
             if os.path.isdir(place.path):
                 break  # else the agent of an earlier attempt took the meeting place away in this moment
         if place.trouble:
             lies = f"shared memory lies in {os.path.dirname(place.path)} ({place.trouble})"
-            run._notices.once("place", lies)
+            session.notices.once("place", lies)
         start_facts = {
             "created_ns": facts["created_ns"],
             "host": os.uname().nodename,
@@ -123,53 +124,55 @@ class Attempt:
             "launch": None if launch is None else launch.facts(),
             "job": launchers.job(settings.environment()),
         }
-        run._introduce(
+        session.introduce(
             start_facts | {"program": _program(), "parent_run": parents.inherited_id()},
             name=place.name,
             group=chosen.group,
             **described,
         )
         for sentence in wrong:
-            run._notices.once(sentence, sentence)
+            session.notices.once(sentence, sentence)
+        run = Run(session)
         if config:
             run.config.update(config)
         if not is_new and chosen.dir and facts["dir"] != place.dir:
-            run._notices.once(
+            session.notices.once(
                 "dir", f"run {run_id} is open on this host and goes to {place.dir}, not to {facts['dir']}"
             )
         if not is_new and (chosen.server or chosen.mode == "offline"):
-            _compare_server(run, place, str(facts["server"]))
-        _start_agent(run, place, chosen)
-        _keep(run)
+            _compare_server(session, place, str(facts["server"]))
+        _start_agent(session, place, chosen)
+        _keep(run, session)
         settings.hand_on(parents.handle(place.path))
         return run
 
     def _join(self, place: meeting.Meeting, chosen: Config, config: Mapping[str, Any]) -> Run:
-        known = handles.find(place.path)
-        if known is not None and _is_open_here(known):
-            if 0 <= chosen.rank != known._rank:
-                known._take_rank(chosen.rank)
+        known, session = handles.find(place.path), handles.session_at(place.path)
+        if known is not None and session is not None and _is_open_here(session):
+            if 0 <= chosen.rank != session.rank:
+                session.take_rank(chosen.rank)
             if config:
                 known.config.update(config)
             return known
         self._place = place
         launch = launchers.find(settings.environment())
-        run = self._make(place, chosen, launch, is_owner=False)
-        run._introduce({"created_ns": time.time_ns()})
+        session = self._make(place, chosen, launch, is_owner=False)
+        session.introduce({"created_ns": time.time_ns()})
         if not spawn.agent_lives(place):
-            _call_agent(run, place, chosen, check_folder=False)
-        _keep(run)
+            _call_agent(session, place, chosen, check_folder=False)
+        run = Run(session)
+        _keep(run, session)
         if config:
             run.config.update(config)
         return run
 
     def _make(
         self, place: meeting.Meeting, chosen: Config, launch: launchers.Launch | None, *, is_owner: bool
-    ) -> Run:
-        """The run, known to `undo` before it holds anything."""
-        run = self._run = Run.__new__(Run)
-        Run.__init__(run, place, chosen, is_owner=is_owner, rank=_rank(chosen, launch))
-        return run
+    ) -> Session:
+        """The session, known to `undo` before it holds anything."""
+        session = self._session = Session.__new__(Session)
+        Session.__init__(session, place, chosen, is_owner=is_owner, rank=_rank(chosen, launch))
+        return session
 
     def _id_of_launch(self, launch: launchers.Launch | None, chosen: Config) -> str | None:
         """The id that all ranks of a launch find; None for a process that is no rank of one."""
@@ -191,10 +194,10 @@ class Attempt:
                 continue
 
     def _undo(self) -> None:
-        run, place = self._run, self._place
-        if run is not None:
-            self._run = None
-            _abandon(run)
+        session, place = self._session, self._place
+        if session is not None:
+            self._session = None
+            _abandon(session)
         if place is not None and place.path not in self._open_before:
             place.withdraw(os.getpid(), frozenset(), is_served=spawn.agent_lives(place))
             self._place = None
@@ -250,7 +253,7 @@ def _inert(chosen: Config) -> NullRun:
 def attach(path: str) -> Run | NullRun:
     """The run of a meeting place in this process: the open one, or a handle with lanes of its own."""
     run = handles.find(path)
-    if run is not None and _is_open_here(run):
+    if run is not None and _is_open_here(handles.session_at(path)):
         return run
     place = meeting.read(path)
     if place is None:
@@ -268,9 +271,9 @@ def attach_to_parent() -> Run | NullRun | None:
     return None if place is None else attach(place.path)
 
 
-def _is_open_here(run: Run | None) -> bool:
+def _is_open_here(session: Session | None) -> bool:
     """Has this process lanes in it? A forked child gets them now."""
-    return run is not None and (run._pid == os.getpid() or not run._after_fork())
+    return session is not None and (session.pid == os.getpid() or not session.after_fork())
 
 
 def _check_tags(tags: Any) -> None:
@@ -303,35 +306,35 @@ def _checked_facts(config: Any, notes: Any) -> dict[Any, Any]:
     return found
 
 
-def _keep(run: Run) -> None:
+def _keep(run: Run, session: Session) -> None:
     global _hooked
     if not _hooked:
         atexit.register(_at_exit)
         _hooked = True
-    handles.note(run)
+    handles.note(run, session)
 
 
 def _at_exit() -> None:
     state, begun = at_exit(), time.monotonic()
-    for run in handles.runs():
-        if run._is_owner and run._pid == os.getpid():
-            patience = patience_s(state, run._settings.finish_timeout_s)
+    for session in handles.sessions():
+        if session.is_owner and session.pid == os.getpid():
+            patience = patience_s(state, session.settings.finish_timeout_s)
             try:
                 # all runs together wait as long as one
-                run._end(state, max(0.0, begun + patience - time.monotonic()))
+                closing.end(session, state, max(0.0, begun + patience - time.monotonic()))
             except KeyboardInterrupt:
                 pass  # asked not to wait: the agent goes on with what is there
         else:
-            run._counters.publish()
-            run._release_maps()
-            handles.forget(run)  # it goes with the process, whose end is what the agent sees
+            session.counters.publish()
+            session.release_maps()
+            handles.forget(session)  # it goes with the process, whose end is what the agent sees
     try:
         dropped.end_all(begun, state)
     except KeyboardInterrupt:
         pass  # as above
 
 
-def _start_agent(run: Run, place: meeting.Meeting, chosen: Config) -> None:
+def _start_agent(session: Session, place: meeting.Meeting, chosen: Config) -> None:
     """Bring an agent to the meeting place, and hear what the run folder is like."""
     strict = chosen.folder_errors == "raise"
     in_file = not chosen.quiet and spawn.is_file_to_tell()
@@ -350,7 +353,7 @@ def _start_agent(run: Run, place: meeting.Meeting, chosen: Config) -> None:
             tell=in_file,
         )
         answer = place.take_answer(name)
-        run._has_teller = in_file
+        session.has_teller = in_file
     state, reason = answer.get("state", ""), answer.get("reason", "")
     if state in ("exists", "missing"):
         raise BadArgument(f"resume={chosen.resume!r}, but run {place.run_id!r} {reason}")
@@ -358,44 +361,46 @@ def _start_agent(run: Run, place: meeting.Meeting, chosen: Config) -> None:
         if not state:
             reason = trouble or f"it does not answer within {chosen.start_timeout_s:g} s"
         raise FolderError(f"run folder {place.dir} cannot be used: {reason}")
-    run._folder = answer
+    session.folder = answer
     line = place.where_it_goes(answer)
     if trouble or state != "ok":
-        run._notices.once("agent" if trouble else "folder", trouble or line)
+        session.notices.once("agent" if trouble else "folder", trouble or line)
         if trouble and in_file and not spawn.agent_lives(place):
             spawn.tell_in_file(trouble)
-        run._write_notices()
-    elif not chosen.quiet and run._rank in (None, 0):  # once is enough, also with hundreds of ranks
+        session.write_notices()
+    elif not chosen.quiet and session.rank in (None, 0):  # once is enough, also with hundreds of ranks
         tell(line)  # where that is a file, whose disk may be frozen, the launcher does
 
 
-def _compare_server(run: Run, place: meeting.Meeting, wanted: str) -> None:
+def _compare_server(session: Session, place: meeting.Meeting, wanted: str) -> None:
     """An agent keeps to the server that it was started with: that of an earlier attempt may be another one."""
     there = place.server
     if there == wanted:
         return
     keeps = f"ships to {there}" if there else "was started without a server"
     then = f"`logclient sync --server {wanted}` takes it there" if wanted else "it is not offline"
-    run._notices.once("server", f"run {place.run_id} is open on this host with an agent that {keeps}: {then}")
+    session.notices.once(
+        "server", f"run {place.run_id} is open on this host with an agent that {keeps}: {then}"
+    )
 
 
-def _call_agent(run: Run, place: meeting.Meeting, chosen: Config, *, check_folder: bool) -> None:
+def _call_agent(session: Session, place: meeting.Meeting, chosen: Config, *, check_folder: bool) -> None:
     trouble = spawn.start_agent(place, chosen.start_timeout_s, check_folder=check_folder)
-    if trouble and run._notices.once("agent", trouble):
-        run._write_notices()
+    if trouble and session.notices.once("agent", trouble):
+        session.write_notices()
 
 
-def _abandon(run: Run) -> None:
+def _abandon(session: Session) -> None:
     """The run must not start: an agent that has seen it forgets it. It may be half made."""
-    if getattr(run, "_lanes", None) is None:
-        live = getattr(run, "_live", None)
+    if getattr(session, "lanes", None) is None:
+        live = getattr(session, "live", None)
         if live is not None:
             live.release()
         return
-    run._closed = "the run was not started"
-    closing.close_lanes(run, 0.0)
-    run._write("state", {"state": "abandoned", "by": "init"})
-    closing.let_go(run)
+    session.closed = "the run was not started"
+    closing.close_lanes(session, 0.0)
+    session.write("state", {"state": "abandoned", "by": "init"})
+    closing.let_go(session)
 
 
 def _usable(path: str | None) -> str | None:

@@ -18,6 +18,7 @@ import os
 import time
 
 from ..encode import values
+from ..encode.about import short
 from ..guest import foreign
 from ..guest.descriptors import is_none_left
 from ..shm import layout
@@ -25,12 +26,10 @@ from ..shm.ring import read_counts
 from ..shm.stats import describe_agent
 from ..shm.wake import wake
 from ..spawn import agent as spawn
-from . import handles
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..run import Run
-    from .handles import Held
+    from .session import Session
 
 _MAX_S = 86_400.0  # every wait has a deadline: an infinite one is a day
 _NAP_S = 0.005
@@ -59,36 +58,49 @@ def seconds(given: object) -> float | None:
     return None if number != number else min(max(number, 0.0), _MAX_S)
 
 
-def until_durable(run: Run | Held, timeout_s: float) -> tuple[bool, str]:
+def patience_s(session: Session, what: str, timeout_s: object) -> float:
+    """Return the seconds that a user gave to `flush` or `finish`; the default, said once, where that is no number."""
+    settings = session.settings
+    usual: float = settings.finish_timeout_s if what == "finish" else settings.flush_timeout_s
+    number = usual if timeout_s is None else seconds(timeout_s)
+    if number is None:
+        session.say_once(
+            what, f"{what}(timeout_s={short(timeout_s)}) is no number of seconds; took {usual:g}"
+        )
+        return usual
+    return number
+
+
+def until_durable(session: Session, timeout_s: float) -> tuple[bool, str]:
     """Wait until everything that this process logged so far is on disk.
 
     Returns whether it is, and where nobody works on it, why.
     """
-    taken = run._lanes
-    if taken is None or not run._mark[0]:
+    taken = session.lanes
+    if taken is None or not session.mark[0]:
         return True, ""  # nothing was logged by this process
     words = taken.words
     wanted = [(lane, lane[layout.SEQ]) for lane in lane_headers(words)]
     documents = words[layout.DOCUMENTS_WRITTEN]
     words[layout.FLUSH_ASKED] += 1
-    wake(run._place)
+    wake(session.place)
     deadline = time.monotonic() + timeout_s
-    service = Service(run, deadline)
+    service = Service(session, deadline)
     while True:
-        run._settle_device_values()
+        session.settle_device_values()
         is_behind = any(read_counts(lane)[0] < seq for lane, seq in wanted)
         if not is_behind and words[layout.DOCUMENTS_DURABLE] >= documents:
             return True, ""
-        if run._folder.get("state") == "none" or not service.is_there() or time.monotonic() >= deadline:
+        if session.folder.get("state") == "none" or not service.is_there() or time.monotonic() >= deadline:
             return False, service.trouble
         time.sleep(_NAP_S)
 
 
-def is_durable(run: Held) -> bool:
+def is_durable(session: Session) -> bool:
     """Is everything on disk that this process logged?"""
-    if run._lanes is None:
+    if session.lanes is None:
         return True
-    words = run._lanes.words
+    words = session.lanes.words
     is_behind = any(read_counts(lane)[0] < lane[layout.SEQ] for lane in lane_headers(words))
     return not is_behind and words[layout.DOCUMENTS_DURABLE] >= words[layout.DOCUMENTS_WRITTEN]
 
@@ -102,10 +114,10 @@ def lane_headers(words: memoryview) -> list[memoryview]:
 class Service:
     """The agent that a waiting call relies on: seen to live, or started."""
 
-    __slots__ = ("_deadline", "_grace_s", "_look_at", "_run", "trouble")
+    __slots__ = ("_deadline", "_grace_s", "_look_at", "_session", "trouble")
 
-    def __init__(self, run: Run | Held, deadline: float) -> None:
-        self._run = run
+    def __init__(self, session: Session, deadline: float) -> None:
+        self._session = session
         self._deadline = deadline
         self._look_at = 0.0
         self._grace_s = _GRACE_S
@@ -117,7 +129,7 @@ class Service:
         if now < self._look_at or self._is_fresh():
             return True
         self._look_at = now + _LOOK_S
-        run = self._run
+        session = self._session
         try:
             return self._is_served() or self._start(now)
         except Exception as error:
@@ -126,13 +138,12 @@ class Service:
             self.trouble = f"no agent can be started: {type(error).__name__}: {error}"
             return False
         finally:
-            if run._status is None:
-                run._status = spawn.map_status(run._place)
-                handles.note_page(run)
+            if session.status_page is None:
+                session.status_page = spawn.map_status(session.place)
 
     def _is_fresh(self) -> bool:
         """Does the page show a beat, or a call, of just now?"""
-        page = self._run._status
+        page = self._session.status_page
         if page is None or page[layout.AGENT_GAVE_UP]:
             return False
         now_ns, called = time.monotonic_ns(), page[layout.AGENT_CALLED_NS]
@@ -141,9 +152,9 @@ class Service:
         return bool(is_coming or now_ns - last < _FRESH_NS)
 
     def _is_served(self) -> bool:
-        run = self._run
-        place, page = run._place, run._status
-        health = describe_agent(page, time.monotonic_ns(), run._settings.stall_s)["state"]
+        session = self._session
+        place, page = session.place, session.status_page
+        health = describe_agent(page, time.monotonic_ns(), session.settings.stall_s)["state"]
         is_silent = page is not None and health in ("gone", "gave up")
         if not os.path.exists(place.file("run.json")):  # an agent that lives serves what it has open
             self.trouble = "its shared memory was removed" if is_silent else ""
@@ -159,12 +170,12 @@ class Service:
         """Start an agent where none lives; False where that is of no use."""
         if self.trouble:
             return False
-        run = self._run
-        left = max(0.0, min(run._settings.start_timeout_s, self._deadline - now))
-        if run._status is not None:
-            run._status[layout.AGENT_CALLED_NS] = time.monotonic_ns()
-        is_known = bool(run._place.folder_answer().get("state"))
-        trouble = spawn.start_agent(run._place, left, check_folder=not is_known)
+        session = self._session
+        left = max(0.0, min(session.settings.start_timeout_s, self._deadline - now))
+        if session.status_page is not None:
+            session.status_page[layout.AGENT_CALLED_NS] = time.monotonic_ns()
+        is_known = bool(session.place.folder_answer().get("state"))
+        trouble = spawn.start_agent(session.place, left, check_folder=not is_known)
         if trouble and time.monotonic() - now < left:
             self.trouble = trouble
             return False

@@ -41,7 +41,7 @@ FILE_KEYS = 10  # byte offset, then capacity
 FILE_DOCUMENTS = 12  # byte offset, then bytes of one large slot, then of one small slot
 FILE_BLOCKS = 15  # byte offset, then bytes of one cell, then number of cells
 FILE_CREATED_NS = 18
-FILE_RANK = 19  # rank + 1; the one word of them that may change: see Member._take_rank
+FILE_RANK = 19  # rank + 1; the one word of them that may change: see Session.take_rank
 FILE_DEVICE_LANES = 20  # how many of the lanes, the last ones, hold records that a device completes
 FILE_CREATED_MONO_NS = 21  # time.monotonic_ns at FILE_CREATED_NS; 0: an earlier build made it
 
@@ -108,6 +108,7 @@ LENGTH_MASK = 0x7FFF_FFFF
 PADDING = 0x8000_0000
 SHAPE_MASK = 0xFFFF_FFFF
 RANK_SHIFT = 32
+MAX_RANKS = 1 << 30  # ranks are below that
 INLINE_SHAPE = 0  # the frame describes itself
 BLOCK_SHAPE = SHAPE_MASK  # the payload lies in a block
 DEVICE_SHAPE = SHAPE_MASK - 1  # a device writes some of the values into a cell; see `cells.py`

@@ -15,6 +15,7 @@ import pytest
 
 import logclient
 import logclient.compat.wandb as wandb
+from logclient.run import why_closed
 from logclient.spawn import agent as spawn
 from tests.lanes import LaneFile, start_no_agent, wait_until
 from tools.compare_events import compare, points_of, scalars_of
@@ -43,7 +44,7 @@ def alone(tmp_path: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 def lanes_of(run: Any) -> dict[str, list[tuple[int, Any]]]:
     """What was logged to a run, by key."""
     found: dict[str, list[tuple[int, Any]]] = {}
-    for record in LaneFile(run._lanes.path).read():
+    for record in LaneFile(run._session.lanes.path).read():
         for key, value in record.values.items():
             found.setdefault(key, []).append((record.step, value))
     return found
@@ -204,7 +205,7 @@ def test_summary_writer_of_one_changed_import(alone: None, has_files: bool) -> N
         assert scalars_of("logs/one")["plain"] == found["plain"]
     writer.close()
     other.close()
-    assert run._closed and second._closed
+    assert why_closed(run) and why_closed(second)
 
 
 def test_summary_writer_logs_to_the_run_that_is_open(alone: None) -> None:
@@ -213,12 +214,12 @@ def test_summary_writer_logs_to_the_run_that_is_open(alone: None) -> None:
     run = logclient.init(project="p", name="mine")
     with SummaryWriter(comment="x") as writer:
         writer.add_scalar("a", 1.0, 1)
-    assert lanes_of(run) == {"a": [(1, 1.0)]} and not run._closed
+    assert lanes_of(run) == {"a": [(1, 1.0)]} and not why_closed(run)
     run.finish()
     with SummaryWriter("logs/own") as writer:
         writer.add_scalar("a", 2.0, 2)
         mine = writer._logclient_own
-    assert mine is not None and mine.id != run.id and mine._closed
+    assert mine is not None and mine.id != run.id and why_closed(mine)
 
 
 def test_summary_writer_where_neither_library_is_installed(tmp_path: Path) -> None:

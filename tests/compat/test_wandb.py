@@ -33,7 +33,7 @@ def made(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, 
     monkeypatch.setenv("LOGCLIENT_FINISH_TIMEOUT_S", "0.05")
     with mock.patch.object(spawn, "start_agent", start_no_agent):
         run = wandb.init(project="test", config={"lr": 0.1})
-        yield run, LaneFile(run.logclient_run._lanes.path)
+        yield run, LaneFile(run.logclient_run._session.lanes.path)
         run.finish()
 
 
@@ -363,7 +363,7 @@ def test_alerts(made: Any) -> None:
     for _ in range(3):
         wandb.alert("Loss", "is high", level=wandb.AlertLevel.WARN)
     wandb.alert("Loss", "again", level="ERROR", wait_duration=0)
-    assert [alert["level"] for alert in run.logclient_run._alerts] == ["warn", "error"]
+    assert [alert["level"] for alert in run.logclient_run._session.alerts] == ["warn", "error"]
 
 
 def test_forked(made: Any) -> None:

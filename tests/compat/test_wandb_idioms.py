@@ -164,7 +164,7 @@ IDIOMS = {
         assert run.path == f"me/p/{run.id}" and run.tags == ("a", "train") and run.job_type == "train"
         run.name, run.notes, run.group = "new-" + run.id, "later", "other"
         run.tags += ("b",)
-        about = run.logclient_run._about
+        about = run.logclient_run._session.about
         assert (about["name"], about["notes"], about["group"], about["tags"][-1]) == (run.name, "later", "other", "b")
         assert (run.url + "/x").startswith("file://") and run.get_url() == run.url and run.project_name() == "p"
         assert run.sweep_id is None and not run.resumed and run.starting_step == 0 and not run.disabled
@@ -344,7 +344,7 @@ IDIOMS = {
         wandb.alert(title="Low", text="x", level=wandb.AlertLevel.WARN, wait_duration=timedelta(minutes=5))
         wandb.alert("Low", "again")
         run.alert(title=3, text=None, level="nonsense", wait_duration="soon")
-        assert [alert["level"] for alert in run.logclient_run._alerts] == ["warn", "info"]
+        assert [alert["level"] for alert in run.logclient_run._session.alerts] == ["warn", "info"]
     """,
     "end": """
         wandb.init()
@@ -394,7 +394,7 @@ IDIOMS = {
             calls.append(wandb.run.logclient_run)
             raise SystemExit(1) if len(calls) % 2 else ValueError("a trial's own")
         wandb.agent(wandb.sweep({"method": "random", "parameters": {"a": {"value": 1}}}), train)
-        assert len(calls) == 5 and all(run._outcome.state == "failed" for run in calls)
+        assert len(calls) == 5 and all(run._session.outcome.state == "failed" for run in calls)
     """,
     "a sweep of another process": """
         calls = []
@@ -406,9 +406,9 @@ IDIOMS = {
     "events of TensorBoard, asked for before init": """
         wandb.tensorboard.patch(root_logdir="logs", pytorch=True)
         run = wandb.init()
-        assert run._events is not None
+        assert run.logclient_events is not None
         wandb.tensorboard.unpatch()
-        assert run._events is None and wandb.tensorboard.log("x", step=3) is not None
+        assert run.logclient_events is None and wandb.tensorboard.log("x", step=3) is not None
     """,
 }
 
@@ -432,7 +432,7 @@ def test_idiom_ends_no_training(alone: None, monkeypatch: pytest.MonkeyPatch, na
 
     def rows(run: Any = None) -> list[tuple[int, dict[str, Any]]]:
         run = wandb.run if run is None else run
-        records = LaneFile(run.logclient_run._lanes.path).read()
+        records = LaneFile(run.logclient_run._session.lanes.path).read()
         return found.setdefault(run.id, []) + [(record.step, record.values) for record in records]
 
     import os

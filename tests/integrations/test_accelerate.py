@@ -67,7 +67,7 @@ def test_a_training_is_logged_to_a_run_of_its_own(run_dir: Path) -> None:
     tracker = LogclientTracker(project="digits", name="one", quiet=True, finish_timeout_s=60)
     train(tracker)
     run: Any = tracker.tracker
-    assert run._closed
+    assert run._session.closed
     tracker.log({"late": 1})
     assert run.status()["refused"] == 1
     read = logclient.read(run_dir)["one"]
@@ -81,7 +81,7 @@ def test_a_run_that_was_there_goes_on(run: tuple[Any, Any]) -> None:
     train(LogclientTracker(), given=False)
     train(LogclientTracker(run=run[0]))
     assert [record.step for record in run[1].read()] == [*range(8), *range(8)]
-    assert not run[0]._closed
+    assert not run[0]._session.closed
 
 
 def test_steps_begin_anew_in_a_new_run(run_dir: Path) -> None:

@@ -36,6 +36,7 @@ from fastai.callback.tracker import EarlyStoppingCallback, SaveModelCallback, Te
 from torch import nn
 
 from logclient.integrations.fastai import LogclientCallback
+from logclient.run import why_closed
 
 BATCHES, Raise = learners.BATCHES, learners.Raise
 learner, cancer_learner = learners.digits_learner, learners.cancer_learner
@@ -182,7 +183,7 @@ def test_what_is_no_training_logs_nothing_and_starts_no_run(run_dir: Path, tmp_p
     learn.validate()
     learn.get_preds()
     learn.fit(1, cbs=LRFinder(num_it=6))
-    assert logclient._run is None or logclient._run._closed
+    assert logclient._run is None or why_closed(logclient._run)
     assert learn.logclient._tie.run is None
 
 

@@ -92,7 +92,7 @@ def test_bare_and_further_settings(run_dir: Path) -> None:
     """The class alone; settings that are no arguments of `init` by name go into `dict_kwargs`."""
     cli = fit(f"--trainer.logger={LOGGER}", "--trainer.logger.dict_kwargs.finish_timeout_s=33.0")
     run = logclient._run
-    assert isinstance(run, logclient.Run) and run._settings.finish_timeout_s == 33
+    assert isinstance(run, logclient.Run) and run._session.settings.finish_timeout_s == 33
     assert cli.trainer.log_dir == str(Path("lightning_logs", logged(run_dir).id).absolute())
 
 

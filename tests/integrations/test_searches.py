@@ -15,6 +15,7 @@ import pytest
 
 import logclient
 from logclient.integrations import guard, searches
+from logclient.run import why_closed
 from tests.integrations.example import Callback
 from tests.lanes import ROOT, opened, wait_until
 
@@ -58,7 +59,7 @@ def test_one_callback_for_all_trials(run_dir: Path, name: str | None) -> None:
         run = train(callback, lr)
         assert train(callback, lr) is run
         runs.append(run)
-        assert [bool(each._closed) for each in runs] == [True] * trial.number + [False]
+        assert [bool(each._session.closed) for each in runs] == [True] * trial.number + [False]
         return lr
 
     study = search(objective)
@@ -127,7 +128,7 @@ def test_a_trial_is_none_of_another_thread(run_dir: Path) -> None:
         run = train(callback, lr)
         with ThreadPoolExecutor(1) as pool:
             assert pool.submit(callback._here).result() is run
-        assert not run._closed
+        assert not why_closed(run)
         return lr
 
     search(objective)

@@ -211,7 +211,7 @@ def test_wrong_arguments_of_log_are_counted_and_raise_in_strict_mode(
         run.log(1, {"ok": 1.0})
         status = run.status()
         assert status["refused"] + status["left_out"] == 2
-        assert len(run._lanes.first) == 1
+        assert len(run._session.lanes.first) == 1
 
 
 @pytest.mark.parametrize(

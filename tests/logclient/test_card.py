@@ -98,7 +98,7 @@ def test_everything_shown_is_data(run_dir: Path) -> None:
         assert source.isprintable() and source.encode()
         assert len(view.links) == 1 and re.fullmatch(r"file://[\w/.%~-]+", view.links[0])
         assert "<script>alert('x')</script>&\"\\u202e\\n" in view.text
-        run._about["name"] = run._place.facts["project"] = NASTY  # what no file would hold
+        run._session.about["name"] = run._session.place.facts["project"] = NASTY  # what no file would hold
         assert Shown(run._repr_html_()).text.count("\\ud800\\x00") == 2
 
 
@@ -132,7 +132,7 @@ def test_values_are_the_newest_through_every_lap(run_dir: Path, pace: Pace) -> N
             if step % 50 == 0:
                 file.read()  # an agent that keeps up: nothing is forgotten
             if step % 97 == 0:
-                found = card.last_values(run._lanes)
+                found = card.last_values(run._session.lanes)
                 assert next(iter(found.values()))[1] == step
                 for key, (_, at, value) in found.items():
                     assert value == at
@@ -153,7 +153,7 @@ def test_run_in_use_by_threads_can_be_looked_at(run_dir: Path, pace: Pace) -> No
         def look() -> None:
             for _ in range(pace.count(600, least=30)):
                 try:
-                    for key, (_, step, value) in card.last_values(run._lanes).items():
+                    for key, (_, step, value) in card.last_values(run._session.lanes).items():
                         assert value == (str(step) if key == "text" else step + 0.5 * (key[0] == "b"))
                     assert "accepted" in run._repr_html_()
                 except Exception as error:  # noqa: BLE001 - told by the main thread
@@ -210,9 +210,9 @@ def test_damaged_lanes_are_shown_without_what_cannot_be_read(run_dir: Path) -> N
         at = file.words[layout.LANE_HEADERS + layout.LANE_OFFSET]
         middle = at + 100 * 56
         file.mem[middle : middle + 64] = os.urandom(64)
-        found = card.last_values(run._lanes)
+        found = card.last_values(run._session.lanes)
         assert found["loss"][1:] == (199, 199.0) and all(value == step for _, step, value in found.values())
-        keys = run._lanes.words[layout.FILE_KEYS]
+        keys = run._session.lanes.words[layout.FILE_KEYS]
         file.mem[keys : keys + 4096] = os.urandom(4096)
         assert "accepted" in run._repr_html_()
         file.mem[at : at + 64 * 1024] = os.urandom(64 * 1024)

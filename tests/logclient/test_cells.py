@@ -25,7 +25,7 @@ def area(tmp_path: Path) -> Cells:
 @pytest.fixture
 def lane(run_dir: Path):
     with opened() as (run, _):
-        yield run._lanes.device[0]
+        yield run._session.lanes.device[0]
 
 
 def begun(area: Cells, lane: RingWriter, places: list[tuple[int, int]]) -> tuple[int, int, int]:

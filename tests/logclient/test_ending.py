@@ -24,9 +24,9 @@ def status_with(**parts: Any) -> Status:
 @pytest.mark.parametrize("state", ["waiting", "refused"])
 def test_a_deleted_run_is_brought_back_by_a_command_of_its_own(state: str) -> None:
     """A plain `sync` of it would be refused as well."""
-    run: Any = SimpleNamespace(dir="/runs", id="it")
+    session: Any = SimpleNamespace(dir="/runs", run_id="it")
     server = {"state": state, "address": SERVER, "lag_records": 7, "refused_records": 0, "error": "why"}
-    said = about_server(run, status_with(server=server))
+    said = about_server(session, status_with(server=server))
     assert "7 records are not" in said and "(why)" in said
     command = f"`logclient sync /runs/it --server {SERVER}"
     assert f"{command} --revive`" in said if state == "refused" else f"{command}`" in said
@@ -35,7 +35,7 @@ def test_a_deleted_run_is_brought_back_by_a_command_of_its_own(state: str) -> No
 @pytest.mark.parametrize(("refused", "late"), [(7, 0), (3, 4)])
 def test_records_that_the_server_refused_are_not_promised_to_get_there(refused: int, late: int) -> None:
     """Sent again they would be refused again: `sync` is for the others only."""
-    run: Any = SimpleNamespace(dir="/runs", id="it")
+    session: Any = SimpleNamespace(dir="/runs", run_id="it")
     server = {
         "state": "idle",
         "address": SERVER,
@@ -44,7 +44,7 @@ def test_records_that_the_server_refused_are_not_promised_to_get_there(refused: 
         "error": "in any words",
         "reason": "too odd",
     }
-    said = about_server(run, status_with(server=server))
+    said = about_server(session, status_with(server=server))
     assert (
         f"{refused} records are not at {SERVER}, which refuses them (too odd): they stay in the run folder"
         in said
@@ -75,8 +75,8 @@ def test_what_is_missing_is_told_with_its_cause(durable: int, awaited: int, said
         agent={"disk_error": "No space left on device"},
         device={"in_flight": awaited},
     )
-    run: Any = SimpleNamespace(dir="/runs", id="it", status=lambda: status)
-    line = goodbye(run, {}, False, 3.0, trouble)
+    session: Any = SimpleNamespace(dir="/runs", run_id="it")
+    line = goodbye(session, status, {}, False, 3.0, trouble)
     assert (said in line) or trouble
     assert (" 0 records" in line, "not on disk" in line) == (False, durable + awaited < 10 or durable == 10)
     if "not on disk" in line:

@@ -68,12 +68,12 @@ def test_from_init_to_finish_it_is_starting_and_then_running(run: logclient.Run)
     assert set(states) <= {"starting", "running"}
     run.log(1, {"a": 1.0})
     assert run.finish(60)
-    assert run._status is not None
-    words = memoryview(bytearray(run._status)).cast("Q")
+    assert run._session.status_page is not None
+    words = memoryview(bytearray(run._session.status_page)).cast("Q")
     for word in (SUPERVISOR, WORKER, CALLED):
         words[word] = max(0, words[word] - 3600 * S)  # as if that were long ago
-    run._status = words
-    run._outcome.left_ns -= 3600 * S
+    run._session.status_page = words
+    run._session.outcome.left_ns -= 3600 * S
     assert run.status()["agent"]["state"] == "running"
 
 

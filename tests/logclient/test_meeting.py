@@ -17,6 +17,7 @@ import pytest
 import logclient
 from logclient.config import Config
 from logclient.encode import lanes
+from logclient.session.session import Session
 from logclient.shm import layout, meeting, modes
 from tests.lanes import opened
 
@@ -99,11 +100,11 @@ def test_place_that_is_not_ours_is_left_alone(how: str, shm: Path, tmp_path: Pat
     BAD_BASES[how](base_of(shm), elsewhere)
     with opened() as (run, file):
         run.log(1, {"a": 1.0})
-        place = Path(run._place.path)
+        place = Path(run._session.place.path)
         assert place.parent.name.startswith(f"logclient-{os.getuid()}-") and place.parent.parent == shm
         assert modes.is_ours(str(place)) and len(file.read()) == 1
         with opened("other") as (other, _):
-            assert Path(other._place.path).parent == place.parent
+            assert Path(other._session.place.path).parent == place.parent
         found = meeting.find(Config({"shm_dir": str(shm)}), place.name)
         assert found is not None and found.path == str(place)
     assert not elsewhere.exists() or not list(elsewhere.iterdir())
@@ -138,7 +139,7 @@ def test_lanes_take_their_share(
     free_bytes(free)
     with opened(lanes_bytes=wanted) as (run, file):
         assert len(file.mem) == expected
-        assert run._place.budget_bytes == free // 8
+        assert run._session.place.budget_bytes == free // 8
         largest = max(reader.size for reader in file.readers)
         assert largest == file.readers[0].size and largest >= expected * 3 // 4 - 8
         run.log(1, {"a": 1.0})
@@ -167,19 +168,20 @@ def test_any_number_of_lanes_fits_the_floor(count: int, run_dir: Path) -> None:
         ends = sorted((start, start + size) for start, size in areas if size)
         assert all(stop <= start for (_, stop), (start, _) in itertools.pairwise(ends))
         assert ends[-1][1] <= len(file.mem) and all(start % 8 == 0 for start, _ in ends)
-        for writer in list(run._lanes):
-            run._lanes.first[:] = [writer]
+        for writer in list(run._session.lanes):
+            run._session.lanes.first[:] = [writer]
             run.log(1, {"a": 1.0})
-        assert [record.lane for record in file.read()] == list(range(count + run._lanes.device_count))
+        assert [record.lane for record in file.read()] == list(range(count + run._session.lanes.device_count))
 
 
 def test_used_up_share_refuses_and_says_so_once(free_bytes: FreeBytes, run_dir: Path) -> None:
     """With no budget left a process trains on: every record is refused and counted, one notice says why."""
     free_bytes(1 << 40)
     with opened() as (run, _):
-        run._place.facts["budget_bytes"] = 1
+        run._session.place.facts["budget_bytes"] = 1
         free_bytes(1 * MIB)
-        child = logclient.run.Run(run._place, run._settings, is_owner=False, rank=None)
+        session = Session(run._session.place, run._session.settings, is_owner=False, rank=None)
+        child = logclient.Run(session)
         for step in range(5):
             child.log(step, {"a": 1.0})
         child.summary["x"] = 1
@@ -187,14 +189,14 @@ def test_used_up_share_refuses_and_says_so_once(free_bytes: FreeBytes, run_dir: 
         assert (status["accepted"], status["refused"]) == (0, 5)
         assert sum("no shared memory" in line and "used up" in line for line in status["notices"]) >= 1
         assert len(status["notices"]) == 2 and child.flush(0) and child.finish(0)
-        assert len(list(Path(run._place.path).glob("*.lanes*"))) == 1
+        assert len(list(Path(run._session.place.path).glob("*.lanes*"))) == 1
 
 
 @pytest.mark.parametrize("size", [meeting.MIN_LANES, 2 * meeting.MIN_LANES])
 def test_a_file_below_the_floor_has_room_for_a_burst(size: int, run_dir: Path) -> None:
     """A quarter of the least file at least is lane 0's, and the second lane takes records, too."""
     with opened() as (run, _):
-        made = lanes.Lanes(run._place.path, size, 4, None)
+        made = lanes.Lanes(run._session.place.path, size, 4, None)
         header = layout.LANE_HEADERS + layout.LANE_BYTES
         sizes = [made.words[header + number * layout.LANE_HEADER_WORDS] for number in range(2)]
         assert len(made) == 2 and made.device_count == 0
@@ -218,8 +220,8 @@ def test_full_mount_halves_the_lanes_and_never_leaves_half_a_file(
         assert len(file.mem) == 1 * MIB
         room[0] = meeting.MIN_LANES - 1
         with pytest.raises(OSError, match="full"):
-            lanes.make(run._place, MIB, 4, None)
-        assert len(list(Path(run._place.path).glob("*.lanes*"))) == 1
+            lanes.make(run._session.place, MIB, 4, None)
+        assert len(list(Path(run._session.place.path).glob("*.lanes*"))) == 1
 
 
 def test_place_too_small_or_missing_gives_way_to_another(
@@ -234,7 +236,7 @@ def test_place_too_small_or_missing_gives_way_to_another(
         free_bytes(1 << 40, **{shm.name: 1 * MIB})
         monkeypatch.setattr(meeting, "places", lambda _, bad=bad: [str(bad), str(other)])
         with opened() as (run, _):
-            assert Path(run._place.path).parent.parent == other
+            assert Path(run._session.place.path).parent.parent == other
             (line,) = [line for line in run.status()["notices"] if why in line]
             assert str(other) in line and str(bad) in line
     shutil.rmtree(other)
@@ -281,7 +283,7 @@ def test_places_are_tried_in_order_and_absolute(monkeypatch: pytest.MonkeyPatch,
 def test_awkward_run_ids_get_an_opaque_folder(run_id: str, run_dir: Path) -> None:
     """Case R2-26: stored verbatim, under a name that is harmless anywhere."""
     with opened(id=run_id) as (run, file):
-        folder = Path(run._place.path).name
+        folder = Path(run._session.place.path).name
         assert folder.startswith("id-") and folder[3:].isalnum() and len(folder) == 27
         assert run.id == run_id and file.document("start")["run_id"] == run_id
 

@@ -154,7 +154,9 @@ def test_what_is_too_long_is_cut_and_said(run_dir: Path) -> None:
             what in said
             for what in ("project of 1,048,576", "name of", "group of", "notes of 73,400,320", "2,000 tags")
         )
-        assert all(path.stat().st_size < 64 << 10 for path in listed(Path(run._place.path), "run.json"))
+        assert all(
+            path.stat().st_size < 64 << 10 for path in listed(Path(run._session.place.path), "run.json")
+        )
         run.tags = ["t" * 1000]
         run.alert(long, long)
         assert len(file.document("about")["tags"][0]) == about.MAX_TAG
@@ -188,7 +190,7 @@ def test_lanes_of_a_place_that_nobody_can_read_are_left_alone(run_dir: Path, tmp
     script = Script(
         tmp_path,
         'logclient.init("p").log(1, {"a": 1.0})\n'
-        "print(logclient._run._place.path, flush=True)\nos.kill(os.getpid(), 9)",
+        "print(logclient._run._session.place.path, flush=True)\nos.kill(os.getpid(), 9)",
     )
     place = script.process.communicate(timeout=60)[0].strip()
     (lanes,) = listed(Path(place), "*.lanes")
@@ -235,9 +237,9 @@ def test_log_near_the_recursion_limit_is_counted(kind: str, tmp_path: Path, run_
     sys.setrecursionlimit(400)
     dive(0)
     sys.setrecursionlimit(1000)
-    run._counters.publish()
+    run._session.counters.publish()
     status = run.status()
-    free = 0 if run._lanes is None else len(run._lanes.first) + len(run._lanes.others)
+    free = 0 if run._session.lanes is None else len(run._session.lanes.first) + len(run._session.lanes.others)
     print(json.dumps([calls, status["accepted"], status["refused"], status["left_out"], raised, free]))
     """
     calls, accepted, refused, left_out, raised, free = Script(tmp_path, source, kind).result()

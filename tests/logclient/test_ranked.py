@@ -57,7 +57,7 @@ def test_ranks_share_the_definitions_of_shapes(run_dir: Path) -> None:
                 (number % 3, {f"k{number}": 1.0}),
                 ((number + 1) % 3, {f"k{number}": 1.0}),
             ]
-        assert run._encoder._next_id == shapes.MAX_SHAPES + 1
+        assert run._session.encoder._next_id == shapes.MAX_SHAPES + 1
 
 
 def test_threads_with_a_rank_each(run_dir: Path) -> None:
@@ -124,13 +124,13 @@ def test_interrupt_at_any_point_loses_no_lane(row: str, run_dir: Path) -> None:
             }
             was_reached = interrupted(mine.log, at, rows[row], at=at)
             at += 1 if at < 60 else 37
-            run._lanes.find_lost()
-            assert len(run._lanes.first) + len(run._lanes.others) == 4
+            run._session.lanes.find_lost()
+            assert len(run._session.lanes.first) + len(run._session.lanes.others) == 4
         mine.log(at, {"after": 1.0})
         records = file.read()
         assert records[-1].values == {"after": 1.0} and {record.rank for record in records} == {1}
         assert len(records) == file.accepted == run.status()["accepted"] <= at + 1
-        assert not run._encoder._claim and not run._lanes.blocks._claims
+        assert not run._session.encoder._claim and not run._session.lanes.blocks._claims
 
 
 def test_pickled_it_logs_in_another_process_with_its_rank(run_dir: Path, tmp_path: Path) -> None:

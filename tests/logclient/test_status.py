@@ -37,9 +37,9 @@ def test_shape_is_the_same_in_every_state_of_a_process(
     with opened() as (run, _):
         run.log(1, {"a": 1.0})
         found.append(run.status())
-        page, run._status = run._status, None
+        page, run._session.status_page = run._session.status_page, None
         found.append(run.status())
-        run._status = page
+        run._session.status_page = page
     found.append(run.status())
     assert run.finish(0) is False and repr(run)
     with monkeypatch.context() as patched:
@@ -72,7 +72,7 @@ def test_shape_is_the_same_in_a_forked_child(tmp_path: Path, run_dir: Path) -> N
     def child(gone):
         if gone:
             import shutil
-            shutil.rmtree(run._place.path)
+            shutil.rmtree(run._session.place.path)
         told, tell = os.pipe()
         if not os.fork():
             before = run.status()

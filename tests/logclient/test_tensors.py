@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from logclient.run import Run
+from logclient.session.recorder import Recorder
 from tests.lanes import opened
 
 torch: Any = pytest.importorskip("torch")
@@ -196,7 +196,7 @@ def test_usual_records_go_the_short_way(run_dir: Path, monkeypatch: pytest.Monke
         def other(*_: Any) -> None:
             raise AssertionError("not the hot path")
 
-        monkeypatch.setattr(Run, "_log_other", other)
+        monkeypatch.setattr(Recorder, "log_other", other)
         for each in (run, ranked):
             each.log(1, row)
             each.log(1, {"loss": row["loss"], "lr": torch.tensor(0.1)})

@@ -191,24 +191,24 @@ def test_finalizers_that_log_use_a_lane_of_their_own(run_dir: Path) -> None:
 def test_lane_lost_between_pop_and_try_is_found_again(run_dir: Path) -> None:
     """With every lane lost, the next log() has them all back; one that is in somebody's hand is never taken."""
     with opened() as (run, _):
-        in_hand = run._first.pop()
-        while run._lanes.others:
-            run._lanes.others.pop()
+        in_hand = run._recorder.first.pop()
+        while run._session.lanes.others:
+            run._session.lanes.others.pop()
         run.log(1, {"a": 1.0})
-        assert len(run._lanes.first) + len(run._lanes.others) == 3
+        assert len(run._session.lanes.first) + len(run._session.lanes.others) == 3
         in_hand.home.append(in_hand)
         del in_hand
-        run._first.clear()
+        run._recorder.first.clear()
         for step in range(300):  # lane 0 is looked for now and then, though others are free
             run.log(step, {"a": 1.0})
-        assert len(run._lanes.first) == 1
+        assert len(run._session.lanes.first) == 1
         assert run.status()["refused"] == 0
 
 
 def test_no_free_lane_refuses_and_counts(run_dir: Path) -> None:
     """More callers inside log() than lanes: the record is refused, counted and said once."""
     with opened(lanes=2) as (run, file):
-        in_hand = [run._lanes.first.pop(), run._lanes.others.pop()]
+        in_hand = [run._session.lanes.first.pop(), run._session.lanes.others.pop()]
         for _ in range(3):
             run.log(1, {"a": 1.0})
         status = run.status()

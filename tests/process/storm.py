@@ -91,7 +91,7 @@ class Storm:
             time.sleep(0.0001)
 
     def report(self, folder: str) -> None:
-        lanes = self.run._lanes
+        lanes = self.run._session.lanes
         lanes.find_lost()
         facts = {
             "begun": {source: next(counter) - 1 for source, counter in self.begun.items()},

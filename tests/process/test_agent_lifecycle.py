@@ -26,7 +26,7 @@ def test_case_of_the_killed_backend(run_dir: Path, tmp_path: Path) -> None:
     from logclient.shm import layout
     from logclient.spawn.agent import map_status
     run = logclient.init("case")
-    words = map_status(run._place)
+    words = map_status(run._session.place)
     for step in range(1000):
         logclient.log(step, {"loss": step / 2})
         if step in (100, 200, 300):
@@ -126,7 +126,7 @@ def test_members_are_let_go_while_the_owner_logs_on(run_dir: Path, tmp_path: Pat
     code = """
     import os, sys, time, logclient
     run = logclient.init("case")
-    place, most = run._place.path, 0
+    place, most = run._session.place.path, 0
     for round in range(12):
         for child in range(4):
             if os.fork() == 0:

@@ -22,7 +22,7 @@ import logclient, sys
 run = logclient.init("rests", quiet=True)
 run.log(0, {"a": 1.0})
 assert run.flush(60)
-print(run._place.path, flush=True)
+print(run._session.place.path, flush=True)
 sys.stdin.readline()
 run.log(1, {"a": 2.0})
 assert run.flush(60)

@@ -122,7 +122,7 @@ def rss():
 
 run = logclient.init("case", quiet=False)
 signal.signal(signal.SIGALRM, lambda number, frame: run.log(10**6, {"m0": 1e6, "m1": 1e6 + 1 / 16}))
-print(run.id, run._place.path, flush=True)
+print(run.id, run._session.place.path, flush=True)
 sys.stdin.readline()
 for step in range(int(sys.argv[1])):
     run.log(step, {"m0": float(step), "m1": step + 1 / 16})

@@ -230,7 +230,7 @@ def test_launch_that_fails_costs_its_value_and_no_cell(torch: Torch, run_dir: Pa
         tries.append(1)
         raise RuntimeError("not implemented for 'Half'")
 
-    run._encoder.device._cuda._gather = fails
+    run._session.encoder.device._cuda._gather = fails
     for step in range(1, 500):
         run.log(step, {"value": torch.full(step), "host": float(step)})
         torch.gpu.run()
@@ -407,12 +407,12 @@ def test_first_value_interrupted_at_any_point(
             status = run.status()
             assert status["left_out"] <= 1, (at, status)
             assert status["device"] == {"way": "registered", "trouble": "", "in_flight": 0}, (at, status)
-            area: Any = run._encoder.device._cells
+            area: Any = run._session.encoder.device._cells
             area.words[500] = at  # of the first page, which nobody reads there
             with open(area.path, "rb") as file:  # what the agent opens
                 assert file.read()[4000:4008] == at.to_bytes(8, "little"), at
             assert not area.claims and not os.path.exists(f"{area.path}.new"), at
-        shutil.rmtree(run._place.path)  # no agent does: each start would look through all of them
+        shutil.rmtree(run._session.place.path)  # no agent does: each start would look through all of them
         at += 1
     assert at > 20
 
@@ -434,10 +434,10 @@ def test_interrupt_at_any_point_loses_no_lane_no_cell_and_nothing_else(
         was_reached = interrupted(run.log, step, values(step), at=at)
         torch.gpu.run()
         at, step = at + 1, step + 1
-        assert not run._encoder.device._cells.claims, at
+        assert not run._session.encoder.device._cells.claims, at
     assert at > 20
-    run._lanes.find_lost()
-    assert (len(run._lanes.first), len(run._lanes.device)) == (1, 2)
+    run._session.lanes.find_lost()
+    assert (len(run._session.lanes.first), len(run._session.lanes.device)) == (1, 2)
     run.log(step, values(step))
     torch.gpu.run()
     assert run.finish(60), run.status()

@@ -87,7 +87,7 @@ def test_device_that_hangs_is_no_trouble_of_the_disk(run_dir: Path, monkeypatch:
         run.log(step, {"lr": 0.1})
 
     def found() -> dict[str, Any]:
-        place = live.look(run._place.path)
+        place = live.look(run._session.place.path)
         assert place is not None
         return describe(place)
 
@@ -98,7 +98,7 @@ def test_device_that_hangs_is_no_trouble_of_the_disk(run_dir: Path, monkeypatch:
     (problem,) = found()["problems"]
     assert f"process {os.getpid()}" in problem and "device" in problem
     assert "3 records wait for its values" in CliRunner().invoke(cli, ["status"]).stdout
-    said = goodbye(run, {}, run.flush(0), 0.0, "")
+    said = goodbye(run._session, run.status(), {}, run.flush(0), 0.0, "")
     assert "3 records wait for values of a device" in said and "not on disk" not in said
     hang.at = 0.0
     assert run.finish(60)
@@ -114,7 +114,7 @@ def test_more_on_their_way_than_there_is_room_for_are_left_out_and_counted(run_d
     assert status["accepted"] == 5000
     assert 0 < status["left_out"] < 5000
     assert status["device"]["in_flight"] == 5000 - status["left_out"]
-    place = Path(run._place.path)  # type: ignore[union-attr]
+    place = Path(run._session.place.path)  # type: ignore[union-attr]
     assert sum(path.stat().st_size for path in place.glob("*.device")) <= FULL_BYTES + 8192
     hang.at = 0.0
     assert run.finish(60), run.status()

@@ -130,7 +130,7 @@ for number in range(3):
     other = logclient.init("case", name=f"n{{number}}", quiet=True)
 del first
 from logclient.session import handles
-assert "first" in [run.name for run in handles.runs()]
+assert "first" in [session.name for session in handles.sessions()]
 {use}
 logclient.init("case", name="end", quiet=True).finish(60)
 """
@@ -184,7 +184,7 @@ if pid == 0:
     os._exit(0)
 assert os.waitpid(pid, 0)[1] == 0
 from logclient.shm import layout
-words = run._lanes.words
+words = run._session.lanes.words
 assert words[layout.DROPPED] in (0, pid) and run.flush(60)
 assert words[layout.STATE] == layout.STATE_OPEN
 run.log(2, {"loss": 2.0})
@@ -213,8 +213,8 @@ def test_the_finalizer_runs_no_bytecode(run_dir: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(spawn, "start_agent", start_no_agent)
     run: Any = logclient.init("ends", quiet=True)
     run.log(1, {"a": 1.0})
-    file = LaneFile(run._lanes.path)
-    path = run._place.path
+    file = LaneFile(run._session.lanes.path)
+    path = run._session.place.path
     logclient._run = None
     is_known = handles.find(path) is run
     assert file.words[layout.DROPPED] == 0 and is_known

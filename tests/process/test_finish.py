@@ -202,7 +202,7 @@ def test_flush_brings_an_agent_and_log_and_status_do_not(run_dir: Path) -> None:
 def is_locked_by_an_agent(run: Any) -> bool:
     from logclient.spawn import agent as spawn
 
-    return spawn.agent_lives(run._place)
+    return spawn.agent_lives(run._session.place)
 
 
 def test_exit_hook_brings_an_agent(run_dir: Path, tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_nobody_is_waited_for_where_none_can_serve(run_dir: Path, capfd: pytest.
     run.log(1, {"a": 1.0})
     assert run.flush(60)
     kill_agents()
-    shutil.rmtree(run._place.path)
+    shutil.rmtree(run._session.place.path)
     run.log(2, {"a": 1.0})
     limit_s = 30.0
     begun = time.monotonic()

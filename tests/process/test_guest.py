@@ -47,7 +47,7 @@ def everything(number):
 
 for number in range(3):  # each cause is said once
     everything(number)
-run._notices.once("x", "y")
+run._session.notices.once("x", "y")
 gc.collect()
 gc.disable()
 marker = ctypes.CDLL(None).getpgid

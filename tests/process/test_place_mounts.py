@@ -27,7 +27,7 @@ run = logclient.init(project="case")
 for step in range(50):
     run.log(step, {"loss": step / 2})
 done = run.finish(120)
-print(json.dumps({"done": done, "dir": run.dir, "place": run._place.path, "notices": run.status()["notices"]}))
+print(json.dumps({"done": done, "dir": run.dir, "place": run._session.place.path, "notices": run.status()["notices"]}))
 """
 
 NO_SHM = """

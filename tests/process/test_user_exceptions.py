@@ -82,7 +82,7 @@ while time.monotonic() < deadline:
         error = None
 os.kill(neighbour, 9)
 os.waitpid(neighbour, 0)
-lanes = run._lanes
+lanes = run._session.lanes
 raised_count, caught_count = len(raised), len(caught)
 raised.clear(), caught.clear(), gc.collect()  # `fail` makes a cycle of each
 lanes.find_lost()
@@ -132,15 +132,15 @@ def test_interrupt_at_any_point_loses_no_lane_and_nothing_else(row: int, run_dir
             finally:
                 calls += 1
             at += 1 if at < 60 else 37
-            assert len(run._lanes.first) + len(run._lanes.others) == 4 or _find_lost(run) == 4
+            assert len(run._session.lanes.first) + len(run._session.lanes.others) == 4 or _find_lost(run) == 4
         run.log(at, {f"after{at}": 1.0})
         calls += 1
         records = file.read()
         assert records[-1].values == {f"after{at}": 1.0}
-        assert file.shape(run._known[f"after{at}",].head & 0xFFFF_FFFF).names == (f"after{at}",)
+        assert file.shape(run._recorder.known[f"after{at}",].head & 0xFFFF_FFFF).names == (f"after{at}",)
         assert len(records) == file.accepted <= calls
         assert len({record.order for record in records}) == len(records)
-        assert not run._encoder._claim and not run._lanes.blocks._claims
+        assert not run._session.encoder._claim and not run._session.lanes.blocks._claims
 
 
 # each type that an `except` below log() names, of our own code's or the interpreter's
@@ -245,8 +245,8 @@ class Tick(Exception):
 
 
 def _find_lost(run: Any) -> int:
-    run._lanes.find_lost()
-    return len(run._lanes.first) + len(run._lanes.others)
+    run._session.lanes.find_lost()
+    return len(run._session.lanes.first) + len(run._session.lanes.others)
 
 
 class Injector(threading.Thread):

@@ -33,7 +33,7 @@ def main(plan: dict[str, Any]) -> None:
     words = memoryview(truth)[:RUN_AT].cast("Q")
     run = logclient.init("disturbed", quiet=plan.get("quiet", True), **plan.get("init", {}))
     assert isinstance(run, logclient.Run), "no shared memory for the test"
-    place = f"{run.id}\n{run._place.path}".encode() if run.id else b"\n"
+    place = f"{run.id}\n{run._session.place.path}".encode() if run.id else b"\n"
     truth[RUN_AT : RUN_AT + len(place)] = place
     words[3] = 1
     keys = [f"m{i}" for i in range(plan.get("values", 10))]

@@ -132,7 +132,7 @@ class Server:
         begin = time.perf_counter()
         self._run = logclient.init("bench", **settings)
         took_ms = 1e3 * (time.perf_counter() - begin)
-        return {"meeting": self._run._place.path, "run_id": self._run.id, "init_ms": took_ms}
+        return {"meeting": self._run._session.place.path, "run_id": self._run.id, "init_ms": took_ms}
 
     def do_measure(self, call: str, count: int, pace_ns: int, spin: bool = False) -> dict[str, Any]:
         before = waited_ms()

@@ -25,7 +25,6 @@ import sys
 from enum import Enum
 from types import ModuleType
 
-import logclient
 from logclient.compat import inert
 from logclient.compat.artifacts import Artifact
 from logclient.compat.facts import Config, Summary, as_dict
@@ -44,6 +43,7 @@ from logclient.compat.media import (
     Video,
 )
 from logclient.guest import dynamo
+from logclient.session import current_run
 from logclient.shm.stats import tell
 
 from . import env, errors, standins, tensorboard, util
@@ -129,7 +129,7 @@ def log(
 ) -> None:
     """Log to the current run, see `Run.log`; without one the call is counted, and reported once."""
     if here.run is None:
-        return logclient._current().log(0, data)
+        return current_run.get_or_stand_in().log(0, data)
     here.run.log(data, step, commit, sync)
 
 

@@ -25,7 +25,7 @@ class _RunTap(Tap):
     """A tap whose hyperparameters go to `wandb.config`."""
 
     def __init__(self, run: Run) -> None:
-        super().__init__(run.logclient_run, run._history.log_apart)
+        super().__init__(run.logclient_run, run.logclient_history.log_apart)
         self._wandb_run = run
 
     def describe(self, settings: Mapping[str, Any], results: Mapping[str, Any]) -> None:
@@ -35,7 +35,7 @@ class _RunTap(Tap):
 
 def take(run: Run) -> None:
     """Let this run have the events from now on, until it ends."""
-    run._events = _RunTap(run)
+    run.logclient_events = _RunTap(run)
     tap.every = _newest
     tap.watch()
     if "tensorflow" in sys.modules:
@@ -46,15 +46,15 @@ def take(run: Run) -> None:
 
 def _newest() -> Tap | None:
     for run in reversed(here.open):
-        if run._events is not None:
-            return run._events
+        if run.logclient_events is not None:
+            return run.logclient_events
     return None
 
 
 def patch(*args: Any, **kwargs: Any) -> None:
     """Do what `wandb.init(sync_tensorboard=True)` does, for the run that is open or the next one."""
     here.take_events = True
-    if here.run is not None and here.run._events is None:
+    if here.run is not None and here.run.logclient_events is None:
         take(here.run)
 
 
@@ -62,4 +62,4 @@ def unpatch() -> None:
     """No events from now on."""
     here.take_events = False
     for run in here.open:
-        run._events = None
+        run.logclient_events = None

@@ -17,7 +17,7 @@ import threading
 
 import logclient
 from logclient.compat import inert
-from logclient.compat.facts import Config, as_dict, of_file
+from logclient.compat.facts import Config, as_dict, entries_of, of_file
 from logclient.errors import BadArgument
 from logclient.null import NullRun
 from logclient.session.ending import has_shell
@@ -78,7 +78,7 @@ def init(
     how = str(chosen(reinit, "", "reinit")).lower()
     if how in ("none", "default") and has_shell():
         how = "finish_previous"  # a cell that is run again
-    is_of_trial = here.trial is None or here.run is None or here.run._sweep == here.trial.sweep
+    is_of_trial = here.trial is None or here.run is None or here.run.logclient_sweep == here.trial.sweep
     if here.run is not None and how != "create_new":
         if how in _KEEPS and is_of_trial:
             return _open_run(here.run, bool(project or name or id or config))
@@ -107,8 +107,10 @@ def init(
     except BaseException:  # Ctrl-C while it looks at an earlier attempt
         made.finish(0.0, state="failed")
         raise
-    run._resumed = is_resumed
-    run._settings = Settings(**plain(settings), run_id=run.id, project=run.project, mode=arguments["mode"])
+    run.logclient_resumed = is_resumed
+    run.logclient_settings = Settings(
+        **plain(settings), run_id=run.id, project=run.project, mode=arguments["mode"]
+    )
     if how != "create_new" or here.run is None:
         here.become(run)
     mine.update(given, allow_val_change=True)
@@ -197,7 +199,7 @@ def adopt(made: Any, config: dict[str, Any], entity: str, job_type: str, step: i
         if run.logclient_run is made:
             return run
     mine = here.config if here.run is None else Config({})
-    mine._data.update(config)
+    entries_of(mine).update(config)
     mine.__dict__["_store"] = made.config
     run = _keep(Run(made, mine, entity, job_type, step))
     if here.run is None:
@@ -241,12 +243,12 @@ def _next_step(made: logclient.Run | NullRun) -> tuple[int, bool]:
 
 def _at_exit() -> None:
     for run in tuple(here.open):
-        run._store()
+        run.logclient_store()
 
 
 def _after_fork() -> None:
     for run in here.open:
-        run._history.forget_row()
+        run.logclient_history.forget_row()
 
 
 os.register_at_fork(after_in_child=_after_fork)

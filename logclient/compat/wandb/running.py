@@ -15,6 +15,7 @@ from logclient.compat.history import History, Rule
 from logclient.compat.inert import Inert
 from logclient.errors import BadArgument
 from logclient.null import NullRun
+from logclient.run import session_of
 
 from .current import here
 from .filing import Filing
@@ -58,10 +59,10 @@ class _Described(Filing):
     entity: str
     _config: Config
     _summary: Summary
-    _history: History
-    _resumed = False
-    _sweep = ""
-    _settings: Settings
+    logclient_history: History
+    logclient_resumed = False
+    logclient_sweep = ""
+    logclient_settings: Settings
 
     @property
     def id(self) -> str:
@@ -142,24 +143,24 @@ class _Described(Filing):
 
     @property
     def sweep_id(self) -> str | None:
-        return self._sweep or None
+        return self.logclient_sweep or None
 
     @property
     def sweep_url(self) -> str | None:
-        return self.project_url if self._sweep else None
+        return self.project_url if self.logclient_sweep else None
 
     @property
     def settings(self) -> Settings:
-        return self._settings
+        return self.logclient_settings
 
     @property
     def step(self) -> int:
         """The step of the row that is logged next."""
-        return self._history.step
+        return self.logclient_history.step
 
     @property
     def starting_step(self) -> int:
-        return self._history.first_step
+        return self.logclient_history.first_step
 
     @property
     def disabled(self) -> bool:
@@ -172,7 +173,7 @@ class _Described(Filing):
 
     @property
     def resumed(self) -> bool:
-        return self._resumed
+        return self.logclient_resumed
 
     def project_name(self) -> str:
         return self.project
@@ -189,15 +190,16 @@ class _Described(Filing):
     def _about(self, name: str) -> Any:
         if isinstance(self.logclient_run, NullRun):
             return self.__dict__.get(f"_{name}")
-        return self.logclient_run._about.get(name)
+        return session_of(self.logclient_run).about.get(name)
 
     def _set(self, name: str, value: str) -> None:
         made = self.logclient_run
         if isinstance(made, NullRun):
             self.__dict__[f"_{name}"] = value
             return
-        made._about[name] = value
-        made._write("about", made._about)
+        session = session_of(made)
+        session.about[name] = value
+        session.write("about", session.about)
 
 
 def _address(path: str) -> str:
@@ -223,11 +225,11 @@ class Run(_Described):
         self.entity = entity
         self.job_type = job_type
         self.start_time = time.time()
-        self._history = History(made, self._summary, first_step)
+        self.logclient_history = History(made, self._summary, first_step)
         self._alerted: dict[str, float] = {}
         self._over = False
-        self._events: Tap | None = None  # of TensorBoard's writers
-        self._settings = Settings()
+        self.logclient_events: Tap | None = None  # of TensorBoard's writers
+        self.logclient_settings = Settings()
 
     def log(
         self,
@@ -237,7 +239,7 @@ class Run(_Described):
         sync: bool | None = None,
     ) -> None:
         """Add to the row of this step; see `logclient.compat.history` for when it is written. Never waits."""
-        self._history.log(data, step, commit)
+        self.logclient_history.log(data, step, commit)
 
     def define_metric(
         self,
@@ -261,7 +263,7 @@ class Run(_Described):
                 self.logclient_run, f"define_metric: summary {', '.join(sorted(unknown))} is not known here"
             )
         metric = _metric_name(step_metric) if step_metric is not None and step_sync is not False else None
-        self._history.define(name, Rule(frozenset(kinds - unknown), metric))
+        self.logclient_history.define(name, Rule(frozenset(kinds - unknown), metric))
         return Metric(name, metric, summary)
 
     def watch(
@@ -284,7 +286,7 @@ class Run(_Described):
                     gradients=log in ("gradients", "all"),
                     parameters=log in ("parameters", "all"),
                     histograms=True,
-                    step=lambda: self._history.step,
+                    step=lambda: self.logclient_history.step,
                     run=self.logclient_run,
                 )
             except (BadArgument, TypeError, ValueError) as error:
@@ -308,7 +310,7 @@ class Run(_Described):
 
     def finish(self, exit_code: int | None = None, quiet: bool | None = None) -> None:
         """Write the open row and the summary, and end the run."""
-        self._store()
+        self.logclient_store()
         if not self._over:
             self._over = True
             self.logclient_run.finish(state="failed" if exit_code else "finished")
@@ -328,9 +330,9 @@ class Run(_Described):
         """There is no page to be shown."""
         return False
 
-    def _store(self) -> None:
+    def logclient_store(self) -> None:
         if not self._over:
-            self._history.flush()
+            self.logclient_history.flush()
             self._summary.store()
 
     def __enter__(self) -> Run:
@@ -339,7 +341,7 @@ class Run(_Described):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._store()
+        self.logclient_store()
         self._over = True
         self.logclient_run.__exit__(kind, error, trace)
         here.forget(self)

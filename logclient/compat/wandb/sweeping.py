@@ -83,7 +83,7 @@ class Trial:
 
     def take(self, run: Run) -> None:
         """A run that the function begins gets the parameters."""
-        run._sweep = self.sweep
+        run.logclient_sweep = self.sweep
         run.config.lock(self.parameters)
 
 

@@ -186,7 +186,7 @@ def test_closure_of_the_user_that_raises(run_dir: Path, device: torch.device) ->
 FAULTS = {
     "no tie": lambda callback, run: callback.__dict__.pop("_tie"),
     "broken state": lambda callback, run: setattr(callback, "_local", 5),
-    "dead lanes": lambda callback, run: run._lanes.detach(),
+    "dead lanes": lambda callback, run: run._session.lanes.detach(),
 }
 
 

@@ -1,0 +1,79 @@
+"""The status of a run as one process sees it: counts, health of its agent, shipping, device values.
+
+Runs in the training process, in whatever thread asks. Reads memory alone, waits for nobody.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from ..guest import foreign
+from ..guest.descriptors import Mapped
+from ..shm.stats import describe_agent, describe_server, lane_counts, missing_there
+from ..spawn import agent as spawn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..typed import DeviceStatus, RunState, Status
+    from .session import Session
+
+
+def status_of(session: Session) -> Status:
+    """Implement `Run.status`."""
+    session.counters.publish()  # an exception of a handler's may have struck in the middle of it
+    is_here = bool(session.mark[0])  # else a forked child that has logged nothing yet
+    taken = session.lanes if is_here else None
+    counts = dict(session.outcome.counts) if taken is None else lane_counts(taken.words)
+    words, now_ns, stall_s = session.status_page, time.monotonic_ns(), session.settings.stall_s
+    if words is not None and not isinstance(words.obj, Mapped):
+        now_ns = session.outcome.left_ns  # the page is a copy, of when this process let go of the run
+    agent = describe_agent(words, now_ns, stall_s)
+    if agent["state"] == "gone" and words is not None and spawn.agent_lives(session.place):
+        agent["state"] = "stalled"  # on a machine that is very busy, or stopped
+    return {
+        "state": _state_of(session),
+        "accepted": counts["accepted"],
+        "forgotten": counts["forgotten"],
+        "damaged": counts["damaged"],
+        "durable": counts["stored"],
+        "acked": counts["acked"],
+        "refused": session.counters.refused.value if is_here else 0,
+        "left_out": session.counters.left_out.value if is_here else 0,
+        "agent": agent,
+        "server": describe_server(words, session.server, missing_there(counts), now_ns, stall_s),
+        "device": device_of(session),
+        "notices": list(session.notices.lines),
+    }
+
+
+def _state_of(session: Session) -> RunState:
+    if session.closed:
+        return "finished"
+    if not session.mark[0]:
+        return "forked"
+    return "open" if session.lanes is not None else "no memory"
+
+
+def device_of(session: Session) -> DeviceStatus:
+    session.settle_device_values()
+    encoder = session.encoder if session.mark[0] else None
+    if encoder is None or encoder.device is None:
+        return {**session.outcome.device}
+    return encoder.device.describe()
+
+
+def last_values(session: Session) -> dict[str, tuple[int, int, Any]]:
+    """The last values of this process's lanes; of a finished run, as they were if somebody may have asked."""
+    card = sys.modules.get(
+        f"{__package__.rpartition('.')[0]}.notebook.card"
+    )  # no import: its disk may be frozen
+    taken = session.lanes if session.mark[0] else None
+    try:
+        return session.outcome.values if taken is None or card is None else dict(card.last_values(taken))
+    except Exception as error:
+        if not foreign.is_own(error):
+            raise
+        return {}
