@@ -275,17 +275,20 @@ def make(config: Config, folder: str, facts: dict[str, Any]) -> Meeting:
 
 
 def _make_in(place: str, folder: str, facts: dict[str, Any]) -> Meeting:
-    json = stdlib.load("json")
-
     here = facts["pid_namespace"] = pid_namespace()
     facts["umask"] = umask()  # decides who may read the run folder
     path = os.path.join(make_base(place), folder)
     modes.make_folder(path)
-    present = read(path)
-    if present is not None and present.facts.get("pid_namespace", here) != here and "." not in folder:
+    present = read(path) or _fill(place, path, facts)
+    if present.facts.get("pid_namespace", here) != here and "." not in folder:
         return _make_in(place, f"{folder}.{here}", facts)
-    if present is not None:
-        return present
+    return present
+
+
+def _fill(place: str, path: str, facts: dict[str, Any]) -> Meeting:
+    """Write the first files of a meeting place; of several processes at it, in any PID namespace, one counts."""
+    json = stdlib.load("json")
+
     free = os.statvfs(path)
     free_bytes = free.f_bavail * free.f_frsize
     if free_bytes < _MIN_FREE:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import json
 import os
 import shutil
 import stat
@@ -18,7 +19,7 @@ import logclient
 from logclient.config import Config
 from logclient.encode import lanes
 from logclient.session.session import Session
-from logclient.shm import layout, meeting, modes
+from logclient.shm import layout, meeting, modes, proc
 from tests.lanes import opened
 
 MIB = 1 << 20
@@ -172,6 +173,24 @@ def test_any_number_of_lanes_fits_the_floor(count: int, run_dir: Path) -> None:
             run._session.lanes.first[:] = [writer]
             run.log(1, {"a": 1.0})
         assert [record.lane for record in file.read()] == list(range(count + run._session.lanes.device_count))
+
+
+def test_of_two_containers_that_begin_a_run_at_once_each_has_its_place(
+    shm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one, in a PID namespace of its own, writes its facts just before we would write ours."""
+    real, wanted = os.statvfs, base_of(shm) / "same"
+
+    def statvfs(path: Any) -> Any:
+        if path == str(wanted):  # asked once the folder is there, before the first file
+            facts = {"run_id": "same", "pid_namespace": 1}
+            (wanted / "run.json").write_text(json.dumps(facts))
+        return real(path)
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    mine = meeting.make(Config.from_env(), "same", {"run_id": "same"})
+    assert mine.path == f"{wanted}.{proc.pid_namespace()}"
+    assert meeting.make(Config.from_env(), "same", {"run_id": "same"}).path == mine.path
 
 
 def test_used_up_share_refuses_and_says_so_once(free_bytes: FreeBytes, run_dir: Path) -> None:
