@@ -407,7 +407,7 @@ _FOR_AGENT = (
 )
 # By default glibc returns memory after each look at the lanes and asks for it again at the next one, so that its pages
 # have to be made again: a twentieth of the agent's CPU. Up to these limits, in bytes, it keeps what was freed.
-_MALLOC = {"MALLOC_TRIM_THRESHOLD_": "8388608", "MALLOC_MMAP_THRESHOLD_": "8388608"}
+_MALLOC = {"MALLOC_TRIM_THRESHOLD_": "4194304", "MALLOC_MMAP_THRESHOLD_": "4194304"}
 _OF_THIS_PYTHON = ("PYTHONHOME", "PYTHONPLATLIBDIR")
 
 
