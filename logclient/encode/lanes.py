@@ -112,7 +112,7 @@ class Lanes:
         self._closed: list[RingWriter] = []
         self._all: list[RingWriter] = []
         for index in range(count + self.device_count):
-            header = layout.LANE_HEADERS + index * layout.LANE_HEADER_WORDS
+            header = layout.lane_header(index)
             home = self.device if index >= count else self.others if index else self.first
             # of a device's lanes none is forgotten ahead: its values may come
             ahead = {"ahead": 0} if home is self.device else {}
@@ -223,7 +223,7 @@ def _lay_out(words: memoryview, total: int, count: int, process: bytes, rank: in
         first = total - at - sum(device)
     rest = (total - at - first - sum(device)) // max(1, count - 1) & ~7
     for index, size in enumerate([first & ~7, *[rest] * (count - 1), *device]):
-        header = layout.LANE_HEADERS + index * layout.LANE_HEADER_WORDS
+        header = layout.lane_header(index)
         words[header + layout.LANE_OFFSET], words[header + layout.LANE_BYTES] = at, size
         stream = os.urandom(16)
         for word in (0, 1):

@@ -19,15 +19,13 @@ import os
 import time
 from html import escape
 from shlex import quote as quote_word
-from struct import Struct
 from struct import error as StructError
 from urllib.parse import quote
-from zlib import crc32
 
 from ..errors import Corrupt
 from ..session.status import last_values as last_values_of
 from ..session.status import status_of
-from ..shm import layout
+from ..shm import lane_file, layout
 from ..shm.columns import read_column
 from ..shm.meeting import folder_name
 from ..shm.record import PREFIX, Shape, variable_cells
@@ -47,8 +45,6 @@ MAX_KEYS = 20
 _MAX_KNOWN = 2000  # keys that are looked for
 _MAX_TEXT = 60
 _LOOK_BACK_S = 0.02
-_SEQ = Struct("<Q")
-_PIECE = 64 << 10  # bytes of a ring that are looked at at a time, newest first
 
 _BOX = "display:inline-block;border:1px solid rgba(128,128,128,.45);border-radius:4px;padding:.5em .8em;line-height:1.5"
 _CELL = "text-align:left;background:none;border:none;padding:0 1.2em 0 0;vertical-align:top"
@@ -65,11 +61,10 @@ def last_values(taken: Lanes | None) -> dict[str, tuple[int, int, Any]]:
     """The newest value of each key that lies in these lanes, newest record first."""
     found: dict[str, tuple[int, int, Any]] = {}
     if taken is not None:
-        shapes = _Shapes(taken.mem)
+        schemas = lane_file.Schemas(taken.mem, taken.words)
         deadline = time.monotonic() + _LOOK_BACK_S
-        for index in range(taken.words[layout.FILE_LANES]):
-            header = layout.LANE_HEADERS + index * layout.LANE_HEADER_WORDS
-            for order, step, values in _records(taken.mem, header, shapes, deadline):
+        for header in lane_file.headers(taken.words):
+            for order, step, values in _records(taken.mem, header, schemas, deadline):
                 for key, value in values.items():
                     if key not in found or found[key][0] < order:
                         found[key] = (order, step, value)
@@ -79,103 +74,41 @@ def last_values(taken: Lanes | None) -> dict[str, tuple[int, int, Any]]:
 
 
 def _records(
-    mem: memoryview, header: int, shapes: _Shapes, deadline: float
+    mem: memoryview, header: memoryview, schemas: lane_file.Schemas, deadline: float
 ) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """Order, step and values of the newest record of each shape in one lane."""
     seen = set()
-    for frame in _frames(mem, header, deadline):
+    for frame in lane_file.newest_frames(mem, header, deadline):
         _, _, order, step, _, head = PREFIX.unpack_from(frame)
         number = head & layout.SHAPE_MASK
         if number in (layout.INLINE_SHAPE, layout.BLOCK_SHAPE) or number not in seen:
             seen.add(number)
             try:
-                yield order, step, shapes.values(number, frame[layout.FRAME_PREFIX :])
+                yield order, step, _values_of(mem, schemas, number, frame[layout.FRAME_PREFIX :])
             except (Corrupt, LookupError, ValueError, StructError):
                 continue  # its block was taken again, or its definition is not to be read
 
 
-def _frames(mem: memoryview, header: int, deadline: float) -> Iterator[bytes]:
-    """Frames that check, newest first, as far back as the lap and the time go."""
-    words = mem.cast("Q")
-    base, size = words[header + layout.LANE_OFFSET], words[header + layout.LANE_BYTES]
-    ring = mem[base : base + size]
-    stop = tail = words[header + layout.TAIL]
-    oldest, expected = max(0, tail - size), 0
-    piece = _PIECE
-    while stop > oldest:
-        lap = (stop - 1) // size * size
-        start = max(oldest, lap, stop - piece)  # a frame never wraps
-        off = start % size
-        data = bytes(ring[off : off + stop - start])
-        places = _sound(data)
-        for at, length in reversed(places):
-            (seq,) = _SEQ.unpack_from(data, at + layout.FRAME_HEADER)
-            if (
-                seq == expected or not expected
-            ):  # else of another lap: written over meanwhile, or left in padding
-                expected = seq - 1
-                yield data[at : at + length]
-        if places and places[0][0]:
-            stop = (
-                start + places[0][0]
-            )  # what lies before is the end of a frame, to be seen with its beginning
-            piece = _PIECE
-        elif places or start in (oldest, lap):
-            stop = start
-            piece = _PIECE
-        else:
-            piece *= 2  # one frame larger than that
-        if time.monotonic() >= deadline:
-            return
-
-
-def _sound(data: bytes) -> list[tuple[int, int]]:
-    """(offset, length) of the frames in these bytes, which begin anywhere."""
-    cells, view = memoryview(data).cast("Q"), memoryview(data)
-    found, at, total = [], 0, len(data)
-    while at + layout.FRAME_PREFIX <= total:
-        word = cells[at >> 3]
-        size = word & layout.LENGTH_MASK
-        may_be = layout.FRAME_PREFIX <= size <= total - at and not word & (layout.PADDING | 7)
-        if may_be and crc32(view[at + layout.FRAME_HEADER : at + size]) == word >> 32:
-            found.append((at, size))
-            at += size
-        else:
-            at += 8
-    return found
-
-
-class _Shapes:
-    """Definitions in the key area of a lane file."""
-
-    def __init__(self, mem: memoryview) -> None:
-        self._mem = mem
-        words = mem.cast("Q")
-        keys = words[layout.FILE_KEYS]
-        at, end = keys, keys + words[layout.KEYS_USED]
-        self._known: dict[int, tuple[int, int]] = {}  # id -> where its definition lies
-        while at + 16 <= end:
-            size = words[at >> 3] & 0xFFFF_FFFF
-            self._known[words[(at + 8) >> 3]] = (at + 16, at + 8 + size)
-            at += 8 + size
-
-    def values(self, number: int, payload: bytes) -> dict[str, Any]:
-        if number == layout.BLOCK_SHAPE:
-            block = read_block(self._mem, payload)
-            if block is None:
-                raise LookupError
-            number, payload = int.from_bytes(block[:8], "little") & layout.SHAPE_MASK, block[8:]
-        if number == layout.INLINE_SHAPE:
-            size = int.from_bytes(payload[:8], "little")
-            shape, payload = Shape.from_definition(payload[8 : 8 + size]), payload[8 + size :]
-        else:
-            start, stop = self._known[number]
-            shape = Shape.from_definition(bytes(self._mem[start:stop]))
-        cells = variable_cells(shape, payload)
-        return {
-            name: read_column(code, [cell] if code in "is" else memoryview(cell).cast("Q"))[0]  # type: ignore[arg-type]
-            for name, code, cell in zip(shape.names, shape.codes, cells, strict=True)
-        }
+def _values_of(mem: memoryview, schemas: lane_file.Schemas, number: int, payload: bytes) -> dict[str, Any]:
+    """Return the values of a record by key. Raises LookupError where its schema or its block is gone."""
+    if number == layout.BLOCK_SHAPE:
+        block = read_block(mem, payload)
+        if block is None:
+            raise LookupError
+        number, payload = int.from_bytes(block[:8], "little") & layout.SHAPE_MASK, block[8:]
+    if number == layout.INLINE_SHAPE:
+        size = int.from_bytes(payload[:8], "little")
+        shape: Shape | None = Shape.from_definition(payload[8 : 8 + size])
+        payload = payload[8 + size :]
+    else:
+        shape = schemas.get(number)
+    if shape is None:
+        raise LookupError
+    cells = variable_cells(shape, payload)
+    return {
+        name: read_column(code, [cell] if code in "is" else memoryview(cell).cast("Q"))[0]  # type: ignore[arg-type]
+        for name, code, cell in zip(shape.names, shape.codes, cells, strict=True)
+    }
 
 
 # ---- HTML ---------------------------------------------------------------------------------------------------------

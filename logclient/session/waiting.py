@@ -21,7 +21,7 @@ from ..encode import values
 from ..encode.about import short
 from ..guest import foreign
 from ..guest.descriptors import is_none_left
-from ..shm import layout
+from ..shm import lane_file, layout
 from ..shm.ring import read_counts
 from ..shm.stats import describe_agent
 from ..shm.wake import wake
@@ -80,7 +80,7 @@ def until_durable(session: Session, timeout_s: float) -> tuple[bool, str]:
     if taken is None or not session.mark[0]:
         return True, ""  # nothing was logged by this process
     words = taken.words
-    wanted = [(lane, lane[layout.SEQ]) for lane in lane_headers(words)]
+    wanted = [(lane, lane[layout.SEQ]) for lane in lane_file.headers(words)]
     documents = words[layout.DOCUMENTS_WRITTEN]
     words[layout.FLUSH_ASKED] += 1
     wake(session.place)
@@ -101,14 +101,8 @@ def is_durable(session: Session) -> bool:
     if session.lanes is None:
         return True
     words = session.lanes.words
-    is_behind = any(read_counts(lane)[0] < lane[layout.SEQ] for lane in lane_headers(words))
+    is_behind = any(read_counts(lane)[0] < lane[layout.SEQ] for lane in lane_file.headers(words))
     return not is_behind and words[layout.DOCUMENTS_DURABLE] >= words[layout.DOCUMENTS_WRITTEN]
-
-
-def lane_headers(words: memoryview) -> list[memoryview]:
-    """Return the header of each lane of a lane file."""
-    starts = [layout.LANE_HEADERS + i * layout.LANE_HEADER_WORDS for i in range(words[layout.FILE_LANES])]
-    return [words[at : at + layout.LANE_HEADER_WORDS] for at in starts]
 
 
 class Service:

@@ -4,6 +4,7 @@
 `meeting.py`         the meeting place: the run's folder on tmpfs
 `layout.py`          offsets, magic numbers and versions of a lane file
 `ring.py`            the overwriting ring of one lane
+`lane_file.py`       reading a lane file: headers, schemas, newest frames
 `record.py`          one record as a frame
 `columns.py`         many records of one shape, column by column
 `documents.py`       config, summary and state, which no lap of a ring overwrites

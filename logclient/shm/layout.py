@@ -161,3 +161,8 @@ SHIP_STATES = (
 # address and error, one line each
 SHIP_TEXTS = 1024
 SHIP_TEXT_BYTES = 1536
+
+
+def lane_header(index: int) -> int:
+    """Return the word of the file at which the header of lane `index` begins."""
+    return LANE_HEADERS + index * LANE_HEADER_WORDS

@@ -20,6 +20,7 @@ from zlib import crc32
 
 from ..guest import foreign
 from . import layout
+from .lane_file import headers
 from .ring import read_counts
 
 TYPE_CHECKING = False
@@ -114,15 +115,14 @@ class Counters:
 def lane_counts(words: memoryview) -> dict[str, int]:
     """Counts over all lanes of one lane file, from its words: also of a process that is gone."""
     total = dict.fromkeys(("accepted", "forgotten", "damaged", "durable", "stored", "acked"), 0)
-    for index in range(min(words[layout.FILE_LANES], layout.MAX_LANES)):
-        at = layout.LANE_HEADERS + index * layout.LANE_HEADER_WORDS
-        durable, stored, damaged = read_counts(words[at : at + layout.LANE_HEADER_WORDS])
-        total["accepted"] += words[at + layout.SEQ]
+    for lane in headers(words):
+        durable, stored, damaged = read_counts(lane)
+        total["accepted"] += lane[layout.SEQ]
         total["durable"] += durable
         total["stored"] += stored
         total["damaged"] += damaged
         total["forgotten"] += max(0, durable - stored - damaged)
-        total["acked"] += words[at + layout.ACKED_SEQ]
+        total["acked"] += lane[layout.ACKED_SEQ]
     return total
 
 

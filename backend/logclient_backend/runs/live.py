@@ -11,13 +11,12 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import struct
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from logclient.config import Config
-from logclient.shm import cells, layout, meeting, refusals
+from logclient.shm import cells, lane_file, layout, meeting, refusals
 from logclient.shm.owner import is_alive, is_locked
 from logclient.shm.regular import open_regular, read_regular
 from logclient.shm.ring import RingReader, read_counts
@@ -104,18 +103,15 @@ class LiveLanes:
     def streams(self) -> dict[str, int]:
         """Records accepted by stream id, of lanes that were used."""
         found = {}
-        for header in self._headers():
-            lane = self.words[header : header + layout.LANE_HEADER_WORDS]
+        for lane in lane_file.headers(self.words):
             if lane[layout.SEQ]:
-                stream = struct.pack("<QQ", lane[layout.LANE_STREAM], lane[layout.LANE_STREAM + 1])
-                found[stream.hex()] = lane[layout.SEQ]
+                found[lane_file.stream_id(lane).hex()] = lane[layout.SEQ]
         return found
 
     def fill(self) -> float:
         """Use of the fullest lane by records that the agent has not taken, 0 to 1."""
         fullest = 0.0
-        for header in self._headers():
-            lane = self.words[header : header + layout.LANE_HEADER_WORDS]
+        for lane in lane_file.headers(self.words):
             held = lane[layout.TAIL] - max(lane[layout.RELEASED], lane[layout.FORGOT])
             fullest = max(fullest, held / max(1, lane[layout.LANE_BYTES]))
         return min(1.0, fullest)
@@ -124,10 +120,9 @@ class LiveLanes:
         """Records that are accepted and not yet durable, and why."""
         found = Waiting()
         first = self.words[layout.FILE_LANES] - self.words[layout.FILE_DEVICE_LANES]
-        for index, header in enumerate(self._headers()):
-            lane = self.words[header : header + layout.LANE_HEADER_WORDS]
+        for index, lane in enumerate(lane_file.headers(self.words)):
             records = max(0, lane[layout.SEQ] - read_counts(lane)[0])
-            frame = self._oldest(header) if records else None
+            frame = self._oldest(index, lane) if records else None
             time_ns = None
             if frame is not None:
                 time_ns = int.from_bytes(frame[32:40], "little", signed=True)
@@ -153,22 +148,13 @@ class LiveLanes:
         except (OSError, ValueError):
             return False
 
-    def _headers(self) -> range:
-        count = self.words[layout.FILE_LANES]
-        return range(
-            layout.LANE_HEADERS,
-            layout.LANE_HEADERS + count * layout.LANE_HEADER_WORDS,
-            layout.LANE_HEADER_WORDS,
-        )
-
-    def _oldest(self, header: int) -> bytes | None:
+    def _oldest(self, index: int, lane: memoryview) -> bytes | None:
         """The oldest frame that is not yet durable, or the oldest later one that memory still holds."""
-        lane = self.words[header : header + layout.LANE_HEADER_WORDS]
         durable = read_counts(lane)[0]
         if lane[layout.SEQ] <= durable:
             return None
         try:
-            reader = RingReader(self.mem, header)
+            reader = RingReader(self.mem, layout.lane_header(index))
         except ValueError:
             return None
         reader.position = lane[layout.FORGOT]  # what was released is still there until it is overwritten

@@ -19,8 +19,7 @@ import struct
 import time
 from typing import Any
 
-from logclient.errors import Corrupt
-from logclient.shm import layout
+from logclient.shm import lane_file, layout
 from logclient.shm.documents import read_document
 from logclient.shm.record import Shape
 from logclient.shm.regular import read_regular
@@ -115,8 +114,7 @@ class Producer:
         self.cut_short_at = 0.0  # monotonic; when its end was seen, if a scheduler may have to do with that
         self.documents_sent = (0, 0)  # version of the node's documents that holds them, and up to which write
         self._versions = dict.fromkeys(layout.DOCUMENT_KINDS, 0)
-        self._shapes: dict[int, Shape] = {}
-        self._keys_read = 0
+        self._schemas = lane_file.Schemas(self.mem, words)
         self.fill = 0.0  # of the fullest lane, with what is not yet taken; see `pace.py`
         self.least_used = 0  # bytes of the smallest lane that ever held a record; 0: none has
         self.is_asking = True  # for more than to be drained: it flushed, wrote documents, refused, finished
@@ -124,10 +122,8 @@ class Producer:
         self._moved = b""
 
     def _lane(self, index: int) -> Lane:
-        at = layout.LANE_HEADERS + index * layout.LANE_HEADER_WORDS
-        stream = struct.pack(
-            "<QQ", self.words[at + layout.LANE_STREAM], self.words[at + layout.LANE_STREAM + 1]
-        )
+        at = layout.lane_header(index)
+        stream = lane_file.stream_id(self.words[at : at + layout.LANE_HEADER_WORDS])
         first = self.words[layout.FILE_LANES] - self.words[layout.FILE_DEVICE_LANES]
         return Lane(RingReader(self.mem, at), index, stream, is_of_device=index >= first)
 
@@ -203,24 +199,7 @@ class Producer:
 
     def shape(self, number: int) -> Shape | None:
         """The shape with that id; its definition is in the key area before any frame uses it."""
-        if number not in self._shapes:
-            self._read_keys()
-        return self._shapes.get(number)
-
-    def _read_keys(self) -> None:
-        import_from, room = self.words[layout.FILE_KEYS], self.words[layout.FILE_KEYS + 1]
-        used = min(self.words[layout.KEYS_USED], room)
-        while self._keys_read + 16 <= used:
-            at = import_from + self._keys_read
-            size = self.words[at >> 3] & 0xFFFF_FFFF
-            if size & 7 or size < 16 or self._keys_read + 8 + size > used:
-                return
-            body = bytes(self.mem[at + 8 : at + 8 + size])
-            self._keys_read += 8 + size
-            try:
-                self._shapes[int.from_bytes(body[:8], "little")] = Shape.from_definition(body[8:])
-            except Corrupt:
-                continue  # its frames will be counted as damaged
+        return self._schemas.get(number)
 
     def read_documents(self) -> bool:
         """Take over what is new; True if anything was."""

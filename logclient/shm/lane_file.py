@@ -1,0 +1,126 @@
+"""Reading a lane file: the headers of its lanes, the schemas in its key area, its newest frames.
+
+Runs in the training process (`flush`, a notebook), in the agent and in readers. Everybody but the writer of a ring
+finds its way in the file by this module; frames that are to be kept are taken by `ring.RingReader`.
+
+Invariants:
+
+- the file is written to meanwhile: what does not check is not returned, and nothing is waited for;
+- nothing is written.
+"""
+
+from __future__ import annotations
+
+import time
+from struct import Struct
+from zlib import crc32
+
+from ..errors import Corrupt
+from . import layout
+from .record import Shape
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SEQ = Struct("<Q")
+_STREAM = Struct("<QQ")
+_PIECE = 64 << 10  # bytes of a ring that are looked at at a time, newest first
+
+
+def headers(words: memoryview) -> list[memoryview]:
+    """Return the header words of each lane of the file with these words."""
+    count = min(words[layout.FILE_LANES], layout.MAX_LANES)
+    starts = map(layout.lane_header, range(count))
+    return [words[at : at + layout.LANE_HEADER_WORDS] for at in starts]
+
+
+def stream_id(header: memoryview) -> bytes:
+    """Return the 16 bytes that name the records of a lane."""
+    return _STREAM.pack(header[layout.LANE_STREAM], header[layout.LANE_STREAM + 1])
+
+
+class Schemas:
+    """The schemas that are defined in the key area; read as far as the area is filled, when one is asked for."""
+
+    __slots__ = ("_known", "_mem", "_read", "_words")
+
+    def __init__(self, mem: memoryview, words: memoryview) -> None:
+        """`words`: the file as 64-bit words."""
+        self._mem = mem
+        self._words = words
+        self._known: dict[int, Shape] = {}
+        self._read = 0
+
+    def get(self, number: int) -> Shape | None:
+        """Return the schema with this id; its definition is there before any frame uses it."""
+        if number not in self._known:
+            self._read_on()
+        return self._known.get(number)
+
+    def _read_on(self) -> None:
+        words = self._words
+        area, room = words[layout.FILE_KEYS], words[layout.FILE_KEYS + 1]
+        used = min(words[layout.KEYS_USED], room)
+        while self._read + 16 <= used:
+            at = area + self._read
+            size = words[at >> 3] & 0xFFFF_FFFF
+            if size & 7 or size < 16 or self._read + 8 + size > used:
+                return
+            body = bytes(self._mem[at + 8 : at + 8 + size])
+            self._read += 8 + size
+            try:
+                self._known[int.from_bytes(body[:8], "little")] = Shape.from_definition(body[8:])
+            except Corrupt:
+                continue  # its frames will be counted as damaged
+
+
+def newest_frames(mem: memoryview, header: memoryview, deadline: float) -> Iterator[bytes]:
+    """Yield frames of a lane that check, newest first, as far back as the lap and the time go.
+
+    `deadline` is a time of `time.monotonic`.
+    """
+    base, size = header[layout.LANE_OFFSET], header[layout.LANE_BYTES]
+    ring = mem[base : base + size]
+    stop = tail = header[layout.TAIL]
+    oldest, expected = max(0, tail - size), 0
+    piece = _PIECE
+    while stop > oldest:
+        lap = (stop - 1) // size * size
+        start = max(oldest, lap, stop - piece)  # a frame never wraps
+        off = start % size
+        data = bytes(ring[off : off + stop - start])
+        frames = _sound(data)
+        for at, length in reversed(frames):
+            (seq,) = _SEQ.unpack_from(data, at + layout.FRAME_HEADER)
+            # else of another lap: written over meanwhile, or left in padding
+            if seq == expected or not expected:
+                expected = seq - 1
+                yield data[at : at + length]
+        if frames and frames[0][0]:
+            # what lies before is the end of a frame, to be seen with its beginning
+            stop = start + frames[0][0]
+            piece = _PIECE
+        elif frames or start in (oldest, lap):
+            stop = start
+            piece = _PIECE
+        else:
+            piece *= 2  # one frame larger than that
+        if time.monotonic() >= deadline:
+            return
+
+
+def _sound(data: bytes) -> list[tuple[int, int]]:
+    """Return (offset, length) of the frames in these bytes, which begin anywhere."""
+    words, view = memoryview(data).cast("Q"), memoryview(data)
+    found, at, total = [], 0, len(data)
+    while at + layout.FRAME_PREFIX <= total:
+        word = words[at >> 3]
+        size = word & layout.LENGTH_MASK
+        may_be = layout.FRAME_PREFIX <= size <= total - at and not word & (layout.PADDING | 7)
+        if may_be and crc32(view[at + layout.FRAME_HEADER : at + size]) == word >> 32:
+            found.append((at, size))
+            at += size
+        else:
+            at += 8
+    return found
