@@ -18,7 +18,7 @@ from time import time_ns
 
 from ..guest import foreign
 from ..shm import cells, layout
-from ..shm.record import Shape, pack_payload
+from ..shm.record import BODY, Shape, pack_payload
 from ..shm.ring import Forked, TooLarge
 from . import tensor
 from .device_copy import CannotLock, JaxCopies, copies_into, is_captured
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from ..typed import DeviceStatus
     from .device_copy import CudaCopies
     from .lanes import Lanes
-    from .shapes import Encoder, Kinds
-    from .values import Points
 
 _WIDEST_FIRST = (tensor.DOUBLE, tensor.INT, tensor.FLOAT)  # so that values stay aligned
 
@@ -50,6 +48,7 @@ class Plan:
     __slots__ = (
         "cell_bytes",
         "content",
+        "definition",
         "dtypes",
         "first",
         "frame",
@@ -59,17 +58,27 @@ class Plan:
         "ints",
         "kinds",
         "others",
+        "rank",
         "shape",
         "types",
         "zeros",
     )
 
-    def __init__(self, shape: Shape, values: Sequence[Any], places: list[int]) -> None:
-        """`places`: where `values` holds device values."""
+    def __init__(
+        self, shape: Shape, values: Sequence[Any], places: list[int], rank: int, definition: bytes
+    ) -> None:
+        """Lay out a record.
+
+        `places`: where `values` holds device values; `rank` as it stands in a head word; `definition`: what precedes
+        the values where the shape has no number.
+        """
         by_kind: dict[int, list[int]] = {kind: [] for kind in _WIDEST_FIRST}
         for place in places:
             by_kind[tensor.kind_of(values[place].dtype)[0]].append(place)
         self.shape = shape
+        self.rank = rank
+        self.head = shape.head & layout.SHAPE_MASK | rank
+        self.definition = definition
         self.groups = [(kind, some) for kind, some in by_kind.items() if some]
         self.kinds = tuple([(kind, len(some)) for kind, some in self.groups])
         self.dtypes = [(place, values[place].dtype) for _, some in self.groups for place in some]
@@ -88,12 +97,11 @@ class Plan:
         self.zeros = [0] * len(places)
         # of what `Device.offer_again` commits: whole frames, the reference to a cell first
         self.frame: Shape | None = None
-        self.head = 0
         self.types: tuple[type, ...] = ()
 
     def payload(self, values: Sequence[Any]) -> bytes:
-        """The record's payload with zeros for device values. Raises StructError, TypeError."""
-        return pack_payload(self.shape.codes, self.without(values))
+        """Return the record's payload with zeros for device values. Raises StructError, TypeError."""
+        return self.definition + pack_payload(self.shape.codes, self.without(values))
 
     def without(self, values: Sequence[Any]) -> list[Any]:
         """Zeros in place of device values."""
@@ -102,12 +110,11 @@ class Plan:
             left[place] = 0
         return left
 
-    def repeat(self, types: tuple[type, ...], rank: int) -> None:
-        """Have `Device.offer_again` take records with values of these types; `rank` as it stands in a head word."""
+    def repeat(self, types: tuple[type, ...]) -> None:
+        """Have `Device.offer_again` take records with values of these types."""
         self.types = types
-        frame = Shape((), "qqq" + self.shape.codes, layout.DEVICE_SHAPE | rank)
+        frame = Shape((), "qqq" + self.shape.codes, layout.DEVICE_SHAPE | self.rank)
         frame.exact = pos  # leaves any number as it is
-        self.head = self.shape.head & layout.SHAPE_MASK | rank
         self.frame = frame
 
 
@@ -199,40 +206,13 @@ class Device:
             lane.home.append(lane)
             lane = None  # type: ignore[assignment]  # as in `Run.log`
 
-    def offer(
-        self, encoder: Encoder, next_order: Callable[[], int], step: int, points: Points, kinds: Kinds | None
-    ) -> bool:
-        """Commit a record with device values; False, with those left out of `points`, where that cannot be.
-
-        `kinds` stands for its keys and types, where all its values are as the user gave them; else None.
-        """
-        codes = list(points.codes)
-        places = [place for place, code in enumerate(codes) if code == tensor.CODE]
-        for place in places:
-            codes[place] = tensor.kind_of(points.values[place].dtype)[1]
-        shape = encoder.shape_of(tuple(points.names), "".join(codes))
-        plan = Plan(shape, points.values, places)
-        why = self._offer(encoder, next_order, step, list(points.values), plan)
-        if why:
-            points.leave_device_values_out(why)
-        elif kinds is not None and self._is_usual(plan):
-            encoder.repeat(kinds, plan)
-        return not why
-
-    def _is_usual(self, plan: Plan) -> bool:
-        """May records like it go the short way?"""
+    def is_usual(self, plan: Plan) -> bool:
+        """May records like it go the short way, `offer_again`?"""
         is_known = plan.shape.fixed and bool(plan.shape.head & layout.SHAPE_MASK)
         return is_known and self._cuda is not None and self._cuda.is_direct(plan.index)
 
-    def _offer(
-        self,
-        encoder: Encoder,
-        next_order: Callable[[], int],
-        step: int,
-        values: list[Any],
-        plan: Plan,
-    ) -> str:
-        """Why not, or nothing."""
+    def offer(self, plan: Plan, next_order: Callable[[], int], step: int, values: list[Any]) -> str:
+        """Commit a record with device values; returns why they cannot be had, with nothing done, else nothing."""
         lane = None
         me = cells.Claim()
         try:
@@ -242,7 +222,7 @@ class Device:
             if lane is None:
                 return self._no_lane()
             try:
-                self._commit(encoder, next_order, step, values, plan, lane, me)
+                self._commit(next_order, step, values, plan, lane, me)
             except BaseException as error:
                 committed = lane.resync()
                 if not committed and self._cells is not None:
@@ -264,7 +244,6 @@ class Device:
 
     def _commit(
         self,
-        encoder: Encoder,
         next_order: Callable[[], int],
         step: int,
         values: list[Any],
@@ -274,7 +253,7 @@ class Device:
     ) -> None:
         groups = [(kind, [values[place] for place in places]) for kind, places in plan.groups]
         copies = self._copies(groups)
-        payload = encoder.definition_of(plan.shape) + plan.payload(values)
+        payload = plan.payload(values)
         if cells.REFERENCE.size + len(payload) > lane.largest:
             raise _LeftOut("too much else in one call")
         area = self._memory()
@@ -294,10 +273,9 @@ class Device:
             me.asked = me.launched
             raise _LeftOut(f"copying it from the device failed ({error})") from None
         seq = lane.seq + 1
-        prefix = encoder.body(seq, next_order(), step, time_ns(), layout.DEVICE_SHAPE)
-        head = encoder.head_of(plan.shape)
+        prefix = BODY.pack(seq, next_order(), step, time_ns(), layout.DEVICE_SHAPE | plan.rank)
         try:
-            lane.offer_body(prefix, cells.REFERENCE.pack(head, cell, taken) + payload, seq)
+            lane.offer_body(prefix, cells.REFERENCE.pack(plan.head, cell, taken) + payload, seq)
         except TooLarge:
             raise _LeftOut("too much else in one call") from None
         area.name(cell, lane)

@@ -14,16 +14,16 @@ Invariants:
 from __future__ import annotations
 
 from _operator import is_
-from struct import Struct
 from struct import error as StructError
 from time import time_ns
 from zlib import crc32
 
 from ..guest import foreign
 from ..shm import layout
-from ..shm.record import Shape, pack_payload
+from ..shm.record import BODY, Shape, pack_payload
 from ..shm.ring import Forked, TooLarge
 from . import tensor, values
+from .device import Plan
 from .values import INT64
 
 TYPE_CHECKING = False
@@ -32,14 +32,13 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias
 
     from ..shm.ring import Mark, RingWriter
-    from .device import Device, Plan
+    from .device import Device
     from .values import Points
 
     Kinds: TypeAlias = "tuple[tuple[object, ...], tuple[type, ...]]"  # keys of a record, types of its values
 
 MAX_SHAPES = 4096
 LARGE_PAYLOAD = 64 << 10  # bytes from which a payload goes to a block, so that it does not push out history
-BODY = Struct("<QQqqQ")  # seq, order, step, time, head
 
 
 class TooLargeRecord(Exception):
@@ -169,13 +168,28 @@ class Encoder:
     def _offer_device(
         self, next_order: Callable[[], int], step: int, points: Points, kinds: Kinds | None
     ) -> bool:
-        """False, with device values left out, where they cannot be had."""
-        if self._device is None:
+        """Commit a record with device values; False, with those left out of `points`, where they cannot be had.
+
+        `kinds` stands for its keys and types, where all its values are as the user gave them; else None.
+        """
+        device = self._device
+        if device is None:
             points.leave_device_values_out("this process takes no device values")
             return False
-        return self._device.offer(self, next_order, step, points, kinds)
+        codes = list(points.codes)
+        places = [place for place, code in enumerate(codes) if code == tensor.CODE]
+        for place in places:
+            codes[place] = tensor.kind_of(points.values[place].dtype)[1]
+        shape = self._shape_of(tuple(points.names), "".join(codes))
+        plan = Plan(shape, points.values, places, self._rank, _definition_of(shape))
+        why = device.offer(plan, next_order, step, list(points.values))
+        if why:
+            points.leave_device_values_out(why)
+        elif kinds is not None and device.is_usual(plan):
+            self._repeat(kinds, plan)
+        return not why
 
-    def repeat(self, kinds: Kinds, plan: Plan) -> None:
+    def _repeat(self, kinds: Kinds, plan: Plan) -> None:
         """Records of these keys and types go the short way from now on, unless one like it failed there.
 
         Only those whose other values are Python's own numbers: nothing foreign is called there.
@@ -187,28 +201,13 @@ class Encoder:
         before = self._plans.get(kinds)
         has_failed = before is not None and before.frame is None and before.dtypes == plan.dtypes
         if not has_failed and len(self._plans) < MAX_SHAPES:
-            plan.repeat(kinds[1], self._rank)
+            plan.repeat(kinds[1])
             self._plans[kinds] = self._latest[kinds[0]] = plan
 
-    def shape_of(self, names: tuple[str, ...], codes: str) -> Shape:
-        """The shape of these keys and codes: interned, or one that its records describe themselves."""
+    def _shape_of(self, names: tuple[str, ...], codes: str) -> Shape:
+        """Return the shape of these keys and codes: interned, or one that its records describe themselves."""
         shape = self._interned.get((names, codes)) or self._intern(names, codes)
         return shape or Shape(names, codes, layout.INLINE_SHAPE | self._rank)
-
-    def definition_of(self, shape: Shape) -> bytes:
-        """Return the definition that precedes the values of a record whose shape is not interned; else nothing."""
-        if shape.head & layout.SHAPE_MASK:
-            return b""
-        definition = shape.definition()
-        return len(definition).to_bytes(8, "little") + definition
-
-    def head_of(self, shape: Shape) -> int:
-        """The head word of a record of that shape, with this encoder's rank."""
-        return shape.head & layout.SHAPE_MASK | self._rank
-
-    def body(self, seq: int, order: int, step: int, time: int, number: int) -> bytes:
-        """Head of a frame's body; `number` stands for the shape."""
-        return BODY.pack(seq, order, step, time, number | self._rank)
 
     def _commit(
         self, lane: RingWriter, next_order: Callable[[], int], step: int, shape: Shape, found: Sequence[Any]
@@ -221,7 +220,7 @@ class Encoder:
                 return
             except TooLarge:
                 pass
-        payload = self.definition_of(shape) + pack_payload(shape.codes, found)
+        payload = _definition_of(shape) + pack_payload(shape.codes, found)
         if len(payload) > min(LARGE_PAYLOAD, lane.largest):
             prefix = BODY.pack(seq, next_order(), step, time_ns(), layout.BLOCK_SHAPE | self._rank)
             if lane.blocks.offer(lane, prefix, head.to_bytes(8, "little") + payload, seq):
@@ -268,6 +267,14 @@ class Encoder:
         self._mark = b"\0"
         if self._device is not None:
             self._device.detach()
+
+
+def _definition_of(shape: Shape) -> bytes:
+    """Return the definition that precedes the values of a record whose shape is not interned; else nothing."""
+    if shape.head & layout.SHAPE_MASK:
+        return b""
+    definition = shape.definition()
+    return len(definition).to_bytes(8, "little") + definition
 
 
 def _usual(shape: Shape, kinds: tuple[type, ...]) -> Shape | None:

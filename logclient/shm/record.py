@@ -43,7 +43,7 @@ NUMBERS = frozenset("drqbi")
 CODES = NUMBERS | {"s"}
 PREFIX = Struct("<QQQqqQ")  # length and CRC, seq, order, step, time, head
 STRUCT_CODES = {"d": "d", "r": "d", "q": "q", "b": "q", "i": "Q", "s": "Q"}
-_BODY = "<QQqqQ"
+BODY = Struct("<QQqqQ")  # the same without its first word
 
 
 class Shape:
@@ -59,7 +59,9 @@ class Shape:
         self.fixed = not VARIABLE.intersection(codes)
         self.frame_bytes = layout.FRAME_PREFIX + 8 * len(codes)
         # packs a whole frame body from (seq, order, step, time, head, *values)
-        self.pack: Callable[..., bytes] = Struct(_BODY + "".join(STRUCT_CODES[code] for code in codes)).pack
+        self.pack: Callable[..., bytes] = Struct(
+            BODY.format + "".join(STRUCT_CODES[code] for code in codes)
+        ).pack
         # float.conjugate is the cheapest call that returns a float unchanged and refuses, without
         # touching it, whatever is none: `pack` alone would call __float__, on a device tensor a wait
         self.exact: Callable[[Any], float] | None = float.conjugate if codes == "d" * len(codes) else None
