@@ -2,7 +2,7 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 
-.PHONY: help demo test quick check bench fix soak venv system
+.PHONY: help demo test quick check bench fix soak docs venv system
 
 help:
 	@echo "make demo    train a small model while faults are injected, and draw the curve (about a minute after set-up)"
@@ -12,6 +12,7 @@ help:
 	@echo "make bench   the quick form of every bench, with its bars; wants a quiet machine"
 	@echo "make fix     format, and mend what the linter can"
 	@echo "make soak    tests, benches and crashes at full length (hours); writes docs/soak.md"
+	@echo "make docs    build the documentation as a site, build/docs/index.html"
 	@echo "make venv    only make .venv"
 
 demo:
@@ -41,3 +42,6 @@ fix: venv
 
 soak: system venv
 	$(RUN) tools/soak.py
+
+docs:
+	$(PYTHON) tools/docs.py

@@ -81,6 +81,12 @@ def test_every_page_is_in_the_index(page: str) -> None:
     assert f"]({page.removeprefix('docs/')})" in (ROOT / "docs/index.md").read_text()
 
 
+def test_every_page_is_in_the_site() -> None:
+    """The navigation of the site, which `make docs` builds, has each page once."""
+    named = re.findall(r"^ +- .*?([\w/-]+\.md)$", (ROOT / "tools/mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(named) == sorted([*PAGES, "CHANGELOG.md"])
+
+
 def test_readme_is_a_screen_and_a_half() -> None:
     """At most 75 lines, none of them a wall but rows of tables."""
     lines = README.splitlines()
