@@ -19,6 +19,8 @@ from ..shm import layout
 from ..shm.stats import lane_counts
 from ..shm.wake import wake
 from . import dropped, waiting
+from .ending import patience_s
+from .messages import say_goodbye
 from .status import device_of, last_values
 
 TYPE_CHECKING = False
@@ -45,8 +47,6 @@ def end(session: Session, state: dict[str, Any], timeout_s: float | None) -> boo
         session.mark[0] = 1
         outcome.is_durable = True
         return True
-    from .ending import patience_s, say_goodbye, wait_for_server
-
     begun = time.monotonic()
     timeout_s = patience_s(state, session.settings.finish_timeout_s) if timeout_s is None else timeout_s
     deadline = begun + timeout_s
@@ -61,7 +61,7 @@ def end(session: Session, state: dict[str, Any], timeout_s: float | None) -> boo
         outcome.is_durable = done
         is_home = done or session.folder.get("state") == "none"  # then there is no disk to wait for
         if is_home and session.lanes is not None and session.status_page is not None:
-            wait_for_server(session.server, session.status_page, session.lanes.words, waited_until)
+            waiting.wait_for_server(session.server, session.status_page, session.lanes.words, waited_until)
         if session.is_owner and not session.settings.quiet and (session.rank in (None, 0) or not done):
             say_goodbye(session, done, time.monotonic() - begun, trouble, deadline)
         if done and session.is_owner and state.get("by") in ("finish", "with"):

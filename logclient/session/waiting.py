@@ -1,4 +1,4 @@
-"""Waiting until what a process logged is on disk, with an agent brought to the run where none lives.
+"""Waiting until what a process logged is on disk, or at the server; an agent is started where none lives.
 
 Runs in the training process, in `flush`, `finish` and the exit hook.
 
@@ -23,7 +23,7 @@ from ..guest import foreign
 from ..guest.descriptors import is_none_left
 from ..shm import lane_file, layout
 from ..shm.ring import read_counts
-from ..shm.stats import describe_agent
+from ..shm.stats import describe_agent, lane_counts, missing_there
 from ..shm.wake import wake
 from ..spawn import agent as spawn
 
@@ -38,6 +38,8 @@ _FRESH_NS = 500_000_000  # a beat younger than this needs no look
 _CALLED_NS = (
     2_000_000_000  # an agent that was called for less than this ago is on its way: it beats only once it runs
 )
+_CONNECTING_S = 1.0  # to a server of which nothing bad is known: a program that ran for a moment only
+_MOVING_S = 2.0  # since the last ack of a server
 _GRACE_S = 1.0  # after a start, before the next look; doubled with each start
 
 
@@ -103,6 +105,26 @@ def is_durable(session: Session) -> bool:
     words = session.lanes.words
     is_behind = any(read_counts(lane)[0] < lane[layout.SEQ] for lane in lane_file.headers(words))
     return not is_behind and words[layout.DOCUMENTS_DURABLE] >= words[layout.DOCUMENTS_WRITTEN]
+
+
+def wait_for_server(wanted: str, status: memoryview, lanes: memoryview, deadline: float) -> None:
+    """Wait until the server has all records of this process, while it takes some and not after the deadline."""
+    begun = moved = time.monotonic()
+    acked = -1
+    while True:
+        counts, now = lane_counts(lanes), time.monotonic()
+        if counts["acked"] != acked:
+            acked, moved = counts["acked"], now
+        state = layout.SHIP_STATES[min(status[layout.AGENT_SHIP_STATE], len(layout.SHIP_STATES) - 1)]
+        if state in ("shipping", "idle"):
+            until = max(moved + _MOVING_S, begun + _CONNECTING_S)
+        elif state in ("starting", "connecting") or (state in ("off", "looking") and wanted):
+            until = begun + _CONNECTING_S
+        else:
+            return
+        if not missing_there(counts) or now >= min(until, deadline):
+            return
+        time.sleep(_NAP_S)
 
 
 class Service:

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from logclient.encode.shapes import BODY
 from logclient.shm import layout
-from logclient.shm.record import Shape
+from logclient.shm.record import BODY, Shape
 from logclient.shm.ring import (
     Blocks,
     Forked,

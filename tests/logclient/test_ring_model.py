@@ -6,9 +6,8 @@ from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from logclient.encode.shapes import BODY
 from logclient.shm import layout
-from logclient.shm.record import Shape
+from logclient.shm.record import BODY, Shape
 from logclient.shm.ring import Blocks, RingReader, RingWriter, TooLarge, read_block
 from tests.interrupts import interrupted
 from tests.lanes import bare_file
