@@ -1,0 +1,1 @@
+"""Tests of the agent: how it starts, works, dies, restarts and leaves."""

@@ -1,0 +1,80 @@
+"""Nothing that the agent needs after its start lies on a disk: neither code nor tables nor source for tracebacks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ..agents import SUPERVISOR, WORKER, Trainer, both_killed, checked, kill, log_of, successor
+from ..disturbed import ROOMY, wait_until
+
+# A supervisor that notes, from its first fork on, each file and module that it or a process of its opens, and whether
+# the main thread does so.
+_SUPERVISOR = """
+import os, sys, threading
+from logclient.shm import meeting
+from logclient_backend.agent.supervise import page_pinning
+from logclient_backend.agent.shipping import ship_process
+from logclient_backend.agent.supervise.supervisor import Supervisor
+log = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+main, forked, ships, ship = threading.main_thread().ident, [], [], ship_process.run
+events = ("open", "import", "os.listdir", "os.scandir", "os.rename", "os.remove", "os.mkdir", "os.chdir")
+def note(event, arguments):
+    if event == "os.fork":
+        forked.append(True)
+    elif forked and event in events and not ships:
+        who = "main" if threading.get_ident() == main else "copier"
+        os.write(log, f"{who} {event} {arguments[0]}\\n".encode("utf-8", "replace"))
+def note_no_more(*given):
+    ships.append(True)  # in a process of its own, which may wait for a disk
+    return ship(*given)
+ship_process.run = note_no_more
+sys.addaudithook(note)
+if sys.argv[3] == "unlocked":  # as for a user who may not lock memory
+    page_pinning.lock_pages = lambda: False
+os.umask(0o077)
+os._exit(Supervisor(meeting.read(sys.argv[1])).run())
+"""
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("memory", ["locked", "unlocked"])
+def test_supervisor_and_workers_open_nothing_outside_tmpfs_and_proc(
+    run_dir: Path, tmp_path: Path, memory: str
+) -> None:
+    """After the supervisor's first fork: restarts, crashes, a new supervisor, errors of the disk, the log of them."""
+    log = tmp_path / "opened"
+    env = ROOMY | {"LOGCLIENT_SEAL_S": "0.5", "LOGCLIENT_STALL_S": "1"}
+    trainer = Trainer(tmp_path, env, rate=1_000, until_told=True)
+    both_killed(trainer)
+    points = (
+        "copy.write=eio:2!,documents.save=die:2!,worker.loop=die:30!,drain.taken=segv:5!,copy.seal=enospc:1!"
+    )
+    agent = subprocess.Popen(
+        [sys.executable, "-c", _SUPERVISOR, trainer.meeting, str(log), memory],
+        env={**os.environ, "LOGCLIENT_FAILPOINTS": points, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    wait_until(lambda: trainer.agent_pid(SUPERVISOR) == agent.pid, 20, "our supervisor is elected")
+    met = ("fail point worker.loop", "SystemExit", "signal 11")
+    wait_until(lambda: all(words in log_of(run_dir) for words in met), 60, "fail points are met")
+    kill(agent.pid)
+    agent.wait(60)
+    successor(trainer, SUPERVISOR, agent.pid)
+    worker = trainer.agent_pid(WORKER)
+    kill(worker)
+    successor(trainer, WORKER, worker)
+    status = trainer.tell_to_end()
+    trainer.wait_gone()
+    checked(run_dir, status["accepted"])
+    place, runs = os.environ["LOGCLIENT_SHM_DIR"], str(run_dir)
+    lines = sorted(set(log.read_text().splitlines()))
+    assert any(line.startswith(f"copier open {runs}") for line in lines), "it is noted at all"
+    assert any(line.startswith("main open /proc/self/fd/") for line in lines)
+    for line in lines:
+        who, event, what = line.split(" ", 2)
+        is_memory = what.startswith((f"{place}/", "/proc/")) or what.isdecimal()
+        assert event != "import" and (is_memory or (who == "copier" and what.startswith(runs))), line

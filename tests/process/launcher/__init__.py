@@ -1,0 +1,1 @@
+"""Tests of launchers: torchrun, MPI, SLURM, `logclient.launch`, and which run each process gets."""

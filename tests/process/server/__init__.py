@@ -1,0 +1,1 @@
+"""Tests of the collector as a process: `logclient server`, who reads from it, and who crowds it."""

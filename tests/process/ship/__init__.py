@@ -1,0 +1,1 @@
+"""Tests of the way to a collector: live or by `sync`, over networks with faults, and with tokens that end."""
