@@ -8,52 +8,12 @@ from itertools import pairwise
 from pathlib import Path
 
 from logclient.shm import layout
-from logclient_backend.agent.host.status import StatusPage
 from tests.listing import contents, listed
 from tools.faults import processes
 
-from . import disturbed
-from .disturbed import Stored, stored, wait_until
+from .disturbed import Stored, Trainer, stored, wait_until
 
 SUPERVISOR, WORKER = layout.AGENT_SUPERVISOR, layout.AGENT_WORKER
-
-
-class Trainer(disturbed.Trainer):
-    """A trainer that may be killed, on a mount that may go."""
-
-    _page: StatusPage | None = None
-
-    def status_page(self) -> StatusPage:
-        if self._page is None:  # kept: the folder may be removed
-            self._page = super().status_page()
-        return self._page
-
-    def word(self, index: int) -> int:
-        """One word of the status page (layout.AGENT_...), 0 where that is gone; maps it only if `status_page` has."""
-        if self._page is not None:
-            return int(self._page.words[index])
-        try:
-            with open(os.path.join(self.meeting, "agent.status"), "rb") as file:
-                return int.from_bytes(os.pread(file.fileno(), 8, 8 * index), "little")
-        except FileNotFoundError:
-            return 0
-
-    def agent_pid(self, which: int = WORKER) -> int:
-        return int(wait_until(lambda: self.word(which), 10, "the agent starts"))
-
-    def end_by(self, number: int = signal.SIGKILL, timeout_s: float = 60) -> int:
-        """Send it that signal and wait for it; its return code."""
-        self.kill(number)
-        self.process.communicate(timeout=timeout_s)
-        return int(self.process.returncode)
-
-    def wait_agent_gone(self, timeout_s: float = 30) -> None:
-        """Until its processes have ended, wherever the meeting place is (`status_page` was mapped before it went)."""
-        assert self._page is not None, "the page goes with the meeting place"
-        pids = (self.agent_pid(SUPERVISOR), self.agent_pid(WORKER))
-        wait_until(
-            lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), timeout_s, "the agent ends"
-        )
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:

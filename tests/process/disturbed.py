@@ -51,7 +51,7 @@ def remove_at_once(folder: Path) -> None:
 
 
 class Trainer:
-    """The process, its truth file, and the agent that serves it."""
+    """The process, its truth file, and the agent that serves it; either may be killed, and its folders may go."""
 
     def __init__(
         self,
@@ -61,6 +61,8 @@ class Trainer:
         **plan: Any,
     ) -> None:
         """`start` is a Popen of another host's."""
+        self.begun_at = time.monotonic()
+        self._page: StatusPage | None = None
         folder.mkdir(parents=True, exist_ok=True)
         self.truth = folder / f"truth-{os.urandom(4).hex()}"
         plan["truth"] = str(self.truth)
@@ -95,12 +97,55 @@ class Trainer:
         return self._words()[2] / 1e6
 
     def status_page(self) -> StatusPage:
-        return StatusPage(os.path.join(self.meeting, "agent.status"))
+        """Map the page once, and keep it: its folder may be removed."""
+        if self._page is None:
+            self._page = StatusPage(os.path.join(self.meeting, "agent.status"))
+        return self._page
+
+    def word(self, index: int) -> int:
+        """One word of the status page (layout.AGENT_...), 0 where that is gone; maps it only if `status_page` has."""
+        if self._page is not None:
+            return int(self._page.words[index])
+        try:
+            with open(os.path.join(self.meeting, "agent.status"), "rb") as file:
+                return int.from_bytes(os.pread(file.fileno(), 8, 8 * index), "little")
+        except FileNotFoundError:
+            return 0
 
     def agent_pid(self, which: int = layout.AGENT_WORKER) -> int:
         """PID of worker or supervisor, as soon as there is one."""
-        page = self.status_page()
-        return int(wait_until(lambda: page.words[which], 10, "the agent starts"))
+        return int(wait_until(lambda: self.word(which), 10, "the agent starts"))
+
+    @property
+    def shipped(self) -> int:
+        """Records that the collector has, as the agent knows."""
+        return self.word(layout.AGENT_SHIPPED)
+
+    @property
+    def ship_state(self) -> str:
+        return layout.SHIP_STATES[self.word(layout.AGENT_SHIP_STATE)]
+
+    def wait_logged_more(self, more: int, deadline_s: float = MIN_S) -> None:
+        """Until the program has logged so many more: training goes on."""
+        wanted = self.logged + more
+        wait_until(lambda: self.logged >= wanted, deadline_s, f"{more} records more are logged")
+
+    def wait_shipped(self, records: int, deadline_s: float = MIN_S) -> None:
+        """Until the agent knows so many at the collector."""
+        before = self.shipped
+        wait_until(
+            lambda: self.shipped >= records,
+            deadline_s,
+            f"{records} records are at the collector; it had {before}, state {self.ship_state}",
+        )
+
+    def wait_shipped_more(self, more: int = 1, deadline_s: float = MIN_S) -> None:
+        """Until the collector has so many more than now."""
+        self.wait_shipped(self.shipped + more, deadline_s)
+
+    def wait_caught_up(self, deadline_s: float = MIN_S) -> None:
+        """Until all is there that was logged when this was asked."""
+        self.wait_shipped(self.logged, deadline_s)
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         self.process.send_signal(number)
@@ -113,6 +158,12 @@ class Trainer:
         assert isinstance(status, dict)
         return status
 
+    def end_by(self, number: int = signal.SIGKILL, timeout_s: float = 60) -> int:
+        """Send it that signal and wait for it; its return code."""
+        self.kill(number)
+        self.process.communicate(timeout=timeout_s)
+        return int(self.process.returncode)
+
     def tell_to_end(self) -> dict[str, Any]:
         """It finishes (with `until_told`); its last status."""
         self.kill(signal.SIGUSR1)
@@ -121,6 +172,14 @@ class Trainer:
     def wait_gone(self, timeout_s: float = 30) -> None:
         """Until the agent has stored everything and removed the meeting place."""
         wait_until(lambda: not os.path.exists(self.meeting), timeout_s, "the agent leaves")
+
+    def wait_agent_gone(self, timeout_s: float = 30) -> None:
+        """Until its processes have ended, wherever the meeting place is (`status_page` was mapped before it went)."""
+        assert self._page is not None, "the page goes with the meeting place"
+        pids = (self.agent_pid(layout.AGENT_SUPERVISOR), self.agent_pid(layout.AGENT_WORKER))
+        wait_until(
+            lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), timeout_s, "the agent ends"
+        )
 
 
 @dataclass

@@ -15,14 +15,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from logclient.shm import layout
 from logclient_backend.collector.data import DataFolder
 from tools.bench.collector import Collector
 from tools.faults import processes
 from tools.faults.network import NAME, Network
 
 from . import agents, disturbed
-from .disturbed import Stored, wait_until
+from .disturbed import Stored, Trainer, wait_until
 
 PATIENCE_S = 60.0  # of a test, on a machine that does much else
 PATIENT = {  # waits of the product that are not the fault's
@@ -31,45 +30,11 @@ PATIENT = {  # waits of the product that are not the fault's
 }
 
 
-class Trainer(agents.Trainer):
-    """One that ships."""
-
-    def __init__(self, *args: Any, **plan: Any) -> None:
-        self.begun_at = time.monotonic()
-        super().__init__(*args, **plan)
-
-    def assert_few_words(self, said: str, about: str) -> None:
-        """At most one line a minute says that something is wrong with what is `about`, and one that it is over."""
-        lines = [line for line in said.splitlines() if about in line]
-        minutes = (time.monotonic() - self.begun_at) / 60
-        assert len(lines) <= 3 + 2 * minutes, lines  # connected; what is wrong; over
-
-    @property
-    def shipped(self) -> int:
-        """Records that the collector has, as the agent knows."""
-        return self.word(layout.AGENT_SHIPPED)
-
-    @property
-    def ship_state(self) -> str:
-        return layout.SHIP_STATES[self.word(layout.AGENT_SHIP_STATE)]
-
-    def wait_logged(self, more: int, deadline_s: float = PATIENCE_S) -> None:
-        """Until the program has logged so many more: training goes on."""
-        wanted = self.logged + more
-        wait_until(lambda: self.logged >= wanted, deadline_s, f"{more} records more are logged")
-
-    def wait_shipped(self, more: int = 1, deadline_s: float = PATIENCE_S) -> None:
-        """Until the collector has as many more as were logged by now, or `more`."""
-        wanted = self.shipped + more
-        wait_until(
-            lambda: self.shipped >= wanted,
-            deadline_s,
-            f"{more} more records are at the collector; it had {self.shipped}, state {self.ship_state}",
-        )
-
-    def wait_caught_up(self, deadline_s: float = PATIENCE_S) -> None:
-        """Until all is there that was logged when this was asked."""
-        self.wait_shipped(self.logged - self.shipped, deadline_s)
+def assert_few_words(trainer: Trainer, said: str, about: str) -> None:
+    """At most one line a minute says that something is wrong with what is `about`, and one that it is over."""
+    lines = [line for line in said.splitlines() if about in line]
+    minutes = (time.monotonic() - trainer.begun_at) / 60
+    assert len(lines) <= 3 + 2 * minutes, lines  # connected; what is wrong; over
 
 
 def stop(pid: int) -> None:

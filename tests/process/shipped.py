@@ -12,27 +12,10 @@ from itertools import pairwise
 from logclient.shm import layout
 from tests.collectors import MemoryCollector
 
-from . import agents
-from .disturbed import ROOT, Stored, wait_until
+from .disturbed import ROOT, Stored
 
 PATIENCE_S = 60.0
 SHIPPER = layout.AGENT_SHIPPER
-
-
-class Trainer(agents.Trainer):
-    """One that ships to `collector`."""
-
-    @property
-    def ship_state(self) -> str:
-        return layout.SHIP_STATES[self.word(layout.AGENT_SHIP_STATE)]
-
-    def wait_shipped(self, records: int, deadline_s: float = PATIENCE_S) -> None:
-        """Until the agent knows so many at the collector."""
-        wait_until(
-            lambda: self.word(layout.AGENT_SHIPPED) >= records,
-            deadline_s,
-            f"{records} records are shipped; it is {self.ship_state}",
-        )
 
 
 def address_of(port: int) -> dict[str, str]:

@@ -27,7 +27,8 @@ if __name__ == "__main__":
     harness.use_environment()
 
 from logclient.shm import layout
-from tests.process.hosts import Trainer, at_collector
+from tests.process.disturbed import Trainer
+from tests.process.hosts import at_collector
 from tools.bench.collector import Collector
 from tools.faults import network, processes
 

@@ -12,8 +12,8 @@ from logclient.shm import layout
 from logclient_backend.agent.output import agent_log
 from logclient_backend.wal.reader import WalReader
 
-from ..agents import WORKER, Trainer, both_killed, checked, kill, log_of, nothing_left, successor
-from ..disturbed import documents, node_folders, remove_at_once, wait_until
+from ..agents import WORKER, both_killed, checked, kill, log_of, nothing_left, successor
+from ..disturbed import Trainer, documents, node_folders, remove_at_once, wait_until
 
 
 def sizes(run_dir: Path) -> list[int]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ..agents import SUPERVISOR, WORKER, Trainer, both_killed, checked, kill, log_of, successor
-from ..disturbed import ROOMY, wait_until
+from ..agents import SUPERVISOR, WORKER, both_killed, checked, kill, log_of, successor
+from ..disturbed import ROOMY, Trainer, wait_until
 
 # A supervisor that notes, from its first fork on, each file and module that it or a process of its opens, and whether
 # the main thread does so.

@@ -13,8 +13,8 @@ from logclient_backend.agent.supervise import cleanup
 from logclient_backend.wal.reader import WalReader
 
 from .. import scripts
-from ..agents import Trainer, both_killed, nothing_left
-from ..disturbed import stored, wait_until
+from ..agents import both_killed, nothing_left
+from ..disturbed import Trainer, stored, wait_until
 
 _CYCLES = """
 import os, sys, time, logclient

@@ -14,8 +14,8 @@ import pytest
 from logclient.shm import layout
 
 from .. import scripts
-from ..agents import SUPERVISOR, WORKER, Trainer, checked, kill, nothing_left, successor
-from ..disturbed import ROOMY, documents, stored, wait_until
+from ..agents import SUPERVISOR, WORKER, checked, kill, nothing_left, successor
+from ..disturbed import ROOMY, Trainer, documents, stored, wait_until
 
 
 @pytest.mark.timeout(120)

@@ -13,8 +13,8 @@ import pytest
 from logclient.shm import layout
 from tools.faults import processes, tmpfs
 
-from ..agents import SUPERVISOR, WORKER, Trainer, checked, is_gone, kill, log_of, nothing_left, successor
-from ..disturbed import ROOMY, documents, wait_until
+from ..agents import SUPERVISOR, WORKER, checked, is_gone, kill, log_of, nothing_left, successor
+from ..disturbed import ROOMY, Trainer, documents, wait_until
 
 ALL_OF_IT = {"LOGCLIENT_LANES_BYTES": str(16 << 20)}  # lanes for 60,000 records: a late successor costs none
 

@@ -13,8 +13,8 @@ from logclient.shm import layout
 from logclient_backend import failpoint
 from tools.faults import processes
 
-from ..agents import SUPERVISOR, WORKER, Trainer, checked, is_gone, kill, log_of, nothing_left, successor
-from ..disturbed import ROOMY, documents, wait_until
+from ..agents import SUPERVISOR, WORKER, checked, is_gone, kill, log_of, nothing_left, successor
+from ..disturbed import ROOMY, Trainer, documents, wait_until
 
 
 @pytest.mark.timeout(120)

@@ -22,9 +22,9 @@ from tests.conftest import Pace
 from tools.bench.collector import Collector
 
 from .. import scripts
-from ..agents import WORKER, Trainer, checked, kill, successor
+from ..agents import WORKER, checked, kill, successor
 from ..clocks import HOUR_NS, SteppingClock
-from ..disturbed import ROOMY, stored, wait_until
+from ..disturbed import ROOMY, Trainer, stored, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.usefixtures("patient")]
 

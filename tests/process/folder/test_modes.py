@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from .. import scripts
-from ..agents import WORKER, Trainer, both_killed, kill, nothing_left
-from ..disturbed import wait_until
+from ..agents import WORKER, both_killed, kill, nothing_left
+from ..disturbed import Trainer, wait_until
 
 # root enters and opens what it likes, unless it gave up the right to
 _STRICT = "--bounding-set=-dac_override,-dac_read_search"

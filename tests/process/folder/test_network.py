@@ -21,8 +21,8 @@ from tools.faults import fuse
 from tools.faults.crash import account, training
 
 from .. import recipes, scripts
-from ..agents import WORKER, Trainer, both_killed, kill, log_of, nothing_left, successor
-from ..disturbed import remove_at_once, stored, wait_until
+from ..agents import WORKER, both_killed, kill, log_of, nothing_left, successor
+from ..disturbed import Trainer, remove_at_once, stored, wait_until
 
 pytestmark = [pytest.mark.root]
 

@@ -16,8 +16,8 @@ import pytest
 import logclient
 
 from .. import scripts
-from ..agents import WORKER, Trainer, checked, kill, log_of, successor
-from ..disturbed import ROOMY, node_folders, wait_until
+from ..agents import WORKER, checked, kill, log_of, successor
+from ..disturbed import ROOMY, Trainer, node_folders, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.usefixtures("patient")]
 

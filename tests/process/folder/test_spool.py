@@ -18,8 +18,8 @@ from logclient.shm import layout
 from tests.listing import contents, listed
 
 from .. import scripts
-from ..agents import WORKER, Trainer, both_killed, checked, kill, log_of, nothing_left, successor
-from ..disturbed import ROOMY, stored, wait_until
+from ..agents import WORKER, both_killed, checked, kill, log_of, nothing_left, successor
+from ..disturbed import ROOMY, Trainer, stored, wait_until
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 

@@ -15,8 +15,8 @@ from tests.servers import Server
 from tools.faults.processes import stopped
 
 from ..agents import SUPERVISOR, WORKER
-from ..disturbed import wait_until
-from ..shipped import PATIENCE_S, SHIPPER, Trainer
+from ..disturbed import Trainer, wait_until
+from ..shipped import PATIENCE_S, SHIPPER
 
 
 @pytest.fixture

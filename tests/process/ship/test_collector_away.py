@@ -33,25 +33,25 @@ def test_name_is_lost_for_ten_minutes(hosts: Hosts, run_dir: Path, pace: Pace) -
     """From step 1,000 on nobody knows the collector's name: it is said once, and later all rows are there."""
     trainer = hosts.trainer(by_name=True, rate=RATE, until_told=True)
     wait_until(lambda: trainer.logged >= 1000, PATIENCE_S, "step 1,000")
-    trainer.wait_shipped()
+    trainer.wait_shipped_more()
     with hosts.net.no_name():
         with hosts.net.reset():  # what is open knows the address
             wait_until(lambda: trainer.ship_state == "waiting", PATIENCE_S, "the connection is lost")
-        trainer.wait_logged(int(RATE * pace.seconds(40)))
+        trainer.wait_logged_more(int(RATE * pace.seconds(40)))
         assert trainer.ship_state in ("waiting", "connecting")
     trainer.wait_caught_up()
     trainer.tell_to_end()
     trainer.wait_gone(PATIENCE_S)
     assert hosts.collector.stop() == 0
     two_hosts.assert_same(hosts.collector.data, run_dir, {trainer.run_id: trainer.logged})
-    trainer.assert_few_words(log_of(run_dir), "collector.test")
+    two_hosts.assert_few_words(trainer, log_of(run_dir), "collector.test")
 
 
 def test_collector_dies_in_mid_batch(hosts: Hosts, run_dir: Path, pace: Pace) -> None:
     """kill -9, several times while rows come, started again on the same store: none lost, none twice."""
     trainer = hosts.trainer(rate=4 * RATE, until_told=True)
     for _ in range(pace.count(20, least=2)):
-        trainer.wait_shipped()
+        trainer.wait_shipped_more()
         hosts.collector.kill()
         hosts.collector.start()
     trainer.wait_caught_up()

@@ -21,8 +21,8 @@ from tools.faults import processes
 
 from .. import scripts
 from ..agents import SUPERVISOR, WORKER, both_killed, checked, is_gone, kill, log_of, nothing_left, successor
-from ..disturbed import documents, wait_until
-from ..shipped import PATIENCE_S, SHIPPER, Outside, Trainer, address_of, at, black_hole
+from ..disturbed import Trainer, documents, wait_until
+from ..shipped import PATIENCE_S, SHIPPER, Outside, address_of, at, black_hole
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_stopped_shipper_is_killed_and_replaced(
     kill(before, signal.SIGSTOP)
     successor(trainer, SHIPPER, before, deadline_s=PATIENCE_S)
     wait_until(lambda: is_gone(before), PATIENCE_S, "the stopped one is gone")
-    trainer.wait_shipped(trainer.word(layout.AGENT_SHIPPED) + 1)
+    trainer.wait_shipped_more(1)
     trainer.kill(signal.SIGUSR1)
     ends_well(trainer, collector, run_dir)
 
@@ -97,7 +97,7 @@ def test_shipping_goes_on_while_worker_and_supervisor_die(
         before = trainer.agent_pid(which)
         kill(before)
         successor(trainer, which, before, deadline_s=PATIENCE_S)
-        trainer.wait_shipped(trainer.word(layout.AGENT_SHIPPED) + 1)
+        trainer.wait_shipped_more(1)
     assert trainer.agent_pid(SHIPPER) == shipper
     trainer.kill(signal.SIGUSR1)
     ends_well(trainer, collector, run_dir)
@@ -116,7 +116,7 @@ def test_next_agent_takes_over_the_shipper_of_a_dead_one(
         tmp_path, code, trainer.run_id, env=scripts.environment(**address_of(collector.address.port))
     )
     assert helper.out.split() == ["True"]
-    trainer.wait_shipped(trainer.word(layout.AGENT_SHIPPED) + 1)
+    trainer.wait_shipped_more(1)
     assert trainer.agent_pid(SHIPPER) == shipper
     trainer.kill(signal.SIGUSR1)
     ends_well(trainer, collector, run_dir)
@@ -291,6 +291,6 @@ def test_shipping_goes_on_while_the_run_folder_hangs(
         trainer.wait_shipped(shipped + 1_000)
         page = trainer.status_page()
         wait_until(lambda: page.words[layout.AGENT_WRITE_STALLED_NS], PATIENCE_S, "the disk is silent")
-        trainer.wait_shipped(trainer.word(layout.AGENT_SHIPPED) + 500)
+        trainer.wait_shipped_more(500)
     trainer.kill(signal.SIGUSR1)
     ends_well(trainer, collector, disk.path / "runs")

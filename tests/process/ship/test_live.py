@@ -19,8 +19,8 @@ from tools.faults import fuse
 
 from .. import scripts
 from ..agents import SUPERVISOR, WORKER, checked, is_gone, nothing_left
-from ..disturbed import documents, wait_until
-from ..shipped import PATIENCE_S, SHIPPER, Trainer, address_of, at
+from ..disturbed import Trainer, documents, wait_until
+from ..shipped import PATIENCE_S, SHIPPER, address_of, at
 
 HUNDRED = """
     import json, sys, time, logclient

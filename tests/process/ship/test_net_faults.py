@@ -18,7 +18,8 @@ from tools.faults.proxy import Proxy
 
 from .. import hosts as two_hosts
 from ..agents import log_of
-from ..hosts import PATIENCE_S, Hosts, Trainer
+from ..disturbed import Trainer
+from ..hosts import PATIENCE_S, Hosts
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -34,7 +35,7 @@ def assert_peace(hosts: Hosts, trainer: Trainer, run_dir: Path) -> None:
     two_hosts.assert_same(hosts.collector.data, run_dir, {trainer.run_id: trainer.logged})
     assert status["accepted"] == trainer.logged  # `finish` need not have waited for the last ack
     assert trainer.longest_ms < STALL_MS
-    trainer.assert_few_words(log_of(run_dir), "10.77.0")
+    two_hosts.assert_few_words(trainer, log_of(run_dir), "10.77.0")
 
 
 Wrong = Callable[[Hosts], contextlib.AbstractContextManager[Any]]
@@ -49,10 +50,10 @@ FAULTS: dict[str, tuple[Wrong, ...]] = {
 def test_faults_cost_nothing_but_time(kind: str, hosts: Hosts, run_dir: Path, pace: Pace) -> None:
     """One after the other, each for as long as it takes to log some seconds' records."""
     trainer = hosts.trainer(rate=RATE, until_told=True)
-    trainer.wait_shipped()
+    trainer.wait_shipped_more()
     for fault in FAULTS[kind]:
         with fault(hosts):
-            trainer.wait_logged(int(RATE * pace.seconds(20)))
+            trainer.wait_logged_more(int(RATE * pace.seconds(20)))
         trainer.wait_caught_up()
     assert_peace(hosts, trainer, run_dir)
 
@@ -61,7 +62,7 @@ def test_proxy_in_between_misbehaves(hosts: Hosts, run_dir: Path, pace: Pace) ->
     """Late, cut, one-sided, a captive portal, garbage, an error of 20 MB: between the agent and the collector."""
     with Proxy(hosts.collector.address.partition("//")[2], host=hosts.net.right) as proxy:
         trainer = hosts.trainer({"LOGCLIENT_SERVER": f"grpc://{proxy.address}"}, rate=RATE, until_told=True)
-        trainer.wait_shipped()
+        trainer.wait_shipped_more()
         for what, how in (
             ("delayed", {"seconds": 0.3}),
             ("cutting", {"after": 20_000}),
@@ -74,7 +75,7 @@ def test_proxy_in_between_misbehaves(hosts: Hosts, run_dir: Path, pace: Pace) ->
             proxy.be(what, **how)
             if what not in ("delayed", "cutting"):
                 proxy.cut()
-            trainer.wait_logged(int(RATE * pace.seconds(10)))
+            trainer.wait_logged_more(int(RATE * pace.seconds(10)))
             proxy.be("passing")
             trainer.wait_caught_up()
         assert_peace(hosts, trainer, run_dir)

@@ -13,8 +13,8 @@ from tools.faults.proxy import Proxy
 
 from .. import hosts as two_hosts
 from ..agents import log_of
-from ..disturbed import documents, wait_until
-from ..hosts import PATIENCE_S, Hosts, Trainer
+from ..disturbed import Trainer, documents, wait_until
+from ..hosts import PATIENCE_S, Hosts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -74,7 +74,7 @@ def test_dead_proxy_means_offline_and_keeps_the_password(hosts: Hosts, run_dir: 
     said += err.read_text() + log_of(run_dir) + json.dumps(documents(run_dir))
     assert status["durable"] == status["accepted"] == trainer.logged
     assert "proxy 10.77.0.2:9" in status["server"]["error"]
-    trainer.assert_few_words(log_of(run_dir), "10.77.0.2:9")
+    two_hosts.assert_few_words(trainer, log_of(run_dir), "10.77.0.2:9")
     for secret in (PASSWORD, "p%40ss", "cEBzcy93OnJkJQ", hosts.collector.token):
         assert secret not in said + json.dumps(status)
 

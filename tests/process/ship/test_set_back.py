@@ -10,7 +10,8 @@ import pytest
 from tools.bench.collector import Collector
 
 from .. import hosts as two_hosts
-from ..hosts import PATIENCE_S, Trainer
+from ..disturbed import Trainer
+from ..hosts import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -23,17 +24,17 @@ def test_what_was_acknowledged_and_is_gone_is_sent_again(run_dir: Path, tmp_path
         trainer = Trainer(
             tmp_path, {**two_hosts.PATIENT, **collector.env}, rate=500, values=4, until_told=True
         )
-        trainer.wait_shipped()
+        trainer.wait_shipped_more()
         assert collector.stop() == 0
         shutil.copytree(collector.data, tmp_path / "snapshot")
         collector.start()
-        trainer.wait_logged(500)
+        trainer.wait_logged_more(500)
         trainer.wait_caught_up()
         collector.kill()
         shutil.rmtree(collector.data)
         (tmp_path / "snapshot").rename(collector.data)
         collector.start()
-        trainer.wait_logged(100)
+        trainer.wait_logged_more(100)
         status = trainer.tell_to_end()
         trainer.wait_gone(PATIENCE_S)
         assert status["durable"] == trainer.logged

@@ -12,8 +12,8 @@ from tools.bench.collector import Collector
 from tools.faults.proxy import Proxy
 
 from .. import hosts as two_hosts
-from ..disturbed import wait_until
-from ..hosts import PATIENCE_S, Trainer
+from ..disturbed import Trainer, wait_until
+from ..hosts import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -42,7 +42,7 @@ def assert_flat(trainer: Trainer, seconds: float) -> None:
     """Log for so long; afterwards all processes are those of the first third, and have what they had then."""
     before: dict[str, int] = {}
     for third in range(3):
-        trainer.wait_logged(int(RATE * seconds / 3), seconds + PATIENCE_S)
+        trainer.wait_logged_more(int(RATE * seconds / 3), seconds + PATIENCE_S)
         now = pids(trainer)
         found = {name: about(pid) for name, pid in now.items()}
         if third == 0:
@@ -64,7 +64,7 @@ def test_memory_is_flat_and_everything_arrives_once(
     with Proxy(collector.address.partition("//")[2]) as proxy:
         env = {**two_hosts.PATIENT, **collector.env, "LOGCLIENT_SERVER": f"grpc://{proxy.address}"}
         trainer = Trainer(tmp_path, env, rate=RATE, values=VALUES, until_told=True)
-        trainer.wait_shipped()
+        trainer.wait_shipped_more()
         proxy.be(what)
         seconds = pace.seconds(60)
         assert_flat(trainer, seconds)

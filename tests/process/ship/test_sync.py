@@ -24,8 +24,8 @@ from tools.faults.proxy import Proxy
 
 from .. import hosts as two_hosts
 from .. import scripts
-from ..disturbed import node_folders, stored, wait_until
-from ..hosts import PATIENCE_S, Trainer, assert_whole, at_collector
+from ..disturbed import Trainer, node_folders, stored, wait_until
+from ..hosts import PATIENCE_S, assert_whole, at_collector
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -17,7 +17,7 @@ from tests.collectors import MemoryCollector
 
 from .. import scripts
 from ..agents import nothing_left
-from ..shipped import Trainer
+from ..disturbed import Trainer
 
 SERVER = "grpc://127.0.0.1:7"  # nobody listens there
 RETRY_S = 240.0  # a refused token is tried again after a minute
