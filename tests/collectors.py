@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from logclient_backend.runs.revision import revision_of
+from logclient_backend.runs.document_head import revision_of
 from logclient_backend.wal.scan import Gap, StreamColumns
 from logclient_backend.wal.seqs import SeqSet
 from logclient_backend.wire.address import Address

@@ -22,7 +22,7 @@ import time
 from logclient.errors import Unsupported
 from logclient.shm.record import Shape
 
-from ..runs.revision import revision_of
+from ..runs.document_head import revision_of
 from ..wire.messages import (
     DELETED,
     DISK,

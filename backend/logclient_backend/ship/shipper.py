@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..runs.revision import revision_of
+from ..runs.document_head import is_closed, revision_of
 from ..wal.seal import unseen_part
 from ..wire import messages
 from ..wire.client import Session
@@ -38,10 +38,6 @@ from .source import FolderSource
 _SAY_EVERY_S = 60.0
 _SLOW_S = 60.0  # between tries where somebody has to mend something first
 _QUIET_S = 10.0  # nothing came for so long: look less often
-_CLOSED, _HEAD_BYTES = (
-    b'"closed":true',
-    1 << 13,
-)  # in the documents: this node is done, see agent/drain/node_document.py
 _NEEDS_MENDING = (messages.UNAUTHORIZED, messages.WRONG_PROTOCOL)
 
 
@@ -375,7 +371,7 @@ class Shipper:
     def _nobody_adds(self) -> bool:
         """Is this node over, as far as one can know?"""
         documents = self._source.documents()
-        return self._settings.is_over or (documents is not None and _CLOSED in documents[:_HEAD_BYTES])
+        return self._settings.is_over or (documents is not None and is_closed(documents))
 
     @property
     def _has_enough(self) -> bool:

@@ -18,7 +18,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from ..runs.revision import age_of
+from ..runs.document_head import age_of
 from ..wal.coverage import Spans
 from ..wal.dedup import Seen
 from ..wal.files import REAL, Files

@@ -15,7 +15,7 @@ from logclient.shm import layout
 from logclient.shm.meeting import Meeting
 from logclient_backend.agent.drain.node_document import Ledger
 from logclient_backend.agent.host.process_handle import Cause
-from logclient_backend.runs.revision import revision_of
+from logclient_backend.runs.document_head import age_of, is_closed, revision_of
 
 FACTS = {"run_id": "r", "project": "p", "name": "n", "created_ns": 1, "server": "", "node": "ab"}
 
@@ -77,6 +77,22 @@ def test_revision_only_grows(meeting: Meeting) -> None:
     assert revision_of(of_the_file.content()[1]) == 42 == words[layout.AGENT_REVISION]
     of_the_file.absorb(b'{"version":1,"processes":{},"streams":{}}')  # an earlier build's
     assert parsed(of_the_file)["revision"] == 43
+
+
+def test_head_says_what_the_parser_says(meeting: Meeting) -> None:
+    """Revision, heartbeat and end are found in the bytes, whatever the keys and texts of a user are called."""
+    ledger = Ledger(
+        Meeting(meeting.path, {**FACTS, "name": '"closed":true,"heard_ns":7,', "project": '"closed'})
+    )
+    ledger.note(producer(1, "owner", config={"closed": True, "heard_ns": 5, '"closed"': True}))
+    for closed in (False, True):
+        if closed:
+            ledger.close()
+        content = ledger.content()[1]
+        whole = json.loads(content)
+        assert is_closed(content) is whole["closed"] is closed
+        assert age_of(content) == (whole["revision"], whole["heard_ns"])
+    assert not any(map(is_closed, (b"", b"[]", b'{"closed":1}', b'{"closed":"true"}')))
 
 
 def test_ended_member_keeps_what_says_something(meeting: Meeting) -> None:

@@ -325,7 +325,8 @@ class Ledger:
         self._want_s = math.inf
         self.version += 1
         aside = [{"file": file, "reason": reason} for file, reason in self._set_aside.items()]
-        # both at the very beginning: `runs/revision.py` looks for them there
+        # in this order: `runs/document_head.py` looks for both at the very beginning, and for the first key of the
+        # name `heard_ns` or `closed`, before which nothing may stand that a user writes
         head: dict[str, Any] = {"version": 1, "revision": self._next_revision()}
         heard = {"heard_ns": time.time_ns(), "heard_mono_ns": time.monotonic_ns()}
         head |= {**self._fixed, **heard, "closed": self.closed, "set_aside": aside}

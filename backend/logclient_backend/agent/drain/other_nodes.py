@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from logclient.errors import LogclientError
 
-from ...runs.revision import revision_of
+from ...runs.document_head import is_closed, revision_of
 from ...wal.documents import DocumentFile
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ MAX_AGE_S = (
     15.0  # of an owner when the look is made: later, what it says of the owner's start is no longer sure
 )
 _MAX_NODES = 256
-_CLOSED, _HEAD_BYTES = b'"closed":true', 1 << 13
 
 Beside = dict[
     str, tuple[int, bool]
@@ -44,7 +43,7 @@ def look(folder: str) -> Beside:
         except (OSError, LogclientError):
             continue
         if revision := revision_of(documents):
-            found[name] = revision, _CLOSED in documents[:_HEAD_BYTES]
+            found[name] = revision, is_closed(documents)
     return found
 
 
