@@ -29,7 +29,8 @@ if __name__ == "__main__":
     harness.use_environment()
 
 from logclient_backend.ship.progress import Progress
-from logclient_backend.ship.shipper import Shipper, ShipSettings
+from logclient_backend.ship.settings import ShipSettings
+from logclient_backend.ship.shipper import Shipper
 from logclient_backend.ship.source import FolderSource
 from logclient_backend.wal.files import REAL
 from logclient_backend.wal.seal import seal

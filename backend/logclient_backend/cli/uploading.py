@@ -23,7 +23,8 @@ from logclient.spawn.agent import map_status
 
 from ..runs import live
 from ..ship.progress import IDLE, Progress
-from ..ship.shipper import Shipper, ShipSettings
+from ..ship.settings import ShipSettings
+from ..ship.shipper import Shipper
 from ..ship.source import FolderSource
 from ..wal.coverage import Spans
 from ..wal.reader import WalReader

@@ -9,5 +9,6 @@
 `parcels.py`   items become parcels
 `bisect.py`    a parcel that was refused for good, in parts
 `backoff.py`   how long to wait before the next try
+`settings.py`  sizes and pauses: `ShipSettings`
 =============  =========================================================================
 """

@@ -17,7 +17,6 @@ Does not: read folders (`source.py`), speak gRPC (`wire/client.py`), or decide w
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections import deque
@@ -33,32 +32,13 @@ from .backoff import Backoff
 from .bisect import Splitter
 from .parcels import Packer, bytes_of
 from .progress import CONNECTING, IDLE, REFUSED, SHIPPING, STOPPED, WAITING, Progress
+from .settings import ShipSettings
 from .source import FolderSource
 
 _SAY_EVERY_S = 60.0
 _SLOW_S = 60.0  # between tries where somebody has to mend something first
 _QUIET_S = 10.0  # nothing came for so long: look less often
 _NEEDS_MENDING = (messages.UNAUTHORIZED, messages.WRONG_PROTOCOL)
-
-
-@dataclass(frozen=True, slots=True)
-class ShipSettings:
-    """Settings of a shipper."""
-
-    parcel_points: int = 10_000
-    parcel_bytes: int = 1 << 20  # in memory
-    most_bytes: int = 16 << 20  # in memory, of parcels that are under way
-    flush_s: float = 0.2  # so long a parcel waits to become full, at most
-    idle_s: float = 0.5  # between looks where nothing came for a while
-    slice_s: float = 0.2  # so often it is asked whether we are still wanted, while nothing can be sent
-    documents_s: float = 1.0  # between two versions of the documents, at least
-    rest_s: float = math.inf  # without a record: the conversation is closed
-    rest_slice_s: float = 0.2  # and between two looks
-    first_pause_s: float = 0.2
-    most_pause_s: float = 30.0
-    close_s: float = 2.0  # for a good end of the conversation
-    until_done: bool = False  # end when all that lies there is acknowledged, or a token is missing
-    is_over: bool = False  # nobody adds to this node any more: what is missing then is damaged
 
 
 @dataclass(slots=True)

@@ -14,7 +14,8 @@ import pytest
 
 from logclient_backend.ship import progress as states
 from logclient_backend.ship.progress import Progress
-from logclient_backend.ship.shipper import Shipper, ShipSettings
+from logclient_backend.ship.settings import ShipSettings
+from logclient_backend.ship.shipper import Shipper
 from logclient_backend.ship.source import FolderSource
 from logclient_backend.wal.documents import DocumentFile
 from logclient_backend.wal.scan import Gap

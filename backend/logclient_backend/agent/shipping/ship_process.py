@@ -107,7 +107,8 @@ def _run(place: Place, settings: Settings, teller: Teller, pipe: Pipe) -> int:
     teller.begin(str(access.address))
 
     from ...ship.progress import Progress
-    from ...ship.shipper import Shipper, ShipSettings
+    from ...ship.settings import ShipSettings
+    from ...ship.shipper import Shipper
     from ...ship.source import FolderSource
     from ...wire import channel
     from ...wire.client import Session
