@@ -10,7 +10,7 @@ Invariants:
 - every kind of trouble is one `NotTaken`, with a sentence, and after it the session is of no more use;
 - at most `Welcome.window_bytes` (and one parcel) are under way.
 
-Does not: keep parcels, try again, or pause: that is `ship/shipper.py`.
+Does not: keep parcels, try again, or pause: that is `ship/`.
 """
 
 from __future__ import annotations

@@ -378,7 +378,7 @@ def test_a_stopped_collector_is_late_and_nothing_more(tmp_path: Path, ship: Ship
         settings = replace(QUICK, most_bytes=100_000)
         running = ship(tmp_path, collector, settings)
         wait_until(lambda: running.progress.connections > 1, WAIT_S, "the silence is noticed")
-        assert running.shipper._sent_bytes <= 200_000
+        assert running.shipper.sender.in_flight.size <= 200_000
         assert running.progress.records < 20_000
         collector.acks = True
         wait_until(lambda: collector.records == 20_000, WAIT_S, "all arrives")
