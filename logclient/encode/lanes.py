@@ -87,7 +87,7 @@ class Lanes:
         """
         self.process = os.urandom(16)
         self.path = os.path.join(folder, f"{self.process.hex()}.lanes")
-        making = f"{self.path}.new"
+        making = self.path + modes.MAKING
         fd = modes.new_file(making, os.O_RDWR)
         try:
             os.posix_fallocate(fd, 0, total_bytes)  # `make` keeps to the limit of file sizes
@@ -124,14 +124,11 @@ class Lanes:
 
     def show(self) -> None:
         """Let the agent see the file; by now the process holds its live lock."""
-        os.rename(f"{self.path}.new", self.path)
+        os.rename(self.path + modes.MAKING, self.path)
 
     def withdraw(self) -> None:
         """Remove the file, which nobody has seen yet."""
-        try:
-            os.unlink(f"{self.path}.new")
-        except OSError:
-            pass
+        modes.remove(self.path + modes.MAKING)
 
     def __iter__(self) -> Iterator[RingWriter]:
         return iter(self._all)

@@ -13,7 +13,7 @@
 `stats.py`           counters and notices of a run; the agent's status page as read by others
 `wake.py`            ends the pause of an agent
 `owner.py` `proc.py` which process this is, and whether another one lives
-`modes.py`           file modes
+`modes.py`           modes of files; publishes them whole, and removes them
 `regular.py`         opens regular files only, and never waits
 ===================  ======================================================================
 

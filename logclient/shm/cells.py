@@ -35,7 +35,6 @@ import os
 from itertools import count
 from struct import Struct, unpack
 
-from ..guest import foreign
 from ..guest.descriptors import Mapped
 from . import layout, modes
 from .layout import CELL_CLASSES, CELL_HEADER, CELLS_BYTES, CELLS_CLASSES, FORGOT, RELEASED
@@ -95,9 +94,9 @@ class Cells:
         sizes = [(size, max(1, int(amount * scale))) for size, amount in _CLASSES]
         length = mmap.PAGESIZE + sum(size * amount for size, amount in sizes)
         length = -(-length // mmap.PAGESIZE) * mmap.PAGESIZE
-        making, fd = f"{path}.new", -1
+        making, fd = path + modes.MAKING, -1
         try:
-            _remove(making)  # of a call that was interrupted
+            modes.remove_if_there(making)  # of a call that was interrupted
             fd = modes.new_file(making, os.O_RDWR)
             modes.reserve(fd, length)
             self.map = Mapped(fd, length, mmap.MAP_SHARED | mmap.MAP_POPULATE)
@@ -114,7 +113,7 @@ class Cells:
             words[0] = layout.CELLS_MAGIC
             os.rename(making, path)  # complete before anybody sees it
         except BaseException:
-            _remove(making)
+            modes.remove_if_there(making)
             raise
         finally:
             if fd >= 0:
@@ -218,14 +217,6 @@ class Cells:
     def detach(self) -> None:
         """In a forked child, for good."""
         self._mark = b"\0"
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError as error:
-        if foreign.is_users(error):
-            raise
 
 
 class BadCells(Exception):

@@ -18,7 +18,7 @@ import os
 from time import monotonic_ns, time_ns
 from zlib import crc32
 
-from ..guest import foreign, stdlib
+from ..guest import stdlib
 from . import layout, modes
 from .ring import Forked
 
@@ -102,38 +102,23 @@ class DocumentWriter:
         if is_done and path:
             self._files[kind, version % 2] = path
         if useless:
-            _remove(useless)
+            modes.remove(useless)
         return is_done
 
     def _spill(self, kind: int, payload: bytes) -> str:
         """A document larger than its slot: a file in the meeting place, whole or not there."""
         stem = self._path[: -len(".lanes")]
         path = f"{stem}.{layout.DOCUMENT_KINDS[kind]}.{os.urandom(4).hex()}.block"
-        making = f"{path}.new"
-        fd = modes.new_file(making, os.O_WRONLY)
         try:
-            modes.reserve(fd, len(payload))
-            os.pwrite(fd, payload, 0)
-            os.rename(making, path)
+            modes.publish(path, payload)
         except BaseException:
-            _remove(making)
-            _remove(path)
+            modes.remove(path)  # what was raised may have come after it was there
             raise
-        finally:
-            os.close(fd)
         return path
 
     def detach(self) -> None:
         """In a forked child, for good: whoever still holds this writer gets `Forked`."""
         self._mark = b"\0"
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError as error:  # it is gone already, perhaps with the whole folder
-        if foreign.is_users(error):
-            raise
 
 
 def read_document(mem: memoryview, kind_name: str, seen_version: int = 0) -> tuple[int, bytes] | None:

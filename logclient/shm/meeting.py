@@ -97,10 +97,7 @@ class Meeting:
         """Remove and return the answer to this request, reasons not to start included; empty: none came in time."""
         path = self.file(name)
         found = _read_json(path)
-        try:
-            os.unlink(path)
-        except OSError:
-            pass
+        modes.remove(path)
         return found or {}
 
     @property
@@ -217,7 +214,7 @@ def make_base(place: str, kind: str = "logclient") -> str:
         if is_ours(path):
             return path
         if is_new:  # a file system that gives it another owner or mode: so would be the next one
-            _remove_if_empty(path)
+            modes.remove_if_empty(path)
             break
         others = [other for other in sorted(os.listdir(place)) if other.startswith(f"{name}-")]
         ours = [os.path.join(place, other) for other in others]
@@ -292,21 +289,20 @@ def _fill(place: str, path: str, facts: dict[str, Any]) -> Meeting:
     free = os.statvfs(path)
     free_bytes = free.f_bavail * free.f_frsize
     if free_bytes < _MIN_FREE:
-        _remove_if_empty(path)
+        modes.remove_if_empty(path)
         raise OSError(errno.ENOSPC, f"{free_bytes:,} bytes are free, {_MIN_FREE:,} are needed", place)
     facts["budget_bytes"] = free_bytes // SHARE
     page = memoryview(bytearray(layout.STATUS_BYTES)).cast("Q")
     page[layout.AGENT_CALLED_NS] = time.monotonic_ns()  # whoever makes the place calls for an agent
-    _write_whole(os.path.join(path, "agent.status"), page.tobytes())
-    _write_whole(os.path.join(path, refusals.NAME), bytes(refusals.BYTES))
-    _write_whole(
-        os.path.join(path, "run.json"), json.dumps(facts).encode()
-    )  # last: it shows the place to others
+    modes.publish_first(os.path.join(path, "agent.status"), page.tobytes())
+    modes.publish_first(os.path.join(path, refusals.NAME), bytes(refusals.BYTES))
+    # last: it shows the place to others
+    modes.publish_first(os.path.join(path, "run.json"), json.dumps(facts).encode())
     return read(path) or Meeting(path, facts)
 
 
 def _has_lanes(folder: str) -> bool:
-    return any(name.removesuffix(".new").endswith(".lanes") for name in os.listdir(folder))
+    return any(name.removesuffix(modes.MAKING).endswith(".lanes") for name in os.listdir(folder))
 
 
 def _remove(folder: str, wanted: Callable[[str], bool]) -> None:
@@ -329,7 +325,7 @@ def _remove_whole(folder: str) -> None:
 
 def _is_of(path: str, pid: int) -> bool:
     """A lane file of that process, seen or in the making?"""
-    if not path.removesuffix(_MAKING).endswith(".lanes"):
+    if not path.removesuffix(modes.MAKING).endswith(".lanes"):
         return False
     try:
         head = read_start(path, 8 * (layout.FILE_START_TICKS + 1))
@@ -344,7 +340,7 @@ def _is_of(path: str, pid: int) -> bool:
 
 def _give_up(path: str) -> None:
     """Nothing more comes from the process of this lane file."""
-    if path.endswith(_MAKING):
+    if path.endswith(modes.MAKING):
         os.unlink(path)
         return
     fd = open_regular(path, os.O_WRONLY)
@@ -354,29 +350,6 @@ def _give_up(path: str) -> None:
         os.close(fd)
 
 
-def _remove_if_empty(path: str) -> None:
-    try:
-        os.rmdir(path)
-    except OSError:
-        pass
-
-
-def _write_whole(path: str, data: bytes) -> None:
-    """The file appears with all its bytes, and only if it was not there."""
-    making = f"{path}.{os.urandom(4).hex()}.new"
-    fd = modes.new_file(making, os.O_WRONLY)
-    try:
-        modes.reserve(fd, len(data))
-        os.pwrite(fd, data, 0)
-        os.link(making, path)
-    except FileExistsError:
-        pass  # another process of the run was first; its facts count
-    finally:
-        os.close(fd)
-        os.unlink(making)
-
-
-_MAKING = ".new"  # behind the names of files that are not yet whole
 _DEVICE_NAMES = ("con", "prn", "aux", "nul", "com1", "lpt1")
 
 

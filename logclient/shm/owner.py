@@ -69,7 +69,7 @@ class LiveLock:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        making = f"{path}.new"
+        making = path + modes.MAKING
         fd = modes.new_file(making, os.O_RDWR)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -78,7 +78,7 @@ class LiveLock:
         except BaseException:
             _held.pop(path, None)
             os.close(fd)
-            _unlink(making)
+            modes.remove(making)
             raise
         self._identity = identity(fd)
         self._fd: int | None = fd
@@ -114,13 +114,6 @@ def is_locked(path: str) -> bool:
     finally:
         os.close(fd)
     return bool(unpack(_FLOCK, answer[: calcsize(_FLOCK)])[0] != fcntl.F_UNLCK)
-
-
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
 
 
 def is_alive(lock_path: str, pid: int, ticks: int, namespace: int, mapped: str = "") -> bool:

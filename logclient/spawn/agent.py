@@ -81,9 +81,7 @@ def say(meeting: Meeting, line: str, deadline: float) -> None:
         return
     path = meeting.file(SAY)
     try:
-        with open(f"{path}.new", "wb", opener=modes.private) as file:
-            file.write(f"logclient: {line}\n".encode("utf-8", "backslashreplace"))
-        os.rename(f"{path}.new", path)
+        modes.publish(path, f"logclient: {line}\n".encode("utf-8", "backslashreplace"))
     except OSError:
         return
     wake(meeting, SUPERVISOR)

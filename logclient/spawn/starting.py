@@ -148,12 +148,9 @@ def _python(meeting: Meeting) -> str:
 
 def _pass_paths(meeting: Meeting) -> None:
     """Leave the folders of this program's modules in the meeting place: what the agent needs may be there alone."""
-    path = meeting.file(AGENT_PATH)
-    making = f"{path}.{os.urandom(4).hex()}.new"
     try:
-        with open(making, "xb", buffering=0, opener=modes.private) as file:
-            file.write(b"\0".join(map(os.fsencode, interpreter.module_folders())))
-        os.rename(making, path)
+        folders = b"\0".join(map(os.fsencode, interpreter.module_folders()))
+        modes.publish(meeting.file(AGENT_PATH), folders, at_once=True)
     except (OSError, ValueError):
         return  # the place is gone or full: those of an earlier start are there, or it does without
 
