@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from logclient.errors import LogclientError
+from logclient.shm import modes
 
 from .data import SOCKET, DataFolder
 from .eventlog import EventLog
@@ -42,12 +43,11 @@ class Control:
         self._free = threading.Semaphore(_MAX_ORDERS)
         self._folder = os.open(data.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        path = f"/proc/self/fd/{self._folder}/{SOCKET}"  # a socket's path may be no longer than 107 bytes
-        try:
-            os.unlink(SOCKET, dir_fd=self._folder)  # of a collector that was killed: we hold the store's lock
-        except FileNotFoundError:
-            pass
-        self._socket.bind(path)
+        self._path = (
+            f"/proc/self/fd/{self._folder}/{SOCKET}"  # a socket's path may be no longer than 107 bytes
+        )
+        modes.remove_if_there(self._path)  # of a collector that was killed: we hold the store's lock
+        self._socket.bind(self._path)
         os.chmod(SOCKET, 0o600, dir_fd=self._folder)
         self._socket.listen(16)
         self._thread = threading.Thread(target=self._accept, name="control", daemon=True)
@@ -55,10 +55,7 @@ class Control:
 
     def stop(self) -> None:
         """No more orders; those that are being carried out go on."""
-        try:
-            os.unlink(SOCKET, dir_fd=self._folder)
-        except OSError:
-            pass
+        modes.remove(self._path)
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:

@@ -14,6 +14,8 @@ import socket
 import tempfile
 from collections.abc import Callable
 
+from logclient.shm import modes
+
 from .door import Door
 from .guests import Guest
 from .relay import Relay
@@ -40,10 +42,7 @@ class Inner:
                 os.close(at)
             self._fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         finally:
-            try:
-                os.unlink(path)
-            except FileNotFoundError:
-                pass
+            modes.remove_if_there(path)
             os.rmdir(folder)
 
     def hand_on(self, door: Door, made: socket.socket, guest: Guest) -> Relay:

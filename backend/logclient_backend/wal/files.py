@@ -108,6 +108,7 @@ class RealFiles:
         return os.listdir(folder)
 
     def fsync_folder(self, folder: str) -> None:
+        """The names of new and renamed files survive a power cut only past this."""
         fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
         try:
             os.fsync(fd)

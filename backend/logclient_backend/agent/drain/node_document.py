@@ -354,16 +354,10 @@ class Ledger:
         return self._revision
 
     def _keep(self, data: bytes) -> None:
-        making = f"{self._path}.new"
         try:
-            with open(making, "wb", opener=modes.private) as file:
-                file.write(data)
-            os.rename(making, self._path)
-        except OSError:  # tmpfs is full, or was cleared: a successor asks the run folder
-            try:
-                os.unlink(making)
-            except OSError:
-                pass
+            modes.publish(self._path, data)
+        except OSError:
+            pass  # tmpfs is full, or was cleared: a successor asks the run folder
 
 
 def _seen(producer: Producer) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ import struct
 import time
 from typing import Any
 
-from logclient.shm import lane_file, layout
+from logclient.shm import lane_file, layout, modes
 from logclient.shm.documents import read_document
 from logclient.shm.record import Shape
 from logclient.shm.regular import read_regular
@@ -253,7 +253,7 @@ def remove_files(place: Place, kept: Kept) -> None:
     place.let_go(kept)
     for name in os.listdir(place.path):
         if name.startswith(stem + "."):
-            _unlink(place.file(name))
+            modes.remove(place.file(name))
 
 
 def _map(kept: Kept) -> mmap.mmap:
@@ -294,10 +294,3 @@ def _check_header(words: memoryview, size: int, process: bytes) -> None:
             raise BadLaneFile("an area lies outside the file")
     if min(large, small) < layout.DOCUMENT_HEADER or (large | small | cell) % 8:
         raise BadLaneFile("slots or cells of a size that cannot be")
-
-
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass

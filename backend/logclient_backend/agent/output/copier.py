@@ -23,7 +23,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from logclient.shm import layout
+from logclient.shm import layout, modes
 from logclient.shm.regular import OddFile
 
 from ... import failpoint
@@ -309,7 +309,7 @@ class Copier:
                 raise OSError(errno.EAGAIN, "moved to the spool in this moment", name)
             self._seal_as(name, data)
         else:
-            _unlink(os.path.join(self.folder, name))  # nothing was logged into it
+            modes.remove_if_there(os.path.join(self.folder, name))  # nothing was logged into it
         self._replicas.pop(name, None)
         failpoint.hit("copy.sealed")
         staged.is_sealed = True
@@ -366,10 +366,3 @@ class Copier:
         if lines:
             agent_log.write(self.folder, lines)
             self.told += len(lines)
-
-
-def _unlink(path: str) -> None:
-    try:
-        REAL.unlink(path)
-    except FileNotFoundError:
-        pass

@@ -25,6 +25,7 @@ import os
 from typing import Any, NamedTuple
 
 from logclient.errors import LogclientError
+from logclient.shm import modes
 from logclient.shm.meeting import Meeting, folder_name
 from logclient.shm.regular import read_regular
 
@@ -159,9 +160,7 @@ def why_not(base: str, run: str, node: str) -> str | None:
 def _leave_nothing(*folders: str) -> None:
     """Remove those that are empty."""
     for folder in folders:
-        try:
-            os.rmdir(folder)
-        except OSError:
+        if not modes.remove_if_empty(folder):
             break
 
 

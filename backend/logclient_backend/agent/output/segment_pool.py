@@ -137,17 +137,7 @@ class Memory(RealFiles):
 
     def note(self, segment: str, content: bytes) -> None:
         """Keep what a successor must know of it. Raises OSError where there is no room, or no folder."""
-        path = self._place.file(_note_of(segment))
-        fd = super().open(f"{path}.new", NEW)
-        try:
-            self.fallocate(fd, len(content))
-            self.pwrite(fd, content, 0)
-            os.rename(f"{path}.new", path)
-        except OSError:
-            super().unlink(f"{path}.new")
-            raise
-        finally:
-            os.close(fd)
+        modes.publish(self._place.file(_note_of(segment)), content)
         self._place.look()
 
     def notes(self) -> dict[str, bytes]:
@@ -187,10 +177,7 @@ class Memory(RealFiles):
         path = self._place.file(kept.name)
         os.ftruncate(kept.fd, 0)  # whoever else has it open holds no memory with it
         self._place.let_go(kept)
-        try:
-            super().unlink(path)
-        except OSError:
-            pass  # the folder was removed
+        modes.remove(path)  # not there where the folder was removed
 
 
 def _note_of(segment: str) -> str:

@@ -20,6 +20,7 @@ import threading
 import time
 from collections import deque
 
+from logclient.shm import modes
 from logclient.shm.meeting import Meeting
 
 from ...wal.coverage import Spans, pack_footer, parse_footer
@@ -172,10 +173,7 @@ class Spooler:
             self.moved = (path, REAL.open(path, READ))
 
     def _remove(self, path: str) -> None:
-        try:
-            REAL.unlink(path)
-        except FileNotFoundError:
-            pass
+        modes.remove_if_there(path)
         here = self._spool
         folder = os.path.dirname(path)
         if here is None or here.path != folder:  # a dead worker's

@@ -250,16 +250,13 @@ class Teller:
             "refused": progress.refused_records,
             "streams": {stream.hex(): seqs.ranges() for stream, seqs in progress.stored_copy().items()},
         }
-        path = self._place.file(TOLD)
         try:
-            with open(f"{path}.new", "w", opener=modes.private) as file:
-                json.dump(told, file)
-            os.rename(f"{path}.new", path)
+            modes.publish(self._place.file(TOLD), json.dumps(told).encode())
             self.words[layout.AGENT_SHIP_TOLD] += 1
             if self._status.age_s(layout.AGENT_WORKER_BEAT) > _AWAKE_S:
                 self._worker.ring()
-        except OSError:  # tmpfs is full: told again with what comes
-            self._remove(f"{path}.new")
+        except OSError:
+            pass  # tmpfs is full: told again with what comes
         self._told_at = time.monotonic()
         self._pause_s = max(_TELL_EVERY_S, _SHARE * (self._told_at - begun))
 
@@ -281,10 +278,3 @@ class Teller:
         if (address, error, reason) != (self._address, self._error, self._reason):
             self._address, self._error, self._reason = address, error, reason
             self._status.tell_server(address, error, reason)
-
-    @staticmethod
-    def _remove(path: str) -> None:
-        try:
-            os.unlink(path)
-        except OSError:
-            pass

@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterable
 from logclient.shm import layout
 from logclient.shm import meeting as meetings
 from logclient.shm.meeting import GONE, Meeting
-from logclient.shm.modes import is_ours
+from logclient.shm.modes import MAKING, is_ours, remove_if_empty
 from logclient.shm.owner import is_locked
 from logclient.shm.regular import read_regular
 
 from ..host.place import LANES, SEGMENT, Place, is_lane_file
-from .shutdown import remove, remove_if_empty
+from .shutdown import remove
 
 _STALE_S = 10.0
 _PATIENCE_S = 10.0  # for one place; afterwards its agent goes on beside the others
@@ -115,7 +115,7 @@ def _sweep(path: str, supervise: Callable[[Meeting], int]) -> None:
 
 def _may_hold_records(name: str) -> bool:
     """Lanes and staged segments are never removed unread, not where nothing tells whose they are."""
-    return name.removesuffix(".new").endswith((LANES, SEGMENT))
+    return name.removesuffix(MAKING).endswith((LANES, SEGMENT))
 
 
 def _age_s(path: str) -> float:

@@ -99,11 +99,8 @@ def _answer(meeting: meetings.Meeting, options: Options, code: int) -> None:
     """Leave our exit code in the meeting place: the trainer, whose child we are not, cannot ask for it."""
     if not options.end:
         return
-    path = meeting.file(options.end)
     try:
-        with open(f"{path}.new", "xb", buffering=0, opener=modes.private) as file:
-            file.write(b"%d\n" % code)
-        os.rename(f"{path}.new", path)
+        modes.publish(meeting.file(options.end), b"%d\n" % code)
     except OSError:
         return
 

@@ -15,13 +15,12 @@ from __future__ import annotations
 import os
 import time
 
-from logclient.shm import layout
+from logclient.shm import layout, modes
 from logclient.shm.meeting import GONE
 
 from ..host.place import Place, is_lane_file, open_regular, watch_of
 from ..host.status import StatusPage
 
-_MAKING = ".new"
 _STALE_S = 10.0
 
 
@@ -61,16 +60,14 @@ def leave(place: Place, status: StatusPage) -> bool:
         return False
     remove(place.path)
     for folder in (place.public, os.path.dirname(place.public)):
-        try:
-            os.rmdir(folder)
-        except OSError:
+        if not modes.remove_if_empty(folder):
             break  # other runs are there
     return True
 
 
 def _is_newcomer(place: Place, name: str) -> bool:
     """A lane file, or one in the making whose process lives."""
-    if not is_lane_file(name.removesuffix(_MAKING)):
+    if not is_lane_file(name.removesuffix(modes.MAKING)):
         return False
     fd = open_regular(place.file(name))
     if fd < 0:
@@ -93,13 +90,6 @@ def remove(folder: str) -> None:
         try:
             os.unlink(path)
         except IsADirectoryError:
-            remove_if_empty(path)
+            modes.remove_if_empty(path)  # a stranger's, or others are in it: then it stays
         except OSError:
             continue
-
-
-def remove_if_empty(path: str) -> None:
-    try:
-        os.rmdir(path)
-    except OSError:
-        pass  # a stranger's, or others are in it

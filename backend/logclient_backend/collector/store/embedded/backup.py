@@ -11,11 +11,13 @@ import os
 import secrets
 import sqlite3
 
+from logclient.shm import modes
 from logclient.shm.regular import MAX_STORE_BYTES, open_regular
 
+from ....wal.files import REAL
 from ..interface import StoreError
 from . import schema
-from .database import FILE, errors, make_folder, sync_folder, version_of
+from .database import FILE, errors, make_folder, version_of
 
 _STEP_PAGES = 1024
 _PART = ".part"
@@ -54,13 +56,10 @@ def _copy(source: str, target: str) -> None:
         finally:
             os.close(fd)
         os.rename(part, path)
-        sync_folder(target)
+        REAL.fsync_folder(target)
     except BaseException as error:
         for name in (part, part + "-journal", part + "-wal", part + "-shm"):
-            try:
-                os.unlink(name)
-            except OSError:
-                pass
+            modes.remove(name)
         if isinstance(error, OSError):
             raise StoreError(f"{target} cannot be written: {error.strerror}.") from error
         raise

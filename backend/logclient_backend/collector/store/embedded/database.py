@@ -13,7 +13,6 @@ Invariants:
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
@@ -24,8 +23,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from logclient.errors import BadArgument, Corrupt, Unsupported
+from logclient.shm import modes
 from logclient.shm.regular import MAX_STORE_BYTES, open_regular
 
+from ....wal.files import REAL
 from ..interface import StoreError, StoreFull
 from . import schema
 from .pack import Packer
@@ -108,8 +109,7 @@ class Database:
         """Whole or not at all: SQLite writes the first page of a new file before the transaction that fills it."""
         made = self.path + ".new"
         for left in (made, made + "-journal"):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(left)
+            modes.remove_if_there(left)
         os.close(os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
         connection = sqlite3.connect(made, isolation_level=None)
         try:
@@ -121,7 +121,7 @@ class Database:
         finally:
             connection.close()
         os.rename(made, self.path)
-        sync_folder(self.folder)
+        REAL.fsync_folder(self.folder)
 
     def session(self) -> Session:
         """A connection for a writer; the caller closes it."""
@@ -294,12 +294,3 @@ def _full(folder: str, how: str, error: Exception) -> StoreFull:
         f"The disk that holds the store in {folder} {how} ({error}). Nothing was changed, reading goes on. Make room "
         "or mend the disk: it goes on by itself."
     )
-
-
-def sync_folder(folder: str) -> None:
-    """A new file's name survives a power cut only past this."""
-    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
