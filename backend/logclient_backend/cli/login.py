@@ -40,7 +40,8 @@ def save(collector: Collector, path: str) -> str:
 
     What is wrong with it, in a sentence; empty: nothing is.
     """
-    from ..collector.tokens import INGEST, READ, replace_file
+    from ..collector.tokens import INGEST, READ
+    from ..wal.whole import write_whole
 
     access, ca, trouble = _tried(collector)
     token = collector.tokens.add(f"login-{time.strftime('%Y%m%d-%H%M%S')}", [INGEST, READ])
@@ -48,7 +49,7 @@ def save(collector: Collector, path: str) -> str:
     if ca:
         lines.append(f"ca = {_quoted(ca)}")
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    replace_file(path, "".join(f"{line}\n" for line in lines).encode())
+    write_whole(path, "".join(f"{line}\n" for line in lines).encode(), 0o600)
     return f"the login in {path} does not work yet: {trouble}" if trouble else ""
 
 

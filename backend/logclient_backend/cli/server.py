@@ -228,7 +228,7 @@ def _warnings(folder: DataFolder) -> list[str]:
 
 def _announce(collector: Collector, login_file: str, as_json: bool) -> None:
     """To whoever started it; from now on it takes data."""
-    from ..collector.tokens import replace_file
+    from ..wal.whole import write_whole
 
     facts = collector.facts()
     token = collector.admin_token
@@ -238,7 +238,7 @@ def _announce(collector: Collector, login_file: str, as_json: bool) -> None:
             facts["warnings"] = [*facts["warnings"], trouble]
     if token and _is_log(sys.stdout):
         path = os.path.join(facts["data"], _TOKEN_FILE)
-        replace_file(path, f"{token}\n".encode())
+        write_whole(path, f"{token}\n".encode(), 0o600)
         facts["admin_token_file"] = path
     elif token:
         facts["admin_token"] = token

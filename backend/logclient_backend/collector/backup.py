@@ -21,11 +21,11 @@ import time
 
 from logclient.shm.regular import read_regular
 
+from ..wal.whole import write_whole
 from .data import BACKUP, STORE, DataFolder
 from .store.interface import Store, StoreError
 from .store.open import restore_store
 from .tokens import FILE as TOKENS
-from .tokens import replace_file
 
 _VERSION = 1
 
@@ -42,11 +42,11 @@ def backup(store: Store, data: DataFolder, folder: str) -> dict[str, object]:
     _make_empty(folder)
     store.backup(os.path.join(folder, STORE))
     try:
-        replace_file(os.path.join(folder, TOKENS), read_regular(os.path.join(data.path, TOKENS)))
+        write_whole(os.path.join(folder, TOKENS), read_regular(os.path.join(data.path, TOKENS)), 0o600)
     except FileNotFoundError:
         pass
     about = {"version": _VERSION, "store": store.id, "at_ns": at_ns}
-    replace_file(os.path.join(folder, BACKUP), json.dumps(about).encode())
+    write_whole(os.path.join(folder, BACKUP), json.dumps(about).encode(), 0o600)
     data.note_backup(at_ns, folder)
     return {"folder": folder, "bytes": _size(folder), "seconds": (time.time_ns() - at_ns) / 1e9}
 
@@ -70,7 +70,7 @@ def restore(folder: str, data: DataFolder) -> dict[str, object]:
         )
     restore_store(os.path.join(folder, STORE), data.store)
     try:
-        replace_file(os.path.join(data.path, TOKENS), read_regular(os.path.join(folder, TOKENS)))
+        write_whole(os.path.join(data.path, TOKENS), read_regular(os.path.join(folder, TOKENS)), 0o600)
     except FileNotFoundError:
         pass
     return {"data": data.path, "store": about.get("store", ""), "made_ns": about.get("at_ns", 0)}

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 
 from logclient.shm.regular import read_regular
 
+from ..wal.whole import write_whole
 from .store.interface import StoreError
 from .tokens import FILE as TOKENS
-from .tokens import replace_file
 
 STORE, SOCKET, BACKUP = "store", "control.sock", "backup.json"
 _MIN_FREE = 64 << 20
@@ -69,7 +69,8 @@ class DataFolder:
             return 0, ""
 
     def note_backup(self, at_ns: int, folder: str) -> None:
-        replace_file(os.path.join(self.path, BACKUP), json.dumps({"at_ns": at_ns, "folder": folder}).encode())
+        about = json.dumps({"at_ns": at_ns, "folder": folder})
+        write_whole(os.path.join(self.path, BACKUP), about.encode(), 0o600)
 
 
 def make(path: str) -> DataFolder:

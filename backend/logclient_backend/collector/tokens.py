@@ -37,6 +37,7 @@ from dataclasses import dataclass, field
 from logclient.errors import BadArgument, Unsupported
 from logclient.shm.regular import open_regular
 
+from ..wal.whole import write_whole
 from .store.interface import StoreError
 
 INGEST, READ, ADMIN = "ingest", "read", "admin"
@@ -195,7 +196,7 @@ class Tokens:
             for each in tokens
         ]
         data = json.dumps({"version": VERSION, "tokens": entries}, indent=1).encode()
-        replace_file(self._path, data)
+        write_whole(self._path, data, 0o600)
         self._look()
 
     @contextmanager
@@ -208,24 +209,6 @@ class Tokens:
             yield
         finally:
             os.close(fd)
-
-
-def replace_file(path: str, data: bytes) -> None:
-    """This content under that name, whole or not at all, mode 0600."""
-    temporary = f"{path}.{secrets.token_hex(8)}"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        with open(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(fd)
-        os.rename(temporary, path)
-    except BaseException:
-        try:
-            os.unlink(temporary)
-        except OSError:
-            pass
-        raise
 
 
 def _digest(token: str) -> bytes:

@@ -31,6 +31,7 @@ from typing import IO, Any
 from logclient.shm.record import Shape
 
 from ..wal.coverage import StreamSpan
+from ..wal.whole import made_whole
 from . import formats, strict
 from .contents import Hole, as_dict, find_edges, holes_of
 from .node import whole
@@ -124,9 +125,9 @@ class Export:
         """Make `folder` with both files, each whole or not there."""
         os.makedirs(folder, exist_ok=True)
         target = os.path.join(folder, points_file(format))
-        with _Whole(target) as out:
+        with made_whole(target) as out:
             self.write_points(format, out, progress)
-        with _Whole(os.path.join(folder, RUN_FILE)) as out:
+        with made_whole(os.path.join(folder, RUN_FILE)) as out:
             out.write(strict.dumps(self.describe(format), levels=3).encode("ascii") + b"\n")
 
     def describe(self, format: str) -> dict[str, Any]:
@@ -259,28 +260,3 @@ def _joined(ranges: list[tuple[int, int]]) -> list[list[int]]:
         else:
             joined.append([first, last])
     return joined
-
-
-class _Whole:
-    """A file that gets its name when it is whole and past an fsync."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._making = f"{path}.{os.urandom(4).hex()}.new"
-
-    def __enter__(self) -> IO[bytes]:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._file = os.fdopen(os.open(self._making, flags, 0o666), "wb", buffering=1 << 20)
-        return self._file
-
-    def __exit__(self, kind: object, *error: object) -> None:
-        try:
-            if kind is None:
-                self._file.flush()
-                os.fsync(self._file.fileno())
-        finally:
-            self._file.close()
-            if kind is not None:
-                os.unlink(self._making)
-        if kind is None:
-            os.rename(self._making, self._path)

@@ -11,5 +11,6 @@ reader.py dedup.py   a folder of segments, once or followed; what somebody has a
 trim.py repair.py    the disk budget; verify, dump, repair
 documents.py         config, summary, state: kept whole, newest wins
 files.py             the seam to the file system
+whole.py             files that get their name once they are whole and past an fsync
 ===================  ====================================================================================
 """

@@ -126,3 +126,11 @@ def read_file(files: Files, path: str) -> bytes:
         return files.pread(fd, files.size(fd), 0)
     finally:
         files.close(fd)
+
+
+def discard(files: Files, path: str) -> None:
+    """Remove a file that nobody needs any more; where it stays, or is gone, that does no harm."""
+    try:
+        files.unlink(path)
+    except OSError:
+        pass

@@ -23,7 +23,7 @@ from logclient.shm.record import Shape
 
 from .codec import Codec
 from .coverage import Spans, pack_footer
-from .files import NEW, Files
+from .files import NEW, Files, discard
 from .scan import Damage, Gap, Item, Scan, StreamColumns
 from .segment import FOOTER, SegmentEncoder, StreamEntry, pack_block, pack_trailer, parse_name, segment_name
 from .seqs import SeqSet
@@ -208,10 +208,7 @@ def write_sealed(files: Files, folder: str, writer: bytes, number: int, pieces: 
             files.close(fd)
         files.rename(temporary, path)
     except BaseException:
-        try:
-            files.unlink(temporary)
-        except OSError:
-            pass  # `sweep` takes it later
+        discard(files, temporary)  # where it stays, `sweep` takes it later
         raise
     files.fsync_folder(folder)
     return path

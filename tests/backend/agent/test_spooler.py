@@ -121,6 +121,19 @@ def test_worker_that_dies_before_memory_is_given_back_repeats_nothing(place, sta
     assert not any(name.endswith(".spooled") for name in os.listdir(place.public))
 
 
+def test_move_that_was_cut_off_is_made_again(place, status, header, disk) -> None:
+    """What a worker that was killed had begun to write is in nobody's way, and goes with the spool."""
+    made = spool.make(place.meeting, place.public, str(disk / "home"), "", str(disk))
+    begun = Path(made.path, f"{'0' * 16}-1.wal.new")
+    begun.write_bytes(b"half")
+    path = made.add(begun.name.removesuffix(".new"), b"whole")
+    assert Path(path).read_bytes() == b"whole"
+    os.unlink(path)
+    made.leave()
+    made.close()
+    assert not os.path.exists(made.path)
+
+
 def test_sealed_while_it_is_moved_leaves_nothing(place, status, header, disk) -> None:
     """The run folder works again in this moment: what was written to the disk meanwhile goes."""
     stage, spooler = stage_of(place, status, disk)

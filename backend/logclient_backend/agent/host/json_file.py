@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 from logclient.shm.modes import FILE
+
+from ...wal.whole import write_whole
 
 
 def write_json(path: str, content: dict[str, Any], mode: int = FILE) -> bool:
@@ -14,15 +15,8 @@ def write_json(path: str, content: dict[str, Any], mode: int = FILE) -> bool:
 
     `mode` is that of the new file, less the umask.
     """
-    making = f"{path}.{os.urandom(4).hex()}.new"
     try:
-        fd = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
-        try:
-            os.write(fd, json.dumps(content).encode())
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        os.rename(making, path)
+        write_whole(path, json.dumps(content).encode(), mode)
     except OSError:
         return False
     return True

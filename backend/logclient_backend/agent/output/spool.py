@@ -30,19 +30,19 @@ from typing import Any, NamedTuple
 from logclient.config import temporary_folders
 from logclient.shm import meeting
 from logclient.shm.meeting import Meeting, folder_name
-from logclient.shm.modes import umask_of
+from logclient.shm.modes import remove_if_empty, umask_of
 from logclient.shm.regular import OddFile
 
-from ...wal.files import NEW, REAL, WRITE, read_file
+from ...wal.files import REAL, WRITE, read_file
 from ...wal.seal import seal
 from ...wal.segment import parse_name
+from ...wal.whole import write_whole
 from ...wal.writer import replicate
 from ..host.json_file import write_json
 from . import mounts
 from .probe import SPOOL
 
 FACTS = "spool.json"
-_MAKING = ".new"
 
 
 def folders(spool_dir: str) -> Iterator[str]:
@@ -80,17 +80,7 @@ class Spool:
     def add(self, name: str, data: bytes) -> str:
         """Past an fsync; its path. Raises OSError, and leaves nothing."""
         path = os.path.join(self.path, name)
-        fd = REAL.open(path + _MAKING, NEW)
-        try:
-            REAL.pwrite(fd, data, 0)
-            REAL.fsync(fd)
-            REAL.rename(path + _MAKING, path)
-        except OSError:
-            REAL.unlink(path + _MAKING)
-            raise
-        finally:
-            os.close(fd)
-        REAL.fsync_folder(self.path)
+        write_whole(path, data, sync_folder=True)
         return path
 
     def leave(self) -> None:
@@ -99,10 +89,7 @@ class Spool:
             for name in os.listdir(self.path):
                 REAL.unlink(os.path.join(self.path, name))
             os.rmdir(self.path)
-            try:
-                os.rmdir(os.path.dirname(self.path))
-            except OSError:
-                pass  # other runs are in it
+            remove_if_empty(os.path.dirname(self.path))  # unless other runs are in it
 
     def bring_home(self) -> int:
         """Store what is in it where it belongs; how many segments. May hang; raises OSError, and what is left stays."""
