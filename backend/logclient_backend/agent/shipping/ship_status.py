@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Any
 
 from logclient.shm import layout
@@ -30,6 +31,13 @@ _FLAPPING_S = 5.0
 _LOOKING_S = 10.0  # until it is known whether there is a server
 _OFF = ("off", "looking")
 _REFUSED = "refused"
+
+
+class _Missing(Enum):
+    """Why there is nothing to take over from the file of the ship process."""
+
+    ABSENT = 0
+    UNREADABLE = 1  # as one that was not written by it
 
 
 class Shipped:
@@ -81,15 +89,12 @@ class Shipped:
         told = words[layout.AGENT_SHIP_TOLD]
         if told == self._told:
             return False
-        try:
-            found = self._load()
-        except FileNotFoundError:
-            if not told:  # no ship process has left anything here, in this agent or an earlier one
-                self._told = told
-                return False
-            found = None
-        if found is None:
-            self.is_settled = False
+        found = self._load()
+        if found is _Missing.ABSENT and not told:
+            self._told = told  # no ship process has left anything here, in this agent or an earlier one
+            return False
+        if isinstance(found, _Missing):
+            self.is_settled = False  # what was said to be there is looked for again
             return False
         self._told = told
         acked = {bytes.fromhex(key): SeqSet(map(tuple, ranges)) for key, ranges in found["streams"].items()}
@@ -105,15 +110,15 @@ class Shipped:
         """Records of that stream that the collector has."""
         return self._counts.get(stream.hex(), 0)
 
-    def _load(self) -> dict[str, Any] | None:
-        """The file of the ship process; None where it cannot be read. Raises FileNotFoundError."""
+    def _load(self) -> dict[str, Any] | _Missing:
+        """What the ship process left, or why that cannot be had."""
         try:
             found = json.loads(read_regular(self._place.file(TOLD)))
         except FileNotFoundError:
-            raise
+            return _Missing.ABSENT
         except (OSError, ValueError):
-            return None
-        return found if isinstance(found, dict) else None
+            return _Missing.UNREADABLE
+        return found if isinstance(found, dict) else _Missing.UNREADABLE
 
     @property
     def _state(self) -> str:
