@@ -146,7 +146,7 @@ class Device:
         self._cuda: CudaCopies | None = None
         self._jax: JaxCopies | None = None
         self._no_cells = self._no_cuda = ""  # why there are none
-        self._making: dict[str, object] = {}  # the token of the call that makes some
+        self._making: dict[str, object] = {}  # the token (see `shm/ring.py`) of the call that makes some
 
     def offer_again(self, plan: Plan, next_order: Callable[[], int], step: int, found: Sequence[Any]) -> bool:
         """Commit a record like the one of the plan. False, with nothing done, where it takes more than usual."""
@@ -348,7 +348,7 @@ class Device:
             if self._making.setdefault("", me) is not me:
                 raise _LeftOut("another call is about the first device value just now")
             make()
-        finally:  # no call here: nothing can come between
+        finally:  # no call here, see "the token" in `shm/ring.py`
             if "" in self._making and self._making[""] is me:
                 del self._making[""]
 

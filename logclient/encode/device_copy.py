@@ -64,7 +64,7 @@ class _Copy:
 
     def __init__(self, what: Any) -> None:
         self.what = what
-        self.claims: dict[int, object] = {}  # stage -> token of the call that is at it
+        self.claims: dict[int, object] = {}  # stage -> token (see `shm/ring.py`) of the call that is at it
         self.stage = 0
         self.seen_ns = 0
 
@@ -89,7 +89,7 @@ def _advance(
                 if not is_there(copy):
                     return
                 take(copy)
-        finally:  # no call here: nothing can come between
+        finally:  # no call here, see "the token" in `shm/ring.py`
             if copy.stage > stage and queue and queue[0] is copy:
                 del queue[0]
             if stage in copy.claims and copy.claims[stage] is me:

@@ -7,8 +7,8 @@ Invariants:
 - `known` holds only shapes whose values are all floats: the hot path needs one lookup and no type check;
 - both tables are bounded; beyond the bound, or with the key area full, records describe themselves;
 - a shape's definition is whole in the key area before a frame refers to it;
-- only a caller whose own token is in `_claim` interns; nobody waits for it, and an interrupted one leaves nothing
-  taken; the fork mark is looked at right before its stores.
+- only a caller whose token (see `shm/ring.py`) is in `_claim` interns; the fork mark is looked at right before its
+  stores.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ class Encoder:
             self._words[layout.KEYS_USED] = used
             self._interned[names, codes] = shape
             return shape
-        finally:  # no call here: nothing can come between
+        finally:  # no call here, see "the token" in `shm/ring.py`
             if "intern" in self._claim and self._claim["intern"] is me:
                 del self._claim["intern"]
 

@@ -68,6 +68,7 @@ class Outcome:
 
     def claim(self) -> bool:
         """Take the right to end the run; True for one call only, of any thread or handler."""
+        # the token of `shm/ring.py`, never given back
         me = object()
         return self._claims.setdefault("end", me) is me
 
@@ -107,7 +108,9 @@ class Session:
         self.settings = config
         self.rank = rank
         self.notices = Notices(config.quiet)
-        self._forking: dict[int, object] = {}  # process -> the call that makes its lanes
+        self._forking: dict[
+            int, object
+        ] = {}  # process -> token (see `shm/ring.py`) of the call that makes its lanes
         self.trouble = ""  # why this process has no lanes
         self.folder: dict[str, Any] = {}  # the launcher's answer about the run folder
         self.has_teller = False  # the agent writes lines for us where standard error is a file

@@ -127,8 +127,8 @@ class Cells:
     def claim(self, size: int, me: Claim) -> tuple[int, int] | None:
         """Take a cell of at least `size` bytes: (offset, taken); None where all are in use.
 
-        Whatever comes, the caller deletes `claims[me.cell]` if that is `me`, with no call before: what is interrupted
-        leaves nothing claimed.
+        `me` is the token of `ring.py`: whatever comes, the caller deletes `claims[me.cell]` if that is `me`, with no
+        call before.
         """
         words, claims, fitting = self.words, self.claims, 0
         for first, cell_bytes, amount, looks, turn in self._classes:

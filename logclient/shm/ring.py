@@ -228,12 +228,36 @@ class RingWriter:
         return committed
 
 
+# The token: how one call of a process has something to itself for a while, without a lock.
+#
+#     me = object()
+#     try:
+#         if claims.setdefault(key, me) is not me:
+#             return  # another call has it: this one does without, and waits for nobody
+#         ...
+#     finally:  # no call here: nothing can come between
+#         if key in claims and claims[key] is me:
+#             del claims[key]
+#
+# A lock would stay held for ever in a child that was forked meanwhile, and a signal handler or finalizer that comes
+# while its own thread holds it would wait for itself. `setdefault` looks and stores in one indivisible step, for keys
+# whose hash and comparison are not written in Python. Whatever is raised afterwards, the dict itself tells whose it is:
+# an exception that came between the store and a flag "I have it" would leave the token there for ever. Handlers,
+# exceptions that are injected into a thread, and other threads come in at calls and at jumps backwards only; between
+# looking and deleting is neither.
+#
+# So it is written out in each place, and is no function or `with`: those would be calls at just these points, and
+# `log()` goes through most of them. Places: `Blocks.offer`; `Cells.claim` (a `Claim` is the token, and the caller
+# deletes it); `Encoder._intern`, `Device._make`, `device_copy._advance`; `Session.after_fork` (the key is the process)
+# and `Outcome.claim` (never given back).
+
+
 class Blocks:
     """The cells beside the rings that hold large payloads; each is taken by one record until that is gone.
 
     A cell is free when the agent has stored its payload, or when the frame that named it was released or forgotten.
-    Whoever gets its own token into `_claims` uses the cell until that frame is committed: nobody waits, and an
-    interrupted call leaves nothing taken for longer than a lap of its lane.
+    Whoever has its token in `_claims` (see above) uses the cell until that frame is committed: an interrupted call
+    leaves nothing taken for longer than a lap of its lane.
     """
 
     __slots__ = ("_claims", "_count", "_mark", "_mem", "_uses", "_words", "cell_bytes")
@@ -272,7 +296,7 @@ class Blocks:
                 lane.offer_body(prefix, reference, seq)
                 self._uses[cell] = lane._words, lane._tail
                 return True
-            finally:  # no call here: nothing can come between
+            finally:  # no call here, see "the token"
                 if cell in self._claims and self._claims[cell] is me:
                     del self._claims[cell]
         return False

@@ -111,7 +111,7 @@ class Shipped:
         return self._counts.get(stream.hex(), 0)
 
     def _load(self) -> dict[str, Any] | _Missing:
-        """What the ship process left, or why that cannot be had."""
+        """The file of the ship process, or why it cannot be had."""
         try:
             found = json.loads(read_regular(self._place.file(TOLD)))
         except FileNotFoundError:
