@@ -196,7 +196,8 @@ class Tokens:
             for each in tokens
         ]
         data = json.dumps({"version": VERSION, "tokens": entries}, indent=1).encode()
-        write_whole(self._path, data, 0o600)
+        # a token that was revoked does not come back with a power cut
+        write_whole(self._path, data, 0o600, sync_folder=True)
         self._look()
 
     @contextmanager

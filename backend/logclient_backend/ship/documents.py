@@ -27,7 +27,7 @@ class Version:
 
     @cached_property
     def digest(self) -> bytes:
-        """As the collector names the version that it has."""
+        """Digest by which the collector names the version that it has."""
         return digest(self.content)
 
     @cached_property
