@@ -11,7 +11,8 @@
                  sent                                         all acknowledged, losses told, the node is over: DONE
                                                               welcome of another collector: CATCHING_UP anew
     DRAINING     nothing more is read: a node may be written  all acknowledged: DONE
-                 faster than it is sent                       welcome of another collector: CATCHING_UP
+                 faster than it is sent                       welcome of another collector, or the node is over
+                                                              meanwhile: CATCHING_UP
     DONE         all that lay here is there                   -
     REFUSED      the collector will take nothing of this      -
                  node, whenever it is asked

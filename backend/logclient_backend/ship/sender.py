@@ -194,6 +194,8 @@ class Sender:
     def _take(self) -> None:
         """Pack what the source has, and what is missing for good."""
         if not self._packer.is_full:
+            if self.phase is Phase.DRAINING and self._documents.is_node_over:
+                self.enter(Phase.CATCHING_UP)  # it has an end now, and with it losses to tell
             if self.phase is Phase.CATCHING_UP and self._is_all_read and not self._documents.is_node_over:
                 self.enter(Phase.DRAINING)
             if self.phase is not Phase.DRAINING:

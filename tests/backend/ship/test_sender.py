@@ -135,6 +135,21 @@ def test_node_that_goes_on_is_drained(tmp_path: Path, sending: Make) -> None:
     segment.close()
 
 
+def test_node_that_ends_while_it_is_drained_is_sent_to_its_end(tmp_path: Path, sending: Make) -> None:
+    """Its last documents ask for all records before losses are told: to read no more would be to wait for ever."""
+    segment = write_open(tmp_path, 1, item(20))
+    DocumentFile(str(tmp_path)).save(documents(20, closed=False, revision=1))
+    made = sending(until_done=True)
+    made.begin("a")
+    made.until(Phase.DRAINING, acks=False)
+    append(segment, item(5, 21))
+    DocumentFile(str(tmp_path)).save(documents(27, revision=2))
+    made.until(Phase.DONE)
+    assert made.records() == 25
+    assert [gap[3:5] for parcel in made.wire.parcels for gap in parcel.holes] == [(26, 27)]
+    segment.close()
+
+
 def test_only_what_is_drawn_may_follow(sending: Make) -> None:
     """The end is the end: nothing follows DONE or REFUSED, and nothing leads back to NEW."""
     sender = sending(until_done=True).sender
