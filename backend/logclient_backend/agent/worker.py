@@ -130,7 +130,7 @@ class Worker:
         """
         for staged in self.stage.segments:
             staged.segment.close()
-            staged.marks.clear()
+            staged.watermarks.clear()
         self.stage.segments.clear()
         vars(self).clear()
 

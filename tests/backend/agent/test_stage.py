@@ -168,7 +168,7 @@ def test_damage_is_what_all_staged_segments_lack(place, status, header) -> None:
     assert len(first.segments) == 3
     first.segments.reverse()
     for staged in first.segments:
-        staged.marks.clear()
+        staged.watermarks.clear()
     header[layout.RELEASED] = header[layout.STAGED_SEQ] = 0
     again = lane_of(header, first)
     assert (again.staged_seq, again.staged_stored, again.staged_damaged, again.lost) == (30, 30, 0, [])

@@ -2,6 +2,7 @@
 
 =================  ================================================================
 `stage.py`         columns to segments on tmpfs, under a budget
+`staged.py`        one staged segment; what lanes count once it is durable
 `segment_pool.py`  files on tmpfs for those segments, reused
 `copier.py`        the only thread that touches the run folder
 `budget.py`        decides which sealed segments are deleted, and when

@@ -43,7 +43,7 @@ from ..host.place import Kept
 from . import agent_log
 from .budget import Budget
 from .spooler import SpooledSegment
-from .stage import Staged
+from .staged import Staged
 
 _FIRST_PAUSE_S = 0.1
 _MAX_PAUSE_S = 5.0

@@ -1,6 +1,7 @@
 """Staged segments: the open end of the WAL, on tmpfs, where appending never waits for a disk.
 
-Runs in the worker's main thread; the copier reads `Staged` and reports back through it.
+Runs in the worker's main thread; the copier reads `Staged` and reports back through it. The accounting of lanes over
+segments is in `staged.py`.
 
 Invariants:
 
@@ -22,17 +23,17 @@ import time
 from collections.abc import Callable, Iterable
 
 from logclient.shm import layout
-from logclient.shm.ring import release_block, write_counts
+from logclient.shm.ring import release_block
 
 from ... import failpoint
 from ...wal.segment import ORDER_BYTES, order_of, parse_name
-from ...wal.seqs import SeqSet
 from ...wal.writer import OpenSegment
 from ..drain.drain import Harvest
 from ..drain.producer import Lane, Producer
 from ..host.place import LANES, Place
 from .segment_pool import Memory
 from .spooler import SpooledSegment, Spooler
+from .staged import Staged, Watermark, resume, write_off
 
 _MAX_TAKEN = 1 << 20
 _HIGHEST = b"\xff" * ORDER_BYTES
@@ -40,37 +41,6 @@ _HIGHEST = b"\xff" * ORDER_BYTES
 
 class Replaced(Exception):
     """Another worker is at work in this place."""
-
-
-class Mark:
-    """Counts of a lane that hold once the segment is durable up to `end`."""
-
-    __slots__ = ("damaged", "durable", "end", "lane", "stored")
-
-    def __init__(self, end: int, lane: Lane, durable: int, stored: int, damaged: int) -> None:
-        self.end = end
-        self.lane = lane
-        self.durable = durable
-        self.stored = stored
-        self.damaged = damaged
-
-
-class Staged:
-    """One segment, on tmpfs or in the spool. The copier writes `synced`, `is_sealed` and `gone`, the main thread the
-    rest.
-    """
-
-    __slots__ = ("end", "gone", "is_complete", "is_sealed", "marks", "segment", "started", "synced")
-
-    def __init__(self, segment: OpenSegment | SpooledSegment, *, is_complete: bool) -> None:
-        self.segment = segment
-        self.end = segment.end  # committed; the copier copies no further
-        self.is_complete = is_complete
-        self.synced = 0
-        self.is_sealed = False
-        self.gone: dict[bytes, SeqSet] = {}  # by stream: it went from the spool before it was sealed
-        self.marks: list[Mark] = []
-        self.started = time.monotonic()
 
 
 class Stage:
@@ -157,35 +127,8 @@ class Stage:
         return troubles
 
     def resume(self, lane: Lane) -> None:
-        """Continue a lane where the staged segments end, and count what they hold once it is durable.
-
-        Damaged is what all of them together lack: what one does not hold may lie in any other.
-        """
-        stored, damaged, highest = lane.stored, lane.damaged, lane.durable
-        spans = [(staged, staged.segment.summary.get(lane.stream)) for staged in self.segments]
-        whole, there = SeqSet([(1, highest)]) if highest else SeqSet(), SeqSet()
-        counted = whole.copy()
-        for _, span in spans:
-            if span is not None:
-                there.update(span.stored)
-                for seqs in (span.stored, *span.gaps.values()):
-                    whole.update(seqs)
-        for staged, span in spans:
-            if span is None:
-                continue
-            known = span.stored.copy()
-            for seqs in span.gaps.values():
-                known.update(seqs)
-            if not known:
-                continue
-            last = max(highest, known.last)
-            holes = SeqSet([(highest + 1, last)]).minus(whole) if last > highest else SeqSet()
-            stored += len(span.stored.minus(counted))
-            damaged += len(span.damaged.minus(counted).minus(there)) + len(holes)
-            counted.update(known)
-            highest = last
-            staged.marks.append(Mark(staged.end, lane, highest, stored, damaged))
-        lane.take_over(highest, stored, damaged)
+        """Continue a lane where the staged segments end, and count what they hold once it is durable."""
+        resume(self.segments, lane)
 
     # ---- adding ----------------------------------------------------------------------------------------
 
@@ -195,8 +138,7 @@ class Stage:
         if staged is None:
             lane.take_back()
             return False
-        segment, process = staged.segment, producer.process
-        assert isinstance(segment, OpenSegment)
+        segment, process = staged.open_segment, producer.process
         damaged = lane.lost + harvest.damaged
         try:
             for first, last in damaged:
@@ -222,7 +164,9 @@ class Stage:
         count = sum(last - first + 1 for first, last in damaged)
         lane.release(harvest.position, harvest.last_seq, harvest.stored, count)
         failpoint.hit("stage.released")
-        staged.marks.append(Mark(staged.end, lane, lane.staged_seq, lane.staged_stored, lane.staged_damaged))
+        staged.watermarks.append(
+            Watermark(staged.end, lane, lane.staged_seq, lane.staged_stored, lane.staged_damaged)
+        )
         return True
 
     def check(self) -> None:
@@ -249,8 +193,8 @@ class Stage:
 
     def _room_for(self) -> Staged | None:
         staged = self._current
-        if staged is not None and isinstance(staged.segment, OpenSegment):
-            if staged.segment.has_room(self.most_taken):
+        if staged is not None:
+            if staged.open_segment.has_room(self.most_taken):
                 return staged
             self.close_current()
         spare_bytes = self._memory.spare_bytes
@@ -304,9 +248,9 @@ class Stage:
         for staged in tuple(self.segments):
             synced = staged.synced  # read first: what is gone is told before it counts as synced
             if staged.gone:
-                self._write_off(staged)
-            _publish(staged, synced)
-            if staged.is_sealed and not staged.marks:
+                write_off(self.segments, staged)
+            staged.publish(synced)
+            if staged.is_sealed and not staged.watermarks:
                 self.segments.remove(staged)
                 self._give_back(staged.segment)
         self._status[layout.AGENT_SPILL_BYTES] = self.taken_bytes()
@@ -330,8 +274,9 @@ class Stage:
         if not (self._spooler.is_ready and self.is_half_full) or self._place.is_removed:
             return
         for staged in self.segments:
-            if staged.is_complete and not staged.is_sealed and isinstance(staged.segment, OpenSegment):
-                self._spooler.move(staged.segment)
+            segment = staged.segment
+            if staged.is_complete and not staged.is_sealed and isinstance(segment, OpenSegment):
+                self._spooler.move(segment)
                 return
 
     def _collect_spooled(self) -> None:
@@ -359,30 +304,12 @@ class Stage:
         staged.segment = spooled
         self._memory.give_back(segment.path)
 
-    def _write_off(self, staged: Staged) -> None:
-        """Some of its records are gone: told as damaged with the next look at their lanes.
-
-        Until that is on disk their lanes are not durable: whoever waits would hear of fewer records than there were.
-        """
-        gone, staged.gone = staged.gone, {}
-        for lane in {id(mark.lane): mark.lane for mark in staged.marks}.values():
-            seqs = gone.get(lane.stream, SeqSet())
-            lane.staged_stored -= len(seqs)
-            if seqs:
-                lane.lost = lane.lost + seqs.ranges()
-                owed = sum(last - first + 1 for first, last in lane.lost)
-                lane.least_damaged = lane.staged_damaged + owed
-            for later in self.segments[self.segments.index(staged) :]:
-                for mark in later.marks:
-                    mark.stored -= len(seqs) if mark.lane is lane else 0
-
     def taken_bytes(self) -> int:
         """Shared memory that staged segments take, and the spare one."""
         return self._held_bytes() + self._memory.spare_bytes
 
     def _held_bytes(self) -> int:
-        segments = (staged.segment for staged in self.segments)
-        return sum(max(each.capacity_bytes, each.end) for each in segments if isinstance(each, OpenSegment))
+        return sum(staged.memory_bytes for staged in self.segments)
 
     @property
     def is_half_full(self) -> bool:
@@ -393,20 +320,6 @@ class Stage:
     def is_settled(self) -> bool:
         """Everything staged is past an fsync in the run folder."""
         return all(staged.synced >= staged.end for staged in self.segments)
-
-
-def _publish(staged: Staged, synced: int) -> None:
-    marks = staged.marks
-    done = 0
-    while done < len(marks) and marks[done].end <= synced:
-        done += 1
-    latest = {id(mark.lane): mark for mark in marks[:done]}
-    del marks[:done]
-    for mark in latest.values():
-        lane = mark.lane
-        if mark.durable >= lane.durable and mark.damaged >= lane.least_damaged:
-            lane.durable, lane.stored, lane.damaged = mark.durable, mark.stored, mark.damaged
-            write_counts(lane.reader.words, mark.durable, mark.stored, mark.damaged)
 
 
 def next_writer(earlier: Iterable[bytes]) -> bytes:
