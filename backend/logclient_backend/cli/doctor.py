@@ -9,7 +9,8 @@ import click
 
 from . import checks, screen, server_check
 from .checks import Finding
-from .options import run_folder, with_dir, with_json
+from .options import with_dir, with_json
+from .sources import run_folder
 from .text import safe
 
 _MARKS = {"ok": ("✓", "green"), "note": ("·", "cyan"), "do": ("!", "yellow")}

@@ -13,7 +13,8 @@ from logclient.errors import BadArgument
 from ..runs.export import RUN_FILE, Export, points_file
 from ..runs.formats import FORMATS
 from . import screen
-from .options import Source, with_json, with_source
+from .options import with_json, with_source
+from .sources import RunSource
 from .text import plural, safe, safe_lines
 
 
@@ -49,7 +50,7 @@ def command(
     out: str | None,
     replace: bool,
     guard_cells: bool,
-    source: Source,
+    source: RunSource,
     as_json: bool,
 ) -> None:
     """Take the points of a run out: all of them, of all attempts, in one stated order.

@@ -9,7 +9,8 @@ import click
 from ..runs import live
 from ..runs.importer import Import
 from . import screen
-from .options import run_folder, with_dir, with_json
+from .options import with_dir, with_json
+from .sources import run_folder
 from .text import plural, safe
 
 

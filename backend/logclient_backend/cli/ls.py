@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from ..runs.folder import Found
-from ..runs.view import COUNTS, RunView, view
 from . import screen
-from .options import Source, all_runs, with_json, with_source
+from .options import with_json, with_source
+from .sources import Row, RunSource
 from .text import ago, duration, iso, plural, safe, short_count
 
 _NEWEST = 50
@@ -31,7 +30,7 @@ _NEWEST = 50
 @click.option("--all", "everything", is_flag=True, help="All of them.")
 @with_source
 @with_json
-def command(filter: str | None, newest: int, everything: bool, source: Source, as_json: bool) -> None:
+def command(filter: str | None, newest: int, everything: bool, source: RunSource, as_json: bool) -> None:
     """List the runs of a folder, or of a server.
 
     The newest comes last. With TEXT, those that have it in their id, name, project or tags. A folder in DIR that
@@ -43,115 +42,20 @@ def command(filter: str | None, newest: int, everything: bool, source: Source, a
     logclient ls --server http://collector:7789
     """
     most = None if everything else newest
-    base, rows, left, none = (
-        _of_folder(source.dir, filter, most) if source.server is None else _of_server(source, filter, most)
-    )
+    found = source.list(filter, most)
     if as_json:
         screen.print_json(
             {
-                "server" if source.server is not None else "dir": base,
-                "runs": [_as_dict(row) for row in rows],
-                "older": left,
-                "no_runs": [{"folder": run.name, "path": run.path, "reason": run.problem} for run in none],
+                source.kind: found.base,
+                "runs": [_as_dict(row) for row in found.rows],
+                "older": found.older,
+                "no_runs": [
+                    {"folder": run.name, "path": run.path, "reason": run.problem} for run in found.problems
+                ],
             }
         )
         return
-    _print(base, rows, left, none)
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A run in the list."""
-
-    id: str
-    name: str
-    project: str
-    group: str
-    tags: list[str]
-    state: str
-    cause: str
-    created_ns: int
-    last_ns: int
-    active_ns: int
-    attempts: int
-    counts: dict[str, int]
-    path: str
-    problems: list[str]
-
-
-Listed = tuple[str, list[Row], int, list[Found]]  # where, runs, how many older ones, what is no run
-
-
-def _of_folder(dir: str | None, filter: str | None, most: int | None) -> Listed:
-    base, found = all_runs(dir)
-    good = sorted((run for run in found if not run.problem), key=lambda run: (run.newest_ns, run.name))
-    none = [run for run in found if run.problem]
-    if filter:
-        runs = [run for each in good if _has(run := view(each), filter)]
-        none = [run for run in none if filter in run.name]
-        left = 0 if most is None else max(0, len(runs) - most)
-        runs = runs[left:]
-    else:
-        left = 0 if most is None else max(0, len(good) - most)
-        runs = [view(run) for run in good[left:]]
-    return base, [_row(run) for run in runs], left, none
-
-
-def _row(run: RunView) -> Row:
-    return Row(
-        run.id,
-        run.name,
-        run.project,
-        run.group,
-        run.tags,
-        run.state.name,
-        run.state.cause,
-        run.created_ns,
-        run.last_ns,
-        run.active_ns,
-        len(run.attempts),
-        run.counts(),
-        run.found.path,
-        [node.problem for node in run.nodes if node.problem],
-    )
-
-
-def _of_server(source: Source, filter: str | None, most: int | None) -> Listed:
-    from ..remote import listing  # requests, which folders can do without
-
-    server = source.open_server()
-    if filter:
-        found = listing.search(server, filter)
-        left = 0 if most is None else max(0, len(found) - most)
-        found = found[left:]
-    else:
-        found, left = listing.newest(server, most)
-    return server.url, [_told(server.url, row) for row in found], left, []
-
-
-def _told(url: str, row: dict[str, Any]) -> Row:
-    """Correct an agent's counts, which may be older than what is stored."""
-    counts = {**dict.fromkeys((*COUNTS, "waiting"), 0), **row["counts"], "stored": row["records"]}
-    return Row(
-        row["id"],
-        row["name"] or row["id"],
-        row["project"],
-        row["group"],
-        row["tags"],
-        row["state"],
-        row["reason"],
-        row["created_ns"],
-        row["ended_ns"] or row["last_seen_ns"],
-        row["active_ns"],
-        row["attempts"],
-        counts,
-        url,
-        [],
-    )
-
-
-def _has(run: RunView, text: str) -> bool:
-    return any(text in each for each in (run.id, run.name, run.project, *run.tags))
+    _print(found.base, found.rows, found.older, found.problems)
 
 
 def dropped(counts: dict[str, int]) -> int:

@@ -16,7 +16,8 @@ from ..runs.extremes import of_summary
 from ..runs.view import RunView, Shipment
 from ..signals import signal_name
 from . import screen
-from .options import Source, with_json, with_source
+from .options import with_json, with_source
+from .sources import RunSource
 from .text import ago, clock, duration, iso, moment, number, plural, safe, safe_lines
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def command(
     keys: tuple[str, ...],
     curves: int,
     everything: bool,
-    source: Source,
+    source: RunSource,
     as_json: bool,
 ) -> None:
     """Show one run: its state and why, config, last values, what was dropped and where, notices, and a curve per key.

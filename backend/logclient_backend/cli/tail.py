@@ -12,7 +12,8 @@ from logclient.shm.columns import Columns, read_column
 
 from ..wal.scan import Damage, Gap, StreamColumns
 from . import screen
-from .options import Follower, Source, with_json, with_source
+from .options import with_json, with_source
+from .sources import Follower, RunSource
 from .text import clock, number, plural, safe
 
 _RECORDS = 10
@@ -40,7 +41,7 @@ Record = tuple[
 )
 @with_source
 @with_json
-def command(run: str | None, follow: bool, records: int, source: Source, as_json: bool) -> None:
+def command(run: str | None, follow: bool, records: int, source: RunSource, as_json: bool) -> None:
     """Print the last records of a run; with -f, those that come too, within about a second.
 
     Without RUN, the newest. Reading does not disturb the run. With --json each line is one point, as in
