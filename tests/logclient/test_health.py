@@ -96,15 +96,16 @@ def test_agent_that_lives_and_is_silent_is_not_gone(
     run: logclient.Run = request.getfixturevalue("run")
     run.log(1, {"a": 1.0})
     assert run.flush(60)
-    agent = run.status()["agent"]
-    both = agent["worker"], agent["supervisor"]
-    assert min(both) > 1
-    for pid in both:
-        os.kill(pid, signal.SIGSTOP)
+    supervisor = run.status()["agent"]["supervisor"]
+    assert supervisor > 1
+    os.kill(supervisor, signal.SIGSTOP)  # first: it would replace a worker that is stopped
+    worker = run.status()["agent"]["worker"]
+    assert worker > 1
+    os.kill(worker, signal.SIGSTOP)
     try:
         run.log(2, {"a": 1.0})
         assert not run.flush(60), "it asks memory alone"
         assert run.status()["agent"]["state"] == "stalled"
     finally:
-        for pid in reversed(both):
+        for pid in (worker, supervisor):
             os.kill(pid, signal.SIGCONT)
