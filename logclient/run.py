@@ -20,6 +20,7 @@ from .encode import about
 from .errors import BadArgument
 from .facts import Facts
 from .guest import foreign
+from .null import count_refused
 from .null import why_closed as of_null
 from .session.session import Session
 from .session.status import status_of
@@ -284,6 +285,17 @@ def _as_rank(run: Run | NullRun, rank: int | None) -> RankedRun | NullRun:
 def why_closed(run: Run | NullRun) -> str:
     """Return why nothing more is logged to it; empty where something is, or where it is disabled."""
     return run._session.closed if isinstance(run, Run) else of_null(run)
+
+
+def refuse(run: Run | NullRun, cause: str, why: str) -> None:
+    """Count a record that is refused, and say why, once per cause, where there is a run to say it in.
+
+    Raises BadArgument in strict mode.
+    """
+    if isinstance(run, Run):
+        run._session.refuse(cause, why)
+    else:
+        count_refused(run)
 
 
 def session_of(run: Run) -> Session:

@@ -20,8 +20,8 @@ from functools import partial
 
 from .errors import BadArgument
 from .guest import foreign
-from .null import NullRun, count_refused
-from .run import Run, session_of, why_closed
+from .null import NullRun
+from .run import Run, refuse, session_of, why_closed
 from .shm.stats import tell
 
 TYPE_CHECKING = False
@@ -211,11 +211,7 @@ class _Watch:
             if foreign.is_users(error):
                 raise
             why = f"watch failed, the training goes on without it: {type(error).__name__}: {str(error)[:300]}"
-            run = self._current()
-            if isinstance(run, Run):
-                session_of(run).refuse("in watch", why)
-            else:
-                count_refused(run)
+            refuse(self._current(), "in watch", why)
         return None
 
     def say(self, why: str) -> None:

@@ -17,8 +17,7 @@ from threading import RLock
 
 from logclient.encode import tensor, values
 from logclient.guest import foreign
-from logclient.null import count_refused
-from logclient.run import Run, session_of
+from logclient.run import refuse
 
 from .facts import entries_of
 from .inert import Inert, say
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from logclient.null import NullRun
+    from logclient.run import Run
 
     from .facts import Summary
 
@@ -199,10 +199,7 @@ class History:
         return self._known[key]
 
     def _refuse(self, cause: str, why: str) -> None:
-        if isinstance(self._run, Run):
-            session_of(self._run).refuse(cause, why)
-        else:
-            count_refused(self._run)
+        refuse(self._run, cause, why)
 
 
 def _whole(step: object) -> int | None:

@@ -108,9 +108,8 @@ class Session:
         self.settings = config
         self.rank = rank
         self.notices = Notices(config.quiet)
-        self._forking: dict[
-            int, object
-        ] = {}  # process -> token (see `shm/ring.py`) of the call that makes its lanes
+        # process -> token (see `shm/ring.py`) of the call that makes its lanes
+        self._forking: dict[int, object] = {}
         self.trouble = ""  # why this process has no lanes
         self.folder: dict[str, Any] = {}  # the launcher's answer about the run folder
         self.has_teller = False  # the agent writes lines for us where standard error is a file
@@ -128,15 +127,13 @@ class Session:
         found = self.recorders.get(rank)
         if found is None:
             found = self.recorders.setdefault(rank, Recorder(self, rank))
-            self._fill(found)  # once it is listed: a fork before this fills it as well
+            # once it is listed: a fork before this fills it as well
+            found.fill(self.lanes, self.encoder, self._next_order)
         return found
 
-    def _fill(self, *recorders: Recorder) -> None:
-        for recorder in recorders:
-            recorder.fill(self.lanes, self.encoder, self._next_order)
-
     def _fill_all(self) -> None:
-        self._fill(*tuple(self.recorders.values()))
+        for recorder in tuple(self.recorders.values()):
+            recorder.fill(self.lanes, self.encoder, self._next_order)
 
     def _attach(self, *, is_owner: bool, forked: bool) -> None:
         """Lanes, lock and documents of this process incarnation."""
@@ -148,7 +145,6 @@ class Session:
         self.status_page: memoryview | None = None
         self.encoder: Encoder | None = None
         self._next_order: Callable[[], int] = count(1).__next__
-        self._fill_all()
         settings, mark = self.settings, self.mark
         made = None
         try:

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import time
 from struct import Struct
-from zlib import crc32
 
 from ..errors import Corrupt
 from . import layout
 from .record import Shape
+from .ring import next_sound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -112,15 +112,11 @@ def newest_frames(mem: memoryview, header: memoryview, deadline: float) -> Itera
 
 def _sound(data: bytes) -> list[tuple[int, int]]:
     """Return (offset, length) of the frames in these bytes, which begin anywhere."""
-    words, view = memoryview(data).cast("Q"), memoryview(data)
-    found, at, total = [], 0, len(data)
-    while at + layout.FRAME_PREFIX <= total:
-        word = words[at >> 3]
-        size = word & layout.LENGTH_MASK
-        may_be = layout.FRAME_PREFIX <= size <= total - at and not word & (layout.PADDING | 7)
-        if may_be and crc32(view[at + layout.FRAME_HEADER : at + size]) == word >> 32:
-            found.append((at, size))
-            at += size
-        else:
-            at += 8
+    words, view, total = memoryview(data).cast("Q"), memoryview(data), len(data)
+    found = []
+    at = next_sound(words, view, 0, total)
+    while at < total:
+        size = words[at >> 3] & layout.LENGTH_MASK
+        found.append((at, size))
+        at = next_sound(words, view, at + size, total)
     return found

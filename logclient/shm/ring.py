@@ -483,7 +483,7 @@ class RingReader:
                 if is_cut or not self._give_up(start + at):
                     break
                 skipped = True
-                at = self._next_sound(cells, view, at + 8, total, taken.last_seq or self.seq)
+                at = next_sound(cells, view, at + 8, total, taken.last_seq or self.seq)
                 continue
             seq = cells[(at >> 3) + 1]
             if seq != expected:
@@ -512,16 +512,17 @@ class RingReader:
         self._suspect = (position, looks + 1 if place == position else 1)
         return self._suspect[1] > _RETRY_LOOKS
 
-    def _next_sound(self, cells: memoryview, view: memoryview, at: int, total: int, above: int) -> int:
-        """The next offset at which a frame checks that is none of an earlier lap; `total` where there is none."""
-        while at + layout.FRAME_PREFIX <= total:
-            word = cells[at >> 3]
-            size = word & LENGTH_MASK
-            may_be = layout.FRAME_PREFIX <= size <= total - at and not word & (PADDING | 7)
-            if may_be and cells[(at >> 3) + 1] > above and crc32(view[at + 8 : at + size]) == word >> 32:
-                return at
-            at += 8
-        return total
+
+def next_sound(words: memoryview, view: memoryview, at: int, total: int, above: int = -1) -> int:
+    """Return the next offset at which a frame checks whose seq is above that one; `total` where there is none."""
+    while at + layout.FRAME_PREFIX <= total:
+        word = words[at >> 3]
+        size = word & LENGTH_MASK
+        may_be = layout.FRAME_PREFIX <= size <= total - at and not word & (PADDING | 7)
+        if may_be and words[(at >> 3) + 1] > above and crc32(view[at + 8 : at + size]) == word >> 32:
+            return at
+        at += 8
+    return total
 
 
 def _take_alike(taken: Taken, cells: memoryview) -> bool:

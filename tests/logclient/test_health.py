@@ -80,7 +80,7 @@ def test_from_init_to_finish_it_is_starting_and_then_running(run: logclient.Run)
 def test_after_the_end_an_agent_that_never_came_is_gone(
     monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    """Not *running*: what `status` shows after the end is how it was then."""
+    """It is not *running*: `status` shows the agent as it was at the end."""
     monkeypatch.setenv("LOGCLIENT_PYTHON", "/bin/false")
     run: logclient.Run = request.getfixturevalue("run")
     run.log(1, {"a": 1.0})

@@ -13,7 +13,7 @@ from logclient.shm import modes
 
 
 def test_the_last_one_that_publishes_wins(tmp_path: Path) -> None:
-    """What is there is replaced as a whole, whatever a killed writer left behind; nobody else may read it."""
+    """The file is replaced as a whole, whatever a killed writer left behind; nobody else may read it."""
     path = tmp_path / "told"
     (tmp_path / f"told{modes.MAKING}").write_bytes(b"x" * 100)  # of one that was killed
     old = os.umask(0o277)
@@ -27,7 +27,7 @@ def test_the_last_one_that_publishes_wins(tmp_path: Path) -> None:
 
 
 def test_the_first_one_that_publishes_wins(tmp_path: Path) -> None:
-    """Who comes later changes nothing and leaves nothing."""
+    """A later writer changes nothing and leaves nothing."""
     path = tmp_path / "facts"
     modes.publish_first(str(path), b"first")
     modes.publish_first(str(path), b"second")

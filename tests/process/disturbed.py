@@ -126,12 +126,12 @@ class Trainer:
         return layout.SHIP_STATES[self.word(layout.AGENT_SHIP_STATE)]
 
     def wait_logged_more(self, more: int, deadline_s: float = MIN_S) -> None:
-        """Until the program has logged so many more: training goes on."""
+        """Wait until the program has logged so many more: training goes on."""
         wanted = self.logged + more
         wait_until(lambda: self.logged >= wanted, deadline_s, f"{more} records more are logged")
 
     def wait_shipped(self, records: int, deadline_s: float = MIN_S) -> None:
-        """Until the agent knows so many at the collector."""
+        """Wait until the agent knows so many at the collector."""
         before = self.shipped
         wait_until(
             lambda: self.shipped >= records,
@@ -140,11 +140,11 @@ class Trainer:
         )
 
     def wait_shipped_more(self, more: int = 1, deadline_s: float = MIN_S) -> None:
-        """Until the collector has so many more than now."""
+        """Wait until the collector has so many more than now."""
         self.wait_shipped(self.shipped + more, deadline_s)
 
     def wait_caught_up(self, deadline_s: float = MIN_S) -> None:
-        """Until all is there that was logged when this was asked."""
+        """Wait until all is there that was logged when this was asked."""
         self.wait_shipped(self.logged, deadline_s)
 
     def kill(self, number: int = signal.SIGKILL) -> None:
@@ -174,7 +174,7 @@ class Trainer:
         wait_until(lambda: not os.path.exists(self.meeting), timeout_s, "the agent leaves")
 
     def wait_agent_gone(self, timeout_s: float = 30) -> None:
-        """Until its processes have ended, wherever the meeting place is (`status_page` was mapped before it went)."""
+        """Wait until its processes have ended, even where the meeting place is gone: its page was mapped before."""
         assert self._page is not None, "the page goes with the meeting place"
         pids = (self.agent_pid(layout.AGENT_SUPERVISOR), self.agent_pid(layout.AGENT_WORKER))
         wait_until(

@@ -122,7 +122,7 @@ def test_worker_that_dies_before_memory_is_given_back_repeats_nothing(place, sta
 
 
 def test_move_that_was_cut_off_is_made_again(place, status, header, disk) -> None:
-    """What a worker that was killed had begun to write is in nobody's way, and goes with the spool."""
+    """A file that a killed worker had begun to write is in nobody's way, and goes with the spool."""
     made = spool.make(place.meeting, place.public, str(disk / "home"), "", str(disk))
     begun = Path(made.path, f"{'0' * 16}-1.wal.new")
     begun.write_bytes(b"half")
