@@ -61,7 +61,11 @@ def test_ranks_share_the_definitions_of_shapes(run_dir: Path) -> None:
 
 
 def test_threads_with_a_rank_each(run_dir: Path) -> None:
-    """All get to the one lane file; each record has its thread's rank."""
+    """All get to the one lane file; each record has its thread's rank.
+
+    A thread that is suspended within `log` keeps the large lane, and the others share the small ones: what is forgotten
+    there is counted.
+    """
     count, rows = 4, 500
     with opened() as (run, file):
 
@@ -76,11 +80,11 @@ def test_threads_with_a_rank_each(run_dir: Path) -> None:
         for thread in threads:
             thread.join()
         records = file.read()
-        assert run.status()["accepted"] == count * rows == len(records)
-    assert all(record.rank == record.values["rank"] for record in records)
-    assert sorted((record.rank, record.step) for record in records) == list(
-        itertools.product(range(count), range(rows))
-    )
+        assert run.status()["accepted"] == count * rows == len(records) + sum(file.forgotten)
+    assert records and all(record.rank == record.values["rank"] for record in records)
+    found = [(record.rank, record.step) for record in records]
+    assert len(set(found)) == len(found)
+    assert set(found) <= set(itertools.product(range(count), range(rows)))
 
 
 @pytest.mark.parametrize("first", ["ranked", "run"])

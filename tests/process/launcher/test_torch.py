@@ -124,6 +124,7 @@ def train(rank, init_in):
     os.write(1, f"{init_in} {rank} {logclient.status()['refused']}\\n".encode())  # whole, whoever writes beside it
     if init_in != "parent":
         logclient.finish()
+    dist.barrier()  # a rank that leaves while another still connects ends both
     dist.destroy_process_group()
 
 def fork(init_in):
