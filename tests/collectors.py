@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from logclient_backend.runs.document_head import revision_of
-from logclient_backend.wal.scan import Gap, StreamColumns
+from logclient_backend.wal.encoded import StreamColumns
+from logclient_backend.wal.scan import Gap
 from logclient_backend.wal.seqs import SeqSet
 from logclient_backend.wire.address import Address
 from logclient_backend.wire.messages import (
@@ -48,7 +49,7 @@ class KeptNode:
             if new is None:
                 self.items.append(item)
             else:
-                self.items += [item._replace(columns=item.columns.part(at, at + 1)) for at in new]
+                self.items += [item.with_columns(item.columns.part(at, at + 1)) for at in new]
             seen.add_seqs(item.columns.seq)
         for gap in parcel.holes:
             self.gaps.setdefault(gap.stream, {}).setdefault(gap.cause, SeqSet()).add(gap.first, gap.last)

@@ -7,7 +7,7 @@ from typing import Any
 
 from logclient.shm.columns import Columns
 from logclient.shm.record import Shape
-from logclient_backend.wal.scan import StreamColumns
+from logclient_backend.wal.encoded import StreamColumns
 from logclient_backend.wire.address import Address
 from logclient_backend.wire.client import Patience, Session
 from logclient_backend.wire.credentials import Access

@@ -20,8 +20,9 @@ from logclient_backend.collector.web.app import make_app
 from logclient_backend.collector.web.context import Backing
 from logclient_backend.runs.folder import Found, find
 from logclient_backend.wal.documents import DocumentFile
+from logclient_backend.wal.encoded import StreamColumns
 from logclient_backend.wal.reader import WalReader
-from logclient_backend.wal.scan import Gap, StreamColumns
+from logclient_backend.wal.scan import Gap
 
 from .backend.runs.build import NOW_NS, SECOND, NodeMaker, Rec, rec, simple_run
 

@@ -11,7 +11,8 @@ from google.protobuf.internal import api_implementation
 import logclient
 from logclient.shm.columns import Columns
 from logclient.shm.record import Shape
-from logclient_backend.wal.scan import Gap, StreamColumns
+from logclient_backend.wal.encoded import StreamColumns
+from logclient_backend.wal.scan import Gap
 from logclient_backend.wire.address import Address
 from logclient_backend.wire.batch import BatchReader, BatchWriter
 from logclient_backend.wire.client import Session, describe

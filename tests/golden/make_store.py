@@ -16,7 +16,7 @@ from pathlib import Path
 from logclient.shm.record import Shape
 from logclient_backend.collector.store.embedded import open_store
 from logclient_backend.collector.store.interface import Description
-from logclient_backend.wal.scan import StreamColumns
+from logclient_backend.wal.encoded import StreamColumns
 from tests.backend.store.samples import NOW_NS, columns, parcel
 
 FOLDER = Path(__file__).parent

@@ -13,7 +13,8 @@ from typing import Any
 from logclient.shm.columns import Columns
 from logclient.shm.record import Shape
 from logclient_backend.wal.documents import pack_slot
-from logclient_backend.wal.scan import Item, Scan, StreamColumns
+from logclient_backend.wal.encoded import StreamColumns
+from logclient_backend.wal.scan import Gap, Item, Scan
 from logclient_backend.wal.seal import sealed_pieces
 from logclient_backend.wal.segment import SegmentEncoder, segment_name
 
@@ -95,7 +96,9 @@ def told(items: list[Item]) -> list[list[Any]]:
     for item in items:
         if not isinstance(item, StreamColumns):
             lines.append(
-                ["gap", item.stream.hex(), *item[3:]] if len(item) == 6 else ["damage", *map(str, item)]
+                ["gap", item.stream.hex(), *item[3:]]
+                if isinstance(item, Gap)
+                else ["damage", *map(str, item)]
             )
             continue
         found = item.columns

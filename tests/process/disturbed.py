@@ -18,8 +18,8 @@ from typing import Any
 
 from logclient.shm import layout
 from logclient_backend.agent.host.status import StatusPage
+from logclient_backend.wal.encoded import StreamColumns
 from logclient_backend.wal.reader import WalReader
-from logclient_backend.wal.scan import StreamColumns
 from tests.listing import listed
 
 from . import trainer

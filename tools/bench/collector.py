@@ -148,7 +148,7 @@ class Feed:
 
     def _parcel(self) -> Any:
         from logclient.shm.columns import Columns
-        from logclient_backend.wal.scan import StreamColumns
+        from logclient_backend.wal.encoded import StreamColumns
         from logclient_backend.wire.messages import Parcel
 
         seqs = range(self._seq, self._seq + self._records)

@@ -30,7 +30,7 @@ import requests
 
 from logclient.shm.columns import Columns
 from logclient.shm.record import Shape
-from logclient_backend.wal.scan import StreamColumns
+from logclient_backend.wal.encoded import StreamColumns
 from logclient_backend.wire import address
 from logclient_backend.wire.batch import BatchWriter
 from logclient_backend.wire.client import Session

@@ -29,8 +29,8 @@ def make(folder: str, keys: list[str]) -> None:
     from logclient.shm.columns import Columns
     from logclient.shm.record import Shape
     from logclient_backend.wal.documents import DocumentFile
+    from logclient_backend.wal.encoded import StreamColumns
     from logclient_backend.wal.files import REAL
-    from logclient_backend.wal.scan import StreamColumns
     from logclient_backend.wal.seal import sealed_pieces, write_sealed
 
     node = os.path.join(folder, "many", "00000000000000aa")

@@ -28,7 +28,7 @@ def small_run(number: int, points: int = POINTS) -> Any:
     from logclient.shm.columns import Columns
     from logclient.shm.record import Shape
     from logclient_backend.collector.store.interface import Description, Parcel
-    from logclient_backend.wal.scan import StreamColumns
+    from logclient_backend.wal.encoded import StreamColumns
 
     shape = Shape(("loss", "acc", "lr"), "ddd")
     seqs = array("Q", range(1, points + 1))

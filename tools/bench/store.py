@@ -39,7 +39,7 @@ from logclient.shm.columns import Columns
 from logclient.shm.record import Shape
 from logclient_backend.collector.store.embedded import EmbeddedStore, open_store
 from logclient_backend.collector.store.interface import Parcel
-from logclient_backend.wal.scan import StreamColumns
+from logclient_backend.wal.encoded import StreamColumns
 
 KEYS = 10
 BATCH_POINTS = 10_000

@@ -48,8 +48,8 @@ def make_run(folder: Path, points: int) -> int:
     """Records of a run as the agent leaves them; how many."""
     from logclient.shm.columns import Columns
     from logclient.shm.record import Shape
+    from logclient_backend.wal.encoded import StreamColumns
     from logclient_backend.wal.files import REAL
-    from logclient_backend.wal.scan import StreamColumns
     from logclient_backend.wal.seal import sealed_pieces, write_sealed
     from tests.backend.runs.build import NOW_NS, NodeMaker, raw
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..remote.server import Server
-    from ..wal.scan import Item, StreamColumns
+    from ..wal.encoded import StreamColumns
+    from ..wal.scan import Item
 
 
 class Follower(Protocol):

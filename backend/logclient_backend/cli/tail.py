@@ -10,7 +10,8 @@ import click
 
 from logclient.shm.columns import Columns, read_column
 
-from ..wal.scan import Damage, Gap, StreamColumns
+from ..wal.encoded import StreamColumns
+from ..wal.scan import Damage, Gap
 from . import screen
 from .options import with_json, with_source
 from .sources import Follower, RunSource

@@ -48,10 +48,6 @@ from .metrics import Metrics
 from .store.interface import Store, StoreError, StoreFull
 from .tokens import INGEST, Grant, Tokens
 
-_COLUMN_BYTES = 64  # of each column, besides its words
-_RECORD_BYTES = 32
-_TEXT_BYTES = 56
-_HOLE_BYTES = 200
 _MAX_SHAPES = 1000  # that a conversation remembers to have checked
 _UNAUTHORIZED_RETRY_S = 60.0
 _LOOK_S = 0.5  # between two looks at the tokens of open conversations
@@ -175,7 +171,7 @@ class Ingest:
             },
             digest(held.documents or b""),
             revision_of(held.documents or b""),
-            min(PROTOCOL, hello.protocol),
+            PROTOCOL,
         )
         self.metrics.count("connections_total")
         made = Shipment(
@@ -266,14 +262,14 @@ class Shipment:
     def _take(self, parcel: Parcel) -> None:
         ingest, limits = self._ingest, self._ingest.limits
         self._check_grant()
-        size = self._check(parcel)
+        self._check(parcel)
         ingest.metrics.count("received_bytes_total", parcel.size_bytes)
         wait_s = self._pace.take()
         if wait_s > limits.wait_s:
             raise busy(f"more than {limits.parcels_per_s:g} parcels a second", limits.retry_after_s)
         if wait_s > 0:
             time.sleep(wait_s)
-        if not ingest.committer.put(self._source, parcel, size, limits.wait_s):
+        if not ingest.committer.put(self._source, parcel, parcel.unpacked_bytes, limits.wait_s):
             raise busy("the collector has more to commit than it can", limits.retry_after_s)
 
     def heard(self) -> None:
@@ -298,34 +294,22 @@ class Shipment:
             text = f"the token {self._grant.name} was revoked"
             raise NotTaken(text, UNAUTHORIZED, retry_after_s=_UNAUTHORIZED_RETRY_S)
 
-    def _check(self, parcel: Parcel) -> int:
-        """The memory that it takes; `NotTaken` where it is too much of something."""
+    def _check(self, parcel: Parcel) -> None:
+        """`NotTaken` where it is too much of something."""
         limits = self._ingest.limits
-        size = _HOLE_BYTES * len(parcel.holes)
-        if parcel.documents is not None:
-            size += len(parcel.documents)
-            if len(parcel.documents) > limits.documents_bytes:
-                text = (
-                    f"documents of {len(parcel.documents):,} bytes, and at most {limits.documents_bytes:,} are taken: "
-                    f"keep config and summary small"
-                )
-                raise NotTaken(text, INVALID, is_final=True)
+        if parcel.documents is not None and len(parcel.documents) > limits.documents_bytes:
+            text = (
+                f"documents of {len(parcel.documents):,} bytes, and at most {limits.documents_bytes:,} are taken: "
+                f"keep config and summary small"
+            )
+            raise NotTaken(text, INVALID, is_final=True)
         for stream in {each.stream for each in parcel.batches} | {each.stream for each in parcel.holes}:
             if stream not in self._streams:
                 self._run.take_stream(stream)
                 self._streams.add(stream)
         for batch in parcel.batches:
-            columns = batch.columns
-            if id(columns.shape) not in self._shapes:
-                self._run.take_keys(columns.shape)
+            if id(batch.shape) not in self._shapes:
+                self._run.take_keys(batch.shape)
                 if len(self._shapes) >= _MAX_SHAPES:
                     self._shapes.clear()
-                self._shapes[id(columns.shape)] = columns.shape
-            size += _RECORD_BYTES * len(columns)
-            for column in columns.cells:
-                size += _COLUMN_BYTES
-                if isinstance(column, list):
-                    size += sum(map(len, column)) + _TEXT_BYTES * len(column)
-                else:
-                    size += 8 * len(column)
-        return size
+                self._shapes[id(batch.shape)] = batch.shape

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from logclient.shm.columns import Columns
 from logclient.shm.record import Shape
 
+from ..wal.encoded import StreamColumns
 from ..wal.reader import OPEN, SEALED
-from ..wal.scan import StreamColumns
 
 FIRST_BYTES, MAX_BYTES = 64 << 20, 512 << 20  # kept by the first question, and once a second one came
 _COARSE_NS = 100_000_000
@@ -57,7 +57,7 @@ class Decoded:
             whole = self._of_shape[number][0].columns.shape
             shape = Shape(tuple(whole.names[at] for at in places), "".join(whole.codes[at] for at in places))
             for item in self._of_shape[number]:
-                yield item._replace(columns=_narrow(item.columns, shape, places))
+                yield item.with_columns(_narrow(item.columns, shape, places))
 
 
 def _narrow(columns: Columns, shape: Shape, places: list[int]) -> Columns:

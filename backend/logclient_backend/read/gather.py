@@ -19,7 +19,7 @@ import numpy.typing as npt
 from logclient.shm.columns import read_column
 from logclient.shm.record import FLOATS
 
-from ..wal.scan import StreamColumns
+from ..wal.encoded import StreamColumns
 from ..wal.seal import unseen_part
 from ..wal.seqs import SeqSet
 from .series import Series

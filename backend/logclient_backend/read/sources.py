@@ -17,7 +17,7 @@ from ..runs import contents
 from ..runs.folder import Found
 from ..runs.strict import ODD_FLOATS
 from ..runs.view import RunView, view
-from ..wal.scan import StreamColumns
+from ..wal.encoded import StreamColumns
 from .decoded import Looker
 from .reduce import Buckets
 

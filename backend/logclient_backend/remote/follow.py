@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from ..runs.view import RunView
 from ..wal.coverage import StreamSpan
-from ..wal.scan import Gap, Item, StreamColumns
+from ..wal.encoded import StreamColumns
+from ..wal.scan import Gap, Item
 from ..wal.seqs import SeqSet
 from .access import Unreachable
 from .runs import RemoteRun, load
@@ -81,7 +82,7 @@ class ServerFollower:
                 stop = sum(1 for seq in item.columns.seq if seq <= last)
                 if stop:
                     whole = stop == len(item.columns)
-                    yield item if whole else item._replace(columns=item.columns.part(0, stop))
+                    yield item if whole else item.with_columns(item.columns.part(0, stop))
             first = after if after > first else 0
 
     def look_again(self) -> None:

@@ -22,7 +22,7 @@ from ..runs.paged import PagedReader
 from ..runs.state import State
 from ..runs.view import RunView, view
 from ..wal.coverage import Spans
-from ..wal.scan import StreamColumns
+from ..wal.encoded import StreamColumns
 from ..wire import pages
 from .server import Server
 

@@ -21,7 +21,8 @@ from logclient.shm.columns import Columns, read_column
 from logclient.shm.record import NUMBERS
 
 from ..wal.coverage import Spans, StreamSpan
-from ..wal.scan import Damage, StreamColumns
+from ..wal.encoded import StreamColumns
+from ..wal.scan import Damage
 from ..wal.seal import unseen_part
 from .curve import Curve
 from .extremes import Extremes, merged, of_newest

@@ -15,7 +15,7 @@ from typing import Any
 from logclient.shm.columns import read_column
 from logclient.shm.record import NUMBERS
 
-from ..wal.scan import StreamColumns
+from ..wal.encoded import StreamColumns
 from ..wal.seal import unseen_part
 from ..wal.seqs import SeqSet
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from ..wal.encoded import StreamColumns
 from ..wal.reader import Follower, WalReader
-from ..wal.scan import Item, StreamColumns
+from ..wal.scan import Item
 from . import folder, live
 from .folder import Found
 from .view import RunView, view

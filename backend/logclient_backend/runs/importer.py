@@ -23,8 +23,9 @@ from logclient.shm.record import CODES, FLOATS, VARIABLE, Shape
 from logclient.shm.regular import MAX_STORE_BYTES, OddFile, open_regular
 
 from ..wal.documents import DocumentFile
+from ..wal.encoded import StreamColumns
 from ..wal.files import REAL
-from ..wal.scan import Gap, StreamColumns
+from ..wal.scan import Gap
 from ..wal.seal import sealed_pieces, write_sealed
 from ..wal.segment import CAUSES
 from . import strict

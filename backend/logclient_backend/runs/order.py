@@ -32,7 +32,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from logclient.shm.columns import Columns, read_column
 
 from ..wal.coverage import Spans
-from ..wal.scan import Damage, StreamColumns
+from ..wal.encoded import StreamColumns
+from ..wal.scan import Damage
 
 if TYPE_CHECKING:
     from logclient.shm.record import Value

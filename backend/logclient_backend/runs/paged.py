@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from logclient.shm.columns import Columns
 
 from ..wal.coverage import Spans, StreamSpan
-from ..wal.scan import StreamColumns
+from ..wal.encoded import StreamColumns
 from .order import Records, Segment
 
 WINDOW_RECORDS = 1 << 13  # of one stream, decoded at a time
@@ -51,7 +51,7 @@ class PagedReader(Records):
                     seq = item.columns.seq
                     stop = bisect_left(seq, last + 1)
                     if stop < len(seq):
-                        item = item._replace(columns=item.columns.part(0, stop))
+                        item = item.with_columns(item.columns.part(0, stop))
                     if stop:
                         self._keep(found, item)
                 first = after if after > first else 0

@@ -18,9 +18,10 @@ from logclient.shm.columns import Columns
 
 from ..wal.codec import Codec
 from ..wal.coverage import Spans
+from ..wal.encoded import StreamColumns
 from ..wal.files import REAL, Files, read_file
 from ..wal.reader import OPEN, SEALED, list_stems, read_footer, spans_of
-from ..wal.scan import Damage, Scan, StreamColumns
+from ..wal.scan import Damage, Scan
 from .order import Records, Segment
 
 

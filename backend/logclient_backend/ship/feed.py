@@ -21,9 +21,10 @@ from logclient.errors import LogclientError
 
 from ..wal.dedup import Seen
 from ..wal.documents import DocumentFile
+from ..wal.encoded import StreamColumns
 from ..wal.files import REAL, Files
 from ..wal.reader import Follower
-from ..wal.scan import Damage, Gap, StreamColumns
+from ..wal.scan import Damage, Gap
 from .parcels import bytes_of
 
 _GAP_BYTES = 200
@@ -54,7 +55,7 @@ class DiskFeed:
         self._on_item = on_item
         self._most_bytes = most_bytes
         self._follower = Follower(
-            folder, seen=seen, is_elsewhere=is_elsewhere, skips_unreadable=True, files=files
+            folder, seen=seen, is_elsewhere=is_elsewhere, skips_unreadable=True, decodes=False, files=files
         )
         self._documents_seen: tuple[object, ...] = ()
         self._odd: dict[str, str] = {}  # files under names of documents that are none
@@ -146,7 +147,7 @@ class DiskFeed:
                 self._rest(had_items=self._given != given)
 
     def _hand_over(self, item: StreamColumns | Gap) -> None:
-        size = bytes_of(item.columns) if isinstance(item, StreamColumns) else _GAP_BYTES
+        size = bytes_of(item) if isinstance(item, StreamColumns) else _GAP_BYTES
         with self._changed:
             self._moved_at = time.monotonic()
             self._changed.wait_for(lambda: self._is_stopped or self._bytes < self._most_bytes)

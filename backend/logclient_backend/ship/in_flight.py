@@ -38,7 +38,7 @@ class InFlight:
 
     def add(self, parcel: Parcel, documents: bytes) -> None:
         """Note what was sent; `documents`: digest of those that travel with it."""
-        size = sum(bytes_of(item.columns) for item in parcel.batches)
+        size = sum(map(bytes_of, parcel.batches))
         self._sent.append(Sent(parcel, documents, size))
         self.size += size
 

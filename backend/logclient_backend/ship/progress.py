@@ -9,9 +9,7 @@ import threading
 import time
 from collections.abc import Mapping
 
-from logclient.shm.columns import Columns
-
-from ..wal.scan import StreamColumns
+from ..wal.encoded import StreamColumns
 from ..wal.seqs import SeqSet
 from ..wire.messages import HeldStream, NotTaken, Parcel
 
@@ -109,11 +107,11 @@ class Progress:
                 held.get(stream, nothing).stored.includes(seqs) for stream, seqs in self._stored.items()
             )
 
-    def found(self, item: StreamColumns, left: Columns | None) -> None:
+    def found(self, item: StreamColumns, left: StreamColumns | None) -> None:
         """Count records whose ack was lost with a conversation as committed, but for these."""
-        known = len(item.columns) - (len(left) if left is not None else 0)
+        known = len(item) - (len(left) if left is not None else 0)
         self.records += known
-        self.points += known * len(item.columns.shape.names)
+        self.points += known * len(item.shape.names)
 
     def refused(self, parcel: Parcel, trouble: NotTaken) -> None:
         """It will never be taken."""
@@ -127,8 +125,8 @@ class Progress:
         """It is committed."""
         with self._lock:
             for item in parcel.batches:
-                self._acked.setdefault(item.stream, SeqSet()).add_seqs(item.columns.seq)
-                self._stored.setdefault(item.stream, SeqSet()).add_seqs(item.columns.seq)
+                self._acked.setdefault(item.stream, SeqSet()).add_seqs(item.seqs)
+                self._stored.setdefault(item.stream, SeqSet()).add_seqs(item.seqs)
             for gap in parcel.holes:
                 self._acked.setdefault(gap.stream, SeqSet()).add(gap.first, gap.last)
             self.changes += 1

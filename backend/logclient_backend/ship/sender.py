@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 
-from ..wal.seal import unseen_part
+from ..wal.dedup import new_part
 from ..wire import messages
 from ..wire.client import Session
 from ..wire.messages import HeldStream, NotTaken, Parcel, Welcome
@@ -94,10 +94,10 @@ class Sender:
         nothing = HeldStream()
         batches = []
         for item in parcel.batches:
-            columns = unseen_part(item.columns, held.get(item.stream, nothing).stored)
-            self._progress.found(item, columns)
-            if columns is not None:
-                batches.append(item._replace(columns=columns))
+            left = new_part(item, held.get(item.stream, nothing).stored)
+            self._progress.found(item, left)
+            if left is not None:
+                batches.append(left)
         if not (batches or parcel.holes):
             return None
         return Parcel(0, batches, parcel.holes)

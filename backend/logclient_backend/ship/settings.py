@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class ShipSettings:
     """Sizes of parcels, pauses, and whether it ends by itself."""
 
-    parcel_points: int = 10_000
+    parcel_points: int = 50_000
     parcel_bytes: int = 1 << 20  # in memory
     most_bytes: int = 16 << 20  # in memory, of parcels that are in flight
     flush_s: float = 0.2  # so long a parcel waits to become full, at most

@@ -21,8 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from ..runs.document_head import age_of
 from ..wal.coverage import Spans
 from ..wal.dedup import Seen
+from ..wal.encoded import StreamColumns
 from ..wal.files import REAL, Files
-from ..wal.scan import Gap, StreamColumns
+from ..wal.scan import Gap
 from ..wal.seqs import SeqSet
 from ..wire.messages import HeldStream
 from .feed import DiskFeed
@@ -123,7 +124,7 @@ class FolderSource:
                         self._staged_passed_at = begun
                     break
                 found.append(item)
-                size += bytes_of(item.columns) if isinstance(item, StreamColumns) else 200
+                size += bytes_of(item) if isinstance(item, StreamColumns) else 200
         return found
 
     @property

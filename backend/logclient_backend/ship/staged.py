@@ -15,8 +15,9 @@ from logclient.shm import layout
 from logclient.shm.regular import read_regular
 
 from ..wal.dedup import Seen
+from ..wal.encoded import StreamColumns
 from ..wal.reader import Follower
-from ..wal.scan import Damage, Gap, StreamColumns
+from ..wal.scan import Damage, Gap
 from ..wal.segment import parse_name
 
 _MAX_DOCUMENTS = 1 << 30
@@ -30,7 +31,8 @@ class StagedFeed:
         self.place = place
         self.trouble = ""
         self._status = status
-        self._follower = Follower(place, seen=seen, limit=self._limit if status is not None else None)
+        limit = self._limit if status is not None else None
+        self._follower = Follower(place, seen=seen, limit=limit, decodes=False)
         self._items: Iterator[object] | None = None
         self._ledger = os.path.join(place, "ledger.json")
         self._ledger_seen: tuple[int, int, int] | None = None

@@ -33,7 +33,7 @@ from array import array
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from operator import sub
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import zstandard
 
@@ -50,7 +50,7 @@ CONSTANT, RAW, ZSTD = 0, 1, 2
 
 MAX_RECORDS = 1 << 16  # a block, when read
 MAX_WORDS = 1 << 20  # the same; a single record may have more
-MAX_BLOB = 1 << 28  # bytes of one variable column, when read: a hand-made file is not to fill the memory
+MAX_BLOB = 1 << 28  # bytes of all texts of a block, when read: a hand-made file is not to fill the memory
 LEVEL = 1  # measured on planes: level 3 is 1 % smaller at best and twice as slow
 WORTH_BYTES = 48  # below this a zstd frame is no gain
 RAMP = 1 << 11
@@ -83,6 +83,32 @@ def ramp(first: int, stride: int, count: int) -> array[int]:
         number += 1
         made.extend(_ramp_part(number)[: count - len(made)])
     return made
+
+
+class Decoded(NamedTuple):
+    """The columns of one body; `words` are those of all keys with a fixed code, key behind key."""
+
+    seq: array[int]
+    order: array[int]
+    step: array[int]
+    time: array[int]
+    words: memoryview
+    texts: list[list[bytes]]  # of each key with a variable code
+
+    def columns(self, shape: Shape, rank: int | None) -> Columns:
+        """Return them as records of that shape."""
+        size = 8 * len(self.seq)
+        texts, at = iter(self.texts), 0
+        cells: list[Column] = []
+        for code in shape.codes:
+            if code in VARIABLE:
+                cells.append(next(texts))
+                continue
+            column = array("Q")
+            column.frombytes(self.words[at : at + size])
+            at += size
+            cells.append(column)
+        return Columns(shape, rank, self.seq, self.order, self.step, self.time, cells)
 
 
 class Codec:
@@ -246,7 +272,21 @@ class Codec:
         base_ns: int,
     ) -> Columns:
         """The records of one body; `ValueError` where the bytes are none."""
-        width = len(shape.codes)
+        return self.decode_parts(body, shape.codes, count, seq, step, base_ns).columns(shape, rank)
+
+    def decode_parts(
+        self,
+        body: bytes | memoryview,
+        codes: str,
+        count: int,
+        seq: int,
+        step: int,
+        base_ns: int,
+        *,
+        most_text_bytes: int = MAX_BLOB,
+    ) -> Decoded:
+        """The columns of one body; `ValueError` where the bytes are none, or its texts take more than that."""
+        width = len(codes)
         if not 0 < count <= MAX_RECORDS or (count > 1 and count * width > MAX_WORDS):
             raise ValueError(f"a block of {count} records of {width} values is none of ours")
         reader = Reader(body)
@@ -260,29 +300,23 @@ class Codec:
             times = self._get_numbers(reader, modes >> 6, "q", time, count)
         except OverflowError as error:
             raise ValueError(str(error)) from error
-        codes = shape.codes
-        fixed = width if shape.fixed else sum(code not in VARIABLE for code in codes)
+        variable = sum(map(codes.count, VARIABLE))
+        fixed = width - variable
         words = memoryview(self.unplanes(reader, count * fixed) if fixed else b"")
-        cells: list[Column] = []
-        at = 0
-        for code in codes:
-            if code in VARIABLE:
-                cells.append(self._get_cells(reader, count))
-                continue
-            column = array("Q")
-            column.frombytes(words[at : at + 8 * count])
-            at += 8 * count
-            cells.append(column)
+        texts = []
+        for _ in range(variable):
+            texts.append(self._get_texts(reader, count, most_text_bytes))
+            most_text_bytes -= sum(map(len, texts[-1]))
         if reader.at != len(body):
             raise ValueError(f"{len(body) - reader.at} bytes left over")
-        return Columns(shape, rank, seqs, orders, steps, times, cells)
+        return Decoded(seqs, orders, steps, times, words, texts)
 
-    def _get_cells(self, reader: Reader, count: int) -> list[bytes]:
+    def _get_texts(self, reader: Reader, count: int, most_bytes: int) -> list[bytes]:
         lengths = array("Q")
         lengths.frombytes(self.unplanes(reader, count))
         total = sum(lengths)
-        if total > MAX_BLOB:
-            raise ValueError(f"a column of {total} bytes is none of ours")
+        if total > most_bytes:
+            raise ValueError(f"a column of at most {most_bytes} bytes expected, found {total}")
         data = self.unpacked(reader.take(1)[0], reader, total)
         ends = list(accumulate(lengths, initial=0))
         return [data[start:end] for start, end in pairwise(ends)]

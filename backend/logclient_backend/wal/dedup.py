@@ -10,7 +10,8 @@ import threading
 from collections.abc import Mapping
 
 from .coverage import Footer
-from .scan import Gap, StreamColumns
+from .encoded import StreamColumns
+from .scan import Gap
 from .seal import unseen_part
 from .seqs import SeqSet
 
@@ -48,11 +49,10 @@ class Seen:
         """The part that is new, from now on known; None: nothing is."""
         with self._lock:
             seen = self._records.setdefault(item.stream, SeqSet())
-            columns = unseen_part(item.columns, seen)
-            if columns is None:
-                return None
-            seen.add_seqs(columns.seq)
-        return item if columns is item.columns else item._replace(columns=columns)
+            new = new_part(item, seen)
+            if new is not None:
+                seen.add_seqs(new.seqs)
+        return new
 
     def new_gaps(self, gap: Gap) -> list[Gap]:
         """The parts that are new, from now on known."""
@@ -78,3 +78,16 @@ class Seen:
                 if whose == stream:
                     known.update(seqs)
         return (SeqSet([(1, accepted)]) if accepted > 0 else SeqSet()).minus(known)
+
+
+def new_part(item: StreamColumns, seen: SeqSet) -> StreamColumns | None:
+    """Return the records whose seq is not in `seen`; the same object if that is all, None if that is none."""
+    if seen.unseen(item.seqs) is None:
+        return item
+    if seen.covers(item.seqs[0], item.seqs[-1]):
+        return None
+    columns = item.decoded()
+    new = unseen_part(columns, seen) if columns is not None else None
+    if columns is None:
+        return item
+    return None if new is None else item.with_columns(new)

@@ -25,8 +25,9 @@ from logclient.shm.regular import OddFile
 from .codec import Codec
 from .coverage import Footer, Spans
 from .dedup import Seen
+from .encoded import StreamColumns
 from .files import READ, REAL, Files, read_file
-from .scan import Damage, Gap, Item, Scan, StreamColumns, footer_at
+from .scan import Damage, Gap, Item, Scan, footer_at
 from .segment import HEADER_BYTES, TRAILER, parse_header, parse_name, parse_trailer, salt_of
 from .seqs import SeqSet
 
@@ -90,18 +91,20 @@ class Follower:
         limit: Callable[[str], int | None] | None = None,
         is_elsewhere: Callable[[str], bool] | None = None,
         skips_unreadable: bool = False,
+        decodes: bool = True,
         files: Files = REAL,
     ) -> None:
         """`since`: records of a stream up to that seq are not wanted; or `seen`, which several followers may share.
 
         `limit`: how far the open segment of that name may be read; None: to its end. `is_elsewhere`: the open segment
         of that name is read from another folder, as long as that is so. `skips_unreadable`: a file that the system
-        does not let us read is named in `unreadable` at each look, and the others are read.
+        does not let us read is named in `unreadable` at each look, and the others are read. `decodes`: see `Scan`.
         """
         self.folder = folder
         self.unsupported: dict[str, str] = {}  # file name: why it could not be read
         self.unreadable: dict[str, str] = {}  # the same, of the last look
         self._skips_unreadable = skips_unreadable
+        self._decodes = decodes
         self._files = files
         self._codec = Codec()
         self._seen = seen or Seen({key: SeqSet([(1, seq)]) for key, seq in (since or {}).items() if seq > 0})
@@ -166,7 +169,7 @@ class Follower:
                 self._close(stem)
                 return True
             data = read_file(self._files, path)
-            scan = Scan(data, name=name, codec=self._codec)
+            scan = Scan(data, name=name, codec=self._codec, decodes=self._decodes)
         except FileNotFoundError:
             return False
         except Unsupported as error:
@@ -196,7 +199,7 @@ class Follower:
         finally:
             self._files.close(fd)
         try:
-            scan = Scan(data, name=name, codec=self._codec, after=before)
+            scan = Scan(data, name=name, codec=self._codec, after=before, decodes=self._decodes)
         except Unsupported as error:
             self.unsupported[name] = str(error)
             return

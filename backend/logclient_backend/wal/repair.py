@@ -22,9 +22,10 @@ from logclient.shm.regular import OddFile
 from .blocks import Block
 from .codec import Codec
 from .coverage import Spans, cause_of
+from .encoded import StreamColumns
 from .files import NEW, READ, REAL, WRITE, Files, read_file
 from .reader import OPEN, SEALED, Stem, list_stems, read_footer
-from .scan import Damage, Gap, Scan, StreamColumns
+from .scan import Damage, Gap, Scan
 from .seal import TEMPORARY, sealed_pieces, write_sealed
 from .segment import COLUMNS, FOOTER, GAP, HEADER_BYTES, SHAPE, STREAM, parse_name
 from .varint import zigzag

@@ -19,12 +19,12 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from logclient.errors import Corrupt
-from logclient.shm.columns import Columns
 from logclient.shm.record import Shape
 
 from .blocks import Block, parse_head, walk
 from .codec import Codec
 from .coverage import Footer, cause_of, parse_footer, parse_stream
+from .encoded import Body, StreamColumns
 from .segment import (
     COLUMNS,
     FOOTER,
@@ -43,15 +43,6 @@ from .segment import (
 )
 from .seqs import SeqSet
 from .varint import zigzag
-
-
-class StreamColumns(NamedTuple):
-    """Records of one stream, shape and rank."""
-
-    stream: bytes
-    process: bytes
-    lane: int
-    columns: Columns
 
 
 class Gap(NamedTuple):
@@ -105,8 +96,10 @@ class Scan:
         codec: Codec | None = None,
         synced: int = 0,
         after: Scan | None = None,
+        decodes: bool = True,
     ) -> None:
         """`name` is the file's. With `after`, an earlier scan of the same open segment, `data` starts where that ended.
+        Without `decodes` records stay encoded where their seqs and their size are known from the block's head.
 
         `Unsupported` where a newer version wrote the segment, `Corrupt` where the name is none of a segment.
         """
@@ -123,6 +116,7 @@ class Scan:
         self.torn: list[Damage] = []
         self._codec = codec or Codec()
         self._synced = synced
+        self._decodes = decodes
         self._data = data
         self._view = memoryview(data)
         self._limit = len(data)
@@ -188,7 +182,7 @@ class Scan:
         unnamed = []
         for item in self._items():
             if isinstance(item, StreamColumns):
-                seen.setdefault(item.stream, SeqSet()).add_seqs(item.columns.seq)
+                seen.setdefault(item.stream, SeqSet()).add_seqs(item.seqs)
             elif isinstance(item, Damage):
                 if item.stream is None or item.first_seq is None or item.last_seq is None:
                     unnamed.append(item)
@@ -267,16 +261,20 @@ class Scan:
             self.shapes[numbers[1]] = Shape.from_definition(definition)
 
     def _columns(self, block: Block, numbers: list[int]) -> StreamColumns:
-        _, place, shape, rank, count, seq, _, step, _ = numbers[:9]
+        _, place, number, rank, count, seq, span, step, _ = numbers[:9]
         stream, process, lane, base_ns = self._stream(place)
-        if shape not in self.shapes:
+        if number not in self.shapes:
             self._look_ahead()
-        if shape not in self.shapes:
-            raise ValueError(f"the entry of shape {shape} is lost")
-        columns = self._codec.decode(
-            block.body, self.shapes[shape], rank - 1 if rank else None, count, seq, zigzag(step), base_ns
-        )
-        return StreamColumns(stream, process, lane, columns)
+        if number not in self.shapes:
+            raise ValueError(f"the entry of shape {number} is lost")
+        shape, rank_or_none = self.shapes[number], rank - 1 if rank else None
+        bodies: tuple[Body, ...] = ()
+        if not self._decodes:
+            bodies = (Body(count, seq, seq + span, zigzag(step), base_ns, bytes(block.body)),)
+            if shape.fixed and count == span + 1:
+                return StreamColumns(stream, process, lane, shape=shape, rank=rank_or_none, bodies=bodies)
+        columns = self._codec.decode(block.body, shape, rank_or_none, count, seq, zigzag(step), base_ns)
+        return StreamColumns(stream, process, lane, columns, bodies=bodies)
 
     def _stream(self, place: int) -> StreamEntry:
         if place not in self.streams:

@@ -23,8 +23,9 @@ from logclient.shm.record import Shape
 
 from .codec import Codec
 from .coverage import Spans, pack_footer
+from .encoded import StreamColumns
 from .files import NEW, Files, discard
-from .scan import Damage, Gap, Item, Scan, StreamColumns
+from .scan import Damage, Gap, Item, Scan
 from .segment import FOOTER, SegmentEncoder, StreamEntry, pack_block, pack_trailer, parse_name, segment_name
 from .seqs import SeqSet
 
@@ -49,7 +50,7 @@ class Sealer:
 
     def add(self, item: StreamColumns | Gap) -> Iterator[bytes]:
         """Take records (those that came before are left out) or a gap; yields what became full."""
-        stream, process, lane = item[:3]
+        stream, process, lane = item.stream, item.process, item.lane
         span = self.spans.of(stream, process, lane)
         if isinstance(item, Gap):
             span.add_gap(item.first, item.last, item.cause)
@@ -88,7 +89,8 @@ class Sealer:
         yield pack_trailer(encoder.salt, len(footer))
 
     def _flush(self, key: tuple[bytes, Shape, int | None]) -> Iterator[bytes]:
-        stream, process, lane, columns = self._pending.pop(key)
+        item = self._pending.pop(key)
+        stream, process, lane, columns = item.stream, item.process, item.lane, item.columns
         self._bytes -= _size(columns)
         for start in range(0, len(columns), BLOCK_RECORDS):
             part = columns if len(columns) <= BLOCK_RECORDS else columns.part(start, start + BLOCK_RECORDS)

@@ -52,9 +52,10 @@ from typing import NamedTuple
 
 from logclient.errors import Corrupt, Unsupported
 from logclient.shm.columns import Columns
-from logclient.shm.record import VARIABLE, Shape
+from logclient.shm.record import Shape
 
-from .codec import MAX_RECORDS, MAX_WORDS, Codec
+from .codec import Codec
+from .encoded import parts
 from .varint import put_varint, put_zigzag
 
 MAGIC = b"LCSEG\r\n\0"
@@ -75,7 +76,6 @@ TRAILER_MAGIC = b"LCSEALED"
 TRAILER = Struct("<8sII")
 
 ENTRIES_EVERY = 1 << 20
-BLOB_BYTES = 1 << 23  # of texts in one block, if it has more than one record
 
 ORDER_BYTES = 4  # of a writer's id: they count the writers of a folder, the newest has the highest number
 
@@ -224,7 +224,7 @@ class SegmentEncoder:
 
     def blocks(self, stream: bytes, process: bytes, lane: int, columns: Columns) -> Iterator[Packed]:
         """Yield the encoded records block by block."""
-        for part in _parts(columns):
+        for part in parts(columns):
             out = bytearray()
             place = self._stream(out, stream, process, lane)
             shape = self._shape(out, part.shape)
@@ -299,22 +299,3 @@ class SegmentEncoder:
             numbers.append(packing)
             out += pack_block(self.salt, SHAPE, numbers, body)
         return index
-
-
-def _parts(columns: Columns) -> Iterator[Columns]:
-    """Cut what is more than one block may hold."""
-    count = len(columns)
-    most = min(MAX_RECORDS, max(1, MAX_WORDS // max(1, len(columns.shape.codes))))
-    if not columns.shape.fixed and count > 1:
-        variable = [
-            cells for code, cells in zip(columns.shape.codes, columns.cells, strict=True) if code in VARIABLE
-        ]
-        size = max(sum(map(len, cells)) for cells in variable)  # type: ignore[arg-type]
-        if size > BLOB_BYTES:
-            most = min(most, max(1, count * BLOB_BYTES // size // 2))
-    if count <= most:
-        if count:
-            yield columns
-        return
-    for start in range(0, count, most):
-        yield columns.part(start, start + most)

@@ -21,8 +21,9 @@ from logclient.shm.columns import Columns
 
 from .codec import Codec
 from .coverage import Spans
+from .encoded import StreamColumns
 from .files import CREATE, NEW, WRITE, Files, read_file
-from .scan import Damage, Gap, Scan, StreamColumns
+from .scan import Damage, Gap, Scan
 from .segment import SegmentEncoder, parse_name, segment_name
 
 CHUNK_BYTES = 1 << 20

@@ -8,29 +8,30 @@ Invariants:
 - what comes out of a reader is what went into the writer, bit by bit: NaN payloads, signed zeros, wrapped numbers;
 - a reader believes nothing: sizes are bounded before anything is unpacked, and what does not fit raises `Corrupt`
   with a sentence, nothing else;
-- no loop over values; one over records where steps or times do not come at an even pace.
+- no loop over values or records.
 
 Does not: decide how much goes into a parcel, or whether a record was seen before.
 """
 
 from __future__ import annotations
 
-from array import array
-from itertools import accumulate, pairwise
-from operator import sub
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import zstandard
 
 from logclient.errors import Corrupt
-from logclient.shm.columns import Columns
-from logclient.shm.record import CODES, VARIABLE, Shape
+from logclient.shm.record import CODES, Shape
 from logclient_proto.v1 import ingest_pb2 as pb
 
-from ..wal.scan import Gap, StreamColumns
+from ..wal import encoded
+from ..wal.codec import ramp
+from ..wal.encoded import StreamColumns
+from ..wal.scan import Gap
 from ..wal.seqs import SeqSet
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Sequence
 
 MAX_RECORDS = 1 << 16  # of a batch
@@ -38,11 +39,10 @@ MAX_KEYS = 1 << 17
 MAX_NAME_BYTES = 512  # the client's own limit, `logclient.encode.keys`, and what a reader can ask for
 MAX_INT_BYTES = 8192 // 8 + 1  # the client's own limit; digits of a much larger one cannot be written out
 MAX_SEQ = (1 << 63) - 1  # a client counts from 1 and never gets there; stores have signed words
-MAX_BYTES = 1 << 26  # of one column group, unpacked
+MAX_BYTES = 1 << 26  # of one packed field, unpacked, and of all texts of a batch
 
 _WORTH_BYTES = 512  # below this, packing is no gain
-_LEVEL = 1  # see wal/codec.py
-_MASK = (1 << 64) - 1
+_LEVEL = 2  # level 1 packs planes of float32 values 10 % larger
 _CAUSES = {"damaged": pb.CAUSE_DAMAGED, "forgotten": pb.CAUSE_FORGOTTEN, "trimmed": pb.CAUSE_TRIMMED}
 _CAUSE_NAMES = {int(number): name for name, number in _CAUSES.items()}
 
@@ -66,18 +66,15 @@ class BatchWriter:
 
     def batch(self, item: StreamColumns) -> pb.RecordBatch:
         """At most MAX_RECORDS records."""
-        columns = item.columns
-        shape = columns.shape
+        shape = item.shape
         made = pb.RecordBatch(
             stream=item.stream,
             process=item.process,
             lane=item.lane,
-            rank=0 if columns.rank is None else columns.rank + 1,
-            records=len(columns),
-            seq=numbers(columns.seq),
-            order=numbers(columns.order),
-            step=numbers(columns.step),
-            time_ns=numbers(columns.time),
+            rank=0 if item.rank is None else item.rank + 1,
+            records=len(item),
+            text_bytes=item.text_bytes,
+            bodies=encoded.pack(item.bodies, self._compress),
         )
         number = self._tables.get(shape)
         if number is None:
@@ -85,31 +82,15 @@ class BatchWriter:
             made.table.names.extend(shape.names)
             made.table.codes = shape.codes
         made.keys = number
-        fixed = [column for column in columns.cells if isinstance(column, array)]
-        if fixed:
-            self._pack(made.words, b"".join([column.tobytes() for column in fixed]), words=True)
-        for column in columns.cells:
-            if not isinstance(column, array):
-                texts = made.texts.add()
-                texts.sizes.extend(map(len, column))
-                self._pack(texts.data, b"".join(column), words=False)
         return made
 
     def packed(self, data: bytes) -> pb.Packed:
         """Bytes of any kind."""
-        made = pb.Packed()
-        self._pack(made, data, words=False)
-        return made
-
-    def _pack(self, out: pb.Packed, data: bytes, *, words: bool) -> None:
-        out.size = len(data)
         if self._compress is not None and len(data) >= _WORTH_BYTES:
-            packed = self._compress(b"".join([data[at::8] for at in range(8)]) if words else data)
+            packed = self._compress(data)
             if len(packed) < len(data):
-                out.packing = pb.PACKING_SHUFFLED if words else pb.PACKING_ZSTD
-                out.data = packed
-                return
-        out.data = data
+                return pb.Packed(packing=pb.PACKING_ZSTD, size=len(data), data=packed)
+        return pb.Packed(size=len(data), data=data)
 
 
 class BatchReader:
@@ -130,19 +111,28 @@ class BatchReader:
         if message.lane > 0xFFFF or message.rank > 1 << 30:
             raise _wrong("lane and rank", "small numbers", f"{message.lane} and {message.rank}")
         shape = self._shape(message)
-        seq = read_numbers(message.seq, count, "Q")
-        if seq[0] < 1 or seq[-1] > MAX_SEQ or any(b <= a for a, b in pairwise(seq)):
-            raise _wrong("seq", "numbers from 1 to 2**63 - 1, rising", "others")
-        columns = Columns(
-            shape,
-            message.rank - 1 if message.rank else None,
-            seq,
-            read_numbers(message.order, count, "Q"),
-            read_numbers(message.step, count, "q"),
-            read_numbers(message.time_ns, count, "q"),
-            self._cells(message, shape, count),
-        )
-        return StreamColumns(message.stream, message.process, message.lane, columns)
+        if message.text_bytes > MAX_BYTES:
+            raise _wrong("texts", f"at most {MAX_BYTES} bytes", message.text_bytes)
+        try:
+            bodies = list(encoded.unpack(message.bodies, most_bytes=MAX_BYTES))
+            if sum(body.records for body in bodies) != count:
+                raise _wrong("bodies", f"{count} records", sum(body.records for body in bodies))
+            rank = message.rank - 1 if message.rank else None
+            columns = encoded.decode(bodies, shape, rank, most_text_bytes=message.text_bytes)
+        except ValueError as error:
+            raise _wrong("bodies", "those of a segment", error) from error
+        _check_seqs(columns.seq)
+        for code, cells in zip(shape.codes, columns.cells, strict=True):
+            if code == "i" and max(map(len, cells)) > MAX_INT_BYTES:  # type: ignore[arg-type]
+                raise _wrong("an int", f"at most {MAX_INT_BYTES} bytes", max(map(len, cells)))  # type: ignore[arg-type]
+        return StreamColumns(message.stream, message.process, message.lane, columns, packed=message.bodies)
+
+    def codes(self, message: pb.RecordBatch) -> str:
+        """Return the codes of its keys, as far as they are known before it is read."""
+        if message.HasField("table"):
+            return message.table.codes
+        shape = self._shapes.get(message.keys)
+        return "" if shape is None else shape.codes
 
     def _shape(self, message: pb.RecordBatch) -> Shape:
         if message.HasField("table"):
@@ -160,24 +150,15 @@ class BatchReader:
         except KeyError:
             raise _wrong("key table", "one that was sent", message.keys) from None
 
-    def _cells(self, message: pb.RecordBatch, shape: Shape, count: int) -> list[array[int] | list[bytes]]:
-        fixed = sum(code not in VARIABLE for code in shape.codes)
-        if len(message.texts) != len(shape.codes) - fixed:
-            raise _wrong("texts", f"{len(shape.codes) - fixed} columns", len(message.texts))
-        size = 8 * count * fixed
-        words = memoryview(unpack(message.words, most=MAX_BYTES)) if fixed else memoryview(b"")
-        if len(words) != size:
-            raise _wrong("words", f"{size} bytes", len(words))
-        texts = iter(message.texts)
-        cells: list[array[int] | list[bytes]] = []
-        at = 0
-        for code in shape.codes:
-            if code in VARIABLE:
-                cells.append(_read_texts(next(texts), count, MAX_INT_BYTES if code == "i" else MAX_BYTES))
-            else:
-                cells.append(array("Q", bytes(words[at : at + 8 * count])))
-                at += 8 * count
-        return cells
+
+def _check_seqs(seq: array[int]) -> None:
+    """Check that they rise, and are none that no store has room for."""
+    first, last = seq[0], seq[-1]
+    if 1 <= first <= last <= MAX_SEQ:
+        is_gapless = last - first == len(seq) - 1 and ramp(first, 1, len(seq)).tobytes() == seq.tobytes()
+        if is_gapless or all(a < b for a, b in pairwise(seq)):
+            return
+    raise _wrong("seq", "numbers from 1 to 2**63 - 1, rising", "others")
 
 
 def _check_names(names: tuple[str, ...]) -> None:
@@ -193,66 +174,14 @@ def _check_names(names: tuple[str, ...]) -> None:
             raise _wrong("key table", "names without NUL", "one that holds it")
 
 
-def numbers(column: array[int]) -> pb.Numbers:
-    """A column of whole numbers as differences."""
-    first = column[0]
-    made = pb.Numbers(first=_signed(first))
-    count = len(column)
-    if count == 1:
-        return made
-    stride = column[1] - first
-    last = first + stride * (count - 1)
-    is_even = column[-1] == last and -(1 << 63) <= stride < 1 << 63  # cheap; only then are all compared
-    if is_even and column == _even(column.typecode, first, stride, count):
-        made.stride = stride
-        return made
-    deltas = list(map(sub, column[1:], column))
-    if min(deltas) < -(1 << 63) or max(deltas) >= 1 << 63:  # a word each, whatever they wrap to
-        deltas = [_signed(delta) for delta in deltas]
-    made.deltas.extend(deltas)
-    return made
-
-
-def read_numbers(message: pb.Numbers, count: int, typecode: str) -> array[int]:
-    """The column; 64-bit words that wrap."""
-    first, stride = message.first, message.stride
-    if not message.deltas:
-        last = first + stride * (count - 1)
-        low, high = (0, _MASK) if typecode == "Q" else (-(1 << 63), (1 << 63) - 1)
-        if low <= first <= high and low <= last <= high:
-            return _even(typecode, first, stride, count)
-        deltas: Sequence[int] = [stride] * (count - 1)
-    elif len(message.deltas) != count - 1:
-        raise _wrong("numbers", f"{count - 1} differences", len(message.deltas))
-    else:
-        deltas = message.deltas
-    try:
-        return array(typecode, accumulate(deltas, initial=first))
-    except OverflowError:  # they wrap
-        values = accumulate(deltas, initial=first)
-    if typecode == "Q":
-        return array("Q", [value & _MASK for value in values])
-    return array("q", [_signed(value) for value in values])
-
-
-def _even(typecode: str, first: int, stride: int, count: int) -> array[int]:
-    """first, first + stride, ...; all within 64 bits."""
-    if stride == 0:
-        return array(typecode, [first]) * count
-    return array(typecode, range(first, first + stride * count, stride))
-
-
-def _signed(value: int) -> int:
-    """Return the 64-bit word as a signed number."""
-    return (value + (1 << 63) & _MASK) - (1 << 63)
-
-
-def unpack(message: pb.Packed, *, most: int = MAX_BYTES) -> bytes | bytearray:
-    """Its bytes; `Corrupt` where they are not what it says, or more than `most`."""
+def unpack(message: pb.Packed) -> bytes:
+    """Its bytes; `Corrupt` where they are not what it says, or more than MAX_BYTES."""
     size, data = message.size, message.data
-    if size > most:
-        raise _wrong("a packed field", f"at most {most} bytes", size)
-    if message.packing != pb.PACKING_RAW:
+    if size > MAX_BYTES:
+        raise _wrong("a packed field", f"at most {MAX_BYTES} bytes", size)
+    if message.packing not in (pb.PACKING_RAW, pb.PACKING_ZSTD):
+        raise _wrong("a packed field", "a known packing", message.packing)
+    if message.packing == pb.PACKING_ZSTD:
         try:
             if zstandard.frame_content_size(data) != size:
                 raise _wrong("a packed field", f"a zstd frame of {size} bytes", "another one")
@@ -261,28 +190,7 @@ def unpack(message: pb.Packed, *, most: int = MAX_BYTES) -> bytes | bytearray:
             raise _wrong("a packed field", "a zstd frame", error) from error
     if len(data) != size:
         raise _wrong("a packed field", f"{size} bytes", len(data))
-    if message.packing == pb.PACKING_SHUFFLED:
-        if size % 8:
-            raise _wrong("a shuffled field", "whole words", f"{size} bytes")
-        words, count = bytearray(size), size // 8
-        for at in range(8):
-            words[at::8] = data[at * count : (at + 1) * count]
-        return words
-    if message.packing not in (pb.PACKING_RAW, pb.PACKING_ZSTD):
-        raise _wrong("a packed field", "a known packing", message.packing)
     return data
-
-
-def _read_texts(message: pb.Texts, count: int, most: int) -> list[bytes]:
-    """`most` bytes of each."""
-    sizes = list(message.sizes)
-    if sizes and max(sizes) > most:
-        raise _wrong("texts", f"at most {most} bytes each", max(sizes))
-    data = bytes(unpack(message.data))
-    if len(sizes) != count or sum(sizes) != len(data):
-        raise _wrong("texts", f"{count} of them, {len(data)} bytes", f"{len(sizes)} of {sum(sizes)} bytes")
-    ends = list(accumulate(sizes))
-    return [data[end - size : end] for end, size in zip(ends, sizes, strict=True)]
 
 
 def hole(gap: Gap) -> pb.StreamHole:

@@ -106,11 +106,12 @@ class Session:
             raise self._fail(first)
         if not isinstance(first, Welcome):
             raise self._fail(self._failure or self._silent(self._patience.connect_s))
-        if first.protocol > messages.PROTOCOL or first.protocol < 1:
+        if first.protocol != messages.PROTOCOL:
+            older = "the collector" if first.protocol < messages.PROTOCOL else "logclient"
             raise self._fail(
                 NotTaken(
-                    f"{self._access.address} speaks protocol {first.protocol}, this logclient up to "
-                    f"{messages.PROTOCOL}; update it",
+                    f"{self._access.address} speaks protocol {first.protocol}, this logclient "
+                    f"{messages.PROTOCOL}: update {older}",
                     messages.WRONG_PROTOCOL,
                     retry_after_s=60.0,
                 )
@@ -178,7 +179,7 @@ class Session:
             made.batches.append(self._writer.batch(item))
             if self._writer.tables > tables:
                 tables = self._writer.tables
-                self._table_bytes += sum(map(len, item.columns.shape.names))
+                self._table_bytes += sum(map(len, item.shape.names))
         made.holes.extend(map(hole, parcel.holes))
         if parcel.documents is not None:
             made.documents.json.CopyFrom(self._writer.packed(parcel.documents))

@@ -77,8 +77,8 @@ class Reading:
             replies.cut()
         except Exception as error:  # noqa: BLE001 - a fault of ours ends this conversation, and no other
             why = f"a fault in the collector: {type(error).__name__}"
-            replies.end(NotTaken(f"{why}; its log has more", messages.UNKNOWN))
             _log.exception("a conversation ended by a fault in the collector")
+            replies.end(NotTaken(f"{why}; its log has more", messages.UNKNOWN))
         finally:
             replies.wait_over(None)
             let_go()
@@ -97,8 +97,11 @@ class Reading:
         if message.WhichOneof("what") != "hello":
             raise Corrupt("conversation", 0, "a hello first", message.WhichOneof("what"))
         hello = convert.read_hello(message.hello)
-        if not hello.protocol >= 1:
-            raise Corrupt("hello: protocol", 0, "from 1 on", hello.protocol)
+        if hello.protocol < messages.PROTOCOL:
+            raise NotTaken(
+                f"this logclient speaks protocol {hello.protocol}, the collector {messages.PROTOCOL}: update logclient",
+                messages.WRONG_PROTOCOL,
+            )
         self._replies.heard(is_hello=True)
         take_turn()
         conversation = self._service.open(hello, caller, self._replies)

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 
 from logclient.errors import LogclientError
 
-from ..wal.scan import Gap, StreamColumns
+from ..wal.encoded import StreamColumns
+from ..wal.scan import Gap
 from ..wal.seqs import SeqSet
 
-PROTOCOL = 1  # the newest that this program speaks
+PROTOCOL = 2  # the one that this program speaks
 
 # Why something was not taken. The first nine are the reasons of the protocol.
 UNKNOWN, INVALID, DELETED, BUSY, DISK, STOPPING, UNAUTHORIZED, WRONG_PROTOCOL, OUTDATED = (
@@ -99,14 +100,15 @@ class Parcel:
     holes: Sequence[Gap] = ()
     documents: bytes | None = None  # the node's, whole: JSON as the agent writes it
     size_bytes: int = 0
+    unpacked_bytes: int = 0  # about what it takes in memory, as a collector counts it
 
     @property
     def records(self) -> int:
-        return sum(len(item.columns) for item in self.batches)
+        return sum(map(len, self.batches))
 
     @property
     def points(self) -> int:
-        return sum(len(item.columns) * len(item.columns.shape.names) for item in self.batches)
+        return sum(len(item) * len(item.shape.names) for item in self.batches)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from logclient.errors import Corrupt
 from logclient_proto.v1 import query_pb2 as pb
 
 from ..wal.coverage import Spans
-from ..wal.scan import StreamColumns
+from ..wal.encoded import StreamColumns
 from . import batch
 
 if TYPE_CHECKING:
@@ -72,11 +72,12 @@ def pack_page(items: Iterable[StreamColumns], after: int, *, packs: bool = True)
     writer = batch.BatchWriter(packs=packs)
     made = pb.RecordPage(next=after)
     for item in items:
-        columns = item.columns
-        for start in range(0, len(columns), batch.MAX_RECORDS):
-            whole = len(columns) <= batch.MAX_RECORDS
-            part = columns if whole else columns.part(start, start + batch.MAX_RECORDS)
-            made.batches.append(writer.batch(item._replace(columns=part)))
+        if len(item) <= batch.MAX_RECORDS:
+            made.batches.append(writer.batch(item))
+            continue
+        for start in range(0, len(item), batch.MAX_RECORDS):
+            part = item.columns.part(start, start + batch.MAX_RECORDS)
+            made.batches.append(writer.batch(item.with_columns(part)))
     return made.SerializeToString()
 
 

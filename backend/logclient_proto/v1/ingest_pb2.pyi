@@ -28,7 +28,6 @@ class Packing(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     PACKING_RAW: _ClassVar[Packing]
     PACKING_ZSTD: _ClassVar[Packing]
-    PACKING_SHUFFLED: _ClassVar[Packing]
 CAUSE_DAMAGED: Cause
 CAUSE_FORGOTTEN: Cause
 CAUSE_TRIMMED: Cause
@@ -43,7 +42,6 @@ REASON_PROTOCOL: Reason
 REASON_OUTDATED: Reason
 PACKING_RAW: Packing
 PACKING_ZSTD: Packing
-PACKING_SHUFFLED: Packing
 
 class ShipRequest(_message.Message):
     __slots__ = ("hello", "parcel", "alive")
@@ -162,7 +160,7 @@ class Parcel(_message.Message):
     def __init__(self, number: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[RecordBatch, _Mapping]]] = ..., holes: _Optional[_Iterable[_Union[StreamHole, _Mapping]]] = ..., documents: _Optional[_Union[Documents, _Mapping]] = ...) -> None: ...
 
 class RecordBatch(_message.Message):
-    __slots__ = ("stream", "process", "lane", "rank", "keys", "table", "records", "seq", "order", "step", "time_ns", "words", "texts")
+    __slots__ = ("stream", "process", "lane", "rank", "keys", "table", "records", "text_bytes", "bodies")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     LANE_FIELD_NUMBER: _ClassVar[int]
@@ -170,12 +168,8 @@ class RecordBatch(_message.Message):
     KEYS_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
-    SEQ_FIELD_NUMBER: _ClassVar[int]
-    ORDER_FIELD_NUMBER: _ClassVar[int]
-    STEP_FIELD_NUMBER: _ClassVar[int]
-    TIME_NS_FIELD_NUMBER: _ClassVar[int]
-    WORDS_FIELD_NUMBER: _ClassVar[int]
-    TEXTS_FIELD_NUMBER: _ClassVar[int]
+    TEXT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BODIES_FIELD_NUMBER: _ClassVar[int]
     stream: bytes
     process: bytes
     lane: int
@@ -183,13 +177,9 @@ class RecordBatch(_message.Message):
     keys: int
     table: KeyTable
     records: int
-    seq: Numbers
-    order: Numbers
-    step: Numbers
-    time_ns: Numbers
-    words: Packed
-    texts: _containers.RepeatedCompositeFieldContainer[Texts]
-    def __init__(self, stream: _Optional[bytes] = ..., process: _Optional[bytes] = ..., lane: _Optional[int] = ..., rank: _Optional[int] = ..., keys: _Optional[int] = ..., table: _Optional[_Union[KeyTable, _Mapping]] = ..., records: _Optional[int] = ..., seq: _Optional[_Union[Numbers, _Mapping]] = ..., order: _Optional[_Union[Numbers, _Mapping]] = ..., step: _Optional[_Union[Numbers, _Mapping]] = ..., time_ns: _Optional[_Union[Numbers, _Mapping]] = ..., words: _Optional[_Union[Packed, _Mapping]] = ..., texts: _Optional[_Iterable[_Union[Texts, _Mapping]]] = ...) -> None: ...
+    text_bytes: int
+    bodies: bytes
+    def __init__(self, stream: _Optional[bytes] = ..., process: _Optional[bytes] = ..., lane: _Optional[int] = ..., rank: _Optional[int] = ..., keys: _Optional[int] = ..., table: _Optional[_Union[KeyTable, _Mapping]] = ..., records: _Optional[int] = ..., text_bytes: _Optional[int] = ..., bodies: _Optional[bytes] = ...) -> None: ...
 
 class KeyTable(_message.Message):
     __slots__ = ("names", "codes")
@@ -198,16 +188,6 @@ class KeyTable(_message.Message):
     names: _containers.RepeatedScalarFieldContainer[str]
     codes: str
     def __init__(self, names: _Optional[_Iterable[str]] = ..., codes: _Optional[str] = ...) -> None: ...
-
-class Numbers(_message.Message):
-    __slots__ = ("first", "stride", "deltas")
-    FIRST_FIELD_NUMBER: _ClassVar[int]
-    STRIDE_FIELD_NUMBER: _ClassVar[int]
-    DELTAS_FIELD_NUMBER: _ClassVar[int]
-    first: int
-    stride: int
-    deltas: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, first: _Optional[int] = ..., stride: _Optional[int] = ..., deltas: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Packed(_message.Message):
     __slots__ = ("packing", "size", "data")
@@ -218,14 +198,6 @@ class Packed(_message.Message):
     size: int
     data: bytes
     def __init__(self, packing: _Optional[_Union[Packing, str]] = ..., size: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
-
-class Texts(_message.Message):
-    __slots__ = ("sizes", "data")
-    SIZES_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    sizes: _containers.RepeatedScalarFieldContainer[int]
-    data: Packed
-    def __init__(self, sizes: _Optional[_Iterable[int]] = ..., data: _Optional[_Union[Packed, _Mapping]] = ...) -> None: ...
 
 class StreamHole(_message.Message):
     __slots__ = ("stream", "process", "lane", "hole")

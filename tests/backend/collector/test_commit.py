@@ -19,7 +19,7 @@ from logclient_backend.collector.eventlog import EventLog
 from logclient_backend.collector.metrics import Metrics
 from logclient_backend.collector.store.interface import Parcel, RunDeleted, StoreFull, Written
 from logclient_backend.wal.coverage import Spans
-from logclient_backend.wal.scan import StreamColumns
+from logclient_backend.wal.encoded import StreamColumns
 from logclient_backend.wire.messages import OUTDATED, NotTaken
 from logclient_backend.wire.messages import Parcel as Sent
 from tests.process.disturbed import wait_until

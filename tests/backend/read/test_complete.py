@@ -17,8 +17,8 @@ import logclient
 from logclient.shm.columns import Columns
 from logclient.shm.record import Shape
 from logclient_backend.cli import cli
+from logclient_backend.wal.encoded import StreamColumns
 from logclient_backend.wal.files import REAL
-from logclient_backend.wal.scan import StreamColumns
 from logclient_backend.wal.seal import sealed_pieces, write_sealed
 from tests.backend.runs.build import NOW_NS, NodeMaker, Rec, raw
 from tests.served import backing, made_store, serving, take_in

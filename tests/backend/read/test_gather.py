@@ -9,7 +9,7 @@ import numpy as np
 from logclient.shm.columns import Columns
 from logclient.shm.record import Shape
 from logclient_backend.read.gather import gather
-from logclient_backend.wal.scan import StreamColumns
+from logclient_backend.wal.encoded import StreamColumns
 
 HOUR_NS = 3600 * 10**9
 LOSS = Shape(("loss",), "d")

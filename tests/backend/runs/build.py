@@ -12,8 +12,9 @@ from logclient.shm.columns import Columns
 from logclient.shm.meeting import folder_name
 from logclient.shm.record import Shape
 from logclient_backend.wal.documents import DocumentFile
+from logclient_backend.wal.encoded import StreamColumns
 from logclient_backend.wal.files import REAL
-from logclient_backend.wal.scan import Gap, StreamColumns
+from logclient_backend.wal.scan import Gap
 from logclient_backend.wal.seal import sealed_pieces, write_sealed
 from logclient_backend.wal.writer import OpenSegment
 
@@ -157,7 +158,7 @@ class NodeMaker:
                 if isinstance(item, Gap):
                     segment.append_gap(*item)
                 else:
-                    segment.append(*item)
+                    segment.append(item.stream, item.process, item.lane, item.columns)
             segment.close()
             return Path(segment.path)
         pieces = sealed_pieces(items, writer, self.number, created)

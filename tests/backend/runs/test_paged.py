@@ -12,7 +12,7 @@ from logclient_backend.runs import paged
 from logclient_backend.runs.paged import PagedReader
 from logclient_backend.runs.points import RunReader
 from logclient_backend.wal.coverage import Spans
-from logclient_backend.wal.scan import StreamColumns
+from logclient_backend.wal.encoded import StreamColumns
 
 from .build import NOW_NS, SECOND, NodeMaker, Rec, raw
 
@@ -52,7 +52,7 @@ def test_order_is_that_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyP
         found = []
         for item in kept[stream]:
             for at in range(bisect_left(item.columns.seq, first), len(item.columns)):
-                found.append(item._replace(columns=item.columns.part(at, at + 1)))
+                found.append(item.with_columns(item.columns.part(at, at + 1)))
         found.sort(key=lambda item: item.columns.seq[0])
         page = found[: min(most, chance.randint(1, 3))]
         return page, found[len(page)].columns.seq[0] if len(found) > len(page) else 0

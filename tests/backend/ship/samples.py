@@ -9,8 +9,9 @@ from typing import Any
 
 from logclient.shm.columns import Columns
 from logclient.shm.record import Shape
+from logclient_backend.wal.encoded import StreamColumns
 from logclient_backend.wal.files import REAL
-from logclient_backend.wal.scan import Gap, StreamColumns
+from logclient_backend.wal.scan import Gap
 from logclient_backend.wal.seal import seal
 from logclient_backend.wal.writer import OpenSegment
 
@@ -58,7 +59,7 @@ def append(segment: OpenSegment, each: StreamColumns | Gap) -> None:
     if isinstance(each, Gap):
         segment.append_gap(*each)
     else:
-        segment.append(*each)
+        segment.append(each.stream, each.process, each.lane, each.columns)
 
 
 def documents(accepted: int, *, closed: bool = True, revision: int = 0, **more: Any) -> bytes:

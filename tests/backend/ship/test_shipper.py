@@ -7,8 +7,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -17,6 +19,7 @@ from logclient_backend.ship.progress import Progress
 from logclient_backend.ship.settings import ShipSettings
 from logclient_backend.ship.shipper import Shipper
 from logclient_backend.ship.source import FolderSource
+from logclient_backend.wal.codec import Codec
 from logclient_backend.wal.documents import DocumentFile
 from logclient_backend.wal.scan import Gap
 from logclient_backend.wal.seqs import SeqSet
@@ -481,6 +484,25 @@ def test_one_batch_that_is_refused_keeps_no_other_from_the_collector(
     kept = sorted(seq for each in collector.node().items for seq in each.columns.seq)
     assert kept == [seq for seq in range(1, 201) if seq % 10 or seq == 10]
     assert running.progress.refused_records == 19
+
+
+@pytest.mark.parametrize("records", [10, 2000])
+def test_a_body_that_nobody_can_decode_keeps_no_other_from_the_collector(
+    tmp_path: Path, collector: MemoryCollector, ship: Ship, records: int
+) -> None:
+    """Its checks hold: the collector, which decodes it first, refuses it; it is counted, and the others are there."""
+    segment = write_open(tmp_path, 1)
+    for number in range(5):
+        odd = mock.patch.object(Codec, "encode", lambda *_: b"\xff" * 40)
+        with odd if number == 2 else nullcontext():
+            append(segment, item(records, 1 + number * records))
+    segment.close()
+    DocumentFile(str(tmp_path)).save(documents(5 * records))
+    running = ship(tmp_path, collector, replace(QUICK, until_done=True, parcel_points=1 << 20))
+    assert running.end() is True
+    kept = sorted(seq for each in collector.node().items for seq in each.columns.seq)
+    assert kept == [*range(1, 2 * records + 1), *range(3 * records + 1, 5 * records + 1)]
+    assert running.progress.refused_records == records and "bodies" in running.progress.refusal
 
 
 @pytest.mark.parametrize("odd", ["record", "documents"])

@@ -16,8 +16,9 @@ from logclient_backend.ship.feed import DiskFeed
 from logclient_backend.ship.source import FolderSource
 from logclient_backend.wal.dedup import Seen
 from logclient_backend.wal.documents import DocumentFile
+from logclient_backend.wal.encoded import StreamColumns
 from logclient_backend.wal.files import RealFiles
-from logclient_backend.wal.scan import Gap, StreamColumns
+from logclient_backend.wal.scan import Gap
 from logclient_backend.wal.seqs import SeqSet
 from logclient_backend.wire.messages import HeldStream
 from tests.process.disturbed import wait_until

@@ -12,7 +12,7 @@ from typing import Any
 from logclient.shm.columns import read_column
 from logclient.shm.record import VARIABLE
 from logclient_backend.collector.store.interface import Parcel
-from logclient_backend.wal.scan import StreamColumns
+from logclient_backend.wal.encoded import StreamColumns
 from logclient_backend.wal.seqs import SeqSet
 
 

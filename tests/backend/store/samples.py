@@ -11,7 +11,8 @@ from typing import Any
 from logclient.shm.columns import Columns
 from logclient.shm.record import VARIABLE, Shape
 from logclient_backend.collector.store.interface import Description, Parcel
-from logclient_backend.wal.scan import Gap, StreamColumns
+from logclient_backend.wal.encoded import StreamColumns
+from logclient_backend.wal.scan import Gap
 
 NODE = "node-1"
 STREAM, PROCESS = b"s" * 16, b"p" * 16

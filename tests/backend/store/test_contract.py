@@ -25,7 +25,8 @@ from logclient_backend.collector.store.interface import (
     Store,
     StoreError,
 )
-from logclient_backend.wal.scan import Gap, StreamColumns
+from logclient_backend.wal.encoded import StreamColumns
+from logclient_backend.wal.scan import Gap
 from logclient_backend.wal.seqs import SeqSet
 
 from .samples import NODE, NOW_NS, PROCESS, STREAM, columns, described, parcel, ramp
@@ -133,7 +134,7 @@ def test_records_come_back_as_they_were(store: Store, settle: Callable[[Store], 
     store = settle(store)
     found, following = store.reader.records("run", STREAM, 1)
     assert following == 0
-    assert [item[:3] for item in found] == [(STREAM, PROCESS, 2)] * 2
+    assert [(item.stream, item.process, item.lane) for item in found] == [(STREAM, PROCESS, 2)] * 2
     for item, sent in zip(found, (odd, even), strict=True):
         got = item.columns
         assert (got.shape, got.rank) == (sent.shape, sent.rank)

@@ -13,7 +13,7 @@ from logclient.shm.record import Shape
 from logclient_backend.collector.store.embedded import EmbeddedStore, blocks, open_store
 from logclient_backend.collector.store.embedded.buckets import Summaries
 from logclient_backend.collector.store.embedded.database import FILE
-from logclient_backend.wal.scan import StreamColumns
+from logclient_backend.wal.encoded import StreamColumns
 
 from .model import BUCKET_COLUMNS, Model, buckets
 from .samples import NOW_NS, columns, noise, parcel

@@ -18,7 +18,8 @@ from logclient.shm.columns import read_column
 from logclient.shm.record import Shape
 from logclient_backend.collector.store.embedded import EmbeddedStore, blocks, compact
 from logclient_backend.collector.store.interface import Description, Parcel, RunDeleted
-from logclient_backend.wal.scan import Gap, StreamColumns
+from logclient_backend.wal.encoded import StreamColumns
+from logclient_backend.wal.scan import Gap
 
 from .model import BUCKET_COLUMNS, Model, bits, buckets, seqs
 from .samples import NOW_NS, columns

@@ -10,7 +10,7 @@ import pytest
 from logclient.shm.record import Shape
 from logclient_backend.collector.store.embedded.store import EmbeddedStore
 from logclient_backend.collector.store.interface import Description, RunDeleted
-from logclient_backend.wal.scan import StreamColumns
+from logclient_backend.wal.encoded import StreamColumns
 from tests.fakes import SetClock
 
 from .samples import NOW_NS, columns, parcel, ramp

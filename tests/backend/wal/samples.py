@@ -8,8 +8,9 @@ from typing import Any
 
 from logclient.shm.columns import Columns
 from logclient.shm.record import Shape
+from logclient_backend.wal.encoded import StreamColumns
 from logclient_backend.wal.reader import WalReader
-from logclient_backend.wal.scan import Damage, Gap, Item, StreamColumns
+from logclient_backend.wal.scan import Damage, Gap, Item
 
 WRITER = b"\x01\x23\x45\x67\x89\xab\xcd\xef"
 PROCESS = b"process-process-"

@@ -11,10 +11,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from logclient_backend.wal.encoded import StreamColumns
 from logclient_backend.wal.files import READ, REAL
 from logclient_backend.wal.reader import Follower, WalReader
 from logclient_backend.wal.repair import repair, sweep
-from logclient_backend.wal.scan import Damage, Item, StreamColumns
+from logclient_backend.wal.scan import Damage, Item
 from logclient_backend.wal.seal import seal
 from logclient_backend.wal.trim import trim
 from logclient_backend.wal.writer import OpenSegment, Replica, replicate

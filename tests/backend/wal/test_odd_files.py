@@ -16,9 +16,9 @@ from logclient.shm.regular import OddFile, read_regular
 from logclient_backend.agent.output.budget import Budget
 from logclient_backend.wal import repair
 from logclient_backend.wal.documents import DocumentFile
+from logclient_backend.wal.encoded import StreamColumns
 from logclient_backend.wal.files import CREATE, READ, REAL, WRITE
 from logclient_backend.wal.reader import Follower, WalReader
-from logclient_backend.wal.scan import StreamColumns
 from logclient_backend.wal.trim import trim
 
 from .samples import stream

@@ -9,9 +9,10 @@ import time
 import pytest
 
 from logclient_backend.wal.dedup import Seen
+from logclient_backend.wal.encoded import StreamColumns
 from logclient_backend.wal.files import REAL, RealFiles
 from logclient_backend.wal.reader import Follower, WalReader
-from logclient_backend.wal.scan import Damage, Gap, StreamColumns
+from logclient_backend.wal.scan import Damage, Gap
 from logclient_backend.wal.seal import seal
 from logclient_backend.wal.segment import SegmentEncoder, segment_name
 from logclient_backend.wal.seqs import SeqSet

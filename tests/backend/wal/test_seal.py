@@ -12,10 +12,11 @@ from logclient.shm.columns import Columns
 from logclient.shm.record import Shape
 from logclient_backend.wal import codec
 from logclient_backend.wal import seal as sealing
+from logclient_backend.wal.encoded import StreamColumns
 from logclient_backend.wal.files import REAL
 from logclient_backend.wal.reader import WalReader
 from logclient_backend.wal.repair import sweep
-from logclient_backend.wal.scan import Scan, StreamColumns
+from logclient_backend.wal.scan import Scan
 from logclient_backend.wal.seal import seal
 from logclient_backend.wal.segment import SegmentEncoder, segment_name
 from tests.fakes import Crash, FaultyFiles

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+import zstandard
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +15,9 @@ from hypothesis import strategies as st
 from logclient.errors import Corrupt
 from logclient.shm.columns import Columns
 from logclient.shm.record import VARIABLE, Shape
-from logclient_backend.wal.scan import Gap, StreamColumns
+from logclient_backend.wal import encoded
+from logclient_backend.wal.encoded import StreamColumns
+from logclient_backend.wal.scan import Gap
 from logclient_backend.wal.seal import is_same
 from logclient_backend.wal.seqs import SeqSet
 from logclient_backend.wire import batch
@@ -60,7 +65,7 @@ def test_what_goes_in_comes_out(several: list[Columns], packs: bool) -> None:
         item = StreamColumns(STREAM, PROCESS, 3, columns)
         data = writer.batch(item).SerializeToString()
         back = reader.batch(pb.RecordBatch.FromString(data))
-        assert back[:3] == item[:3]
+        assert (back.stream, back.process, back.lane) == (STREAM, PROCESS, 3)
         assert is_same(back.columns, columns)
         assert back.columns.rank == columns.rank
 
@@ -74,7 +79,7 @@ def simple(count: int = 20) -> Columns:
 
 
 def message(**changes) -> pb.RecordBatch:
-    made = BatchWriter().batch(StreamColumns(STREAM, PROCESS, 0, simple()))
+    made = BatchWriter(packs=False).batch(StreamColumns(STREAM, PROCESS, 0, simple()))
     for name, value in changes.items():
         setattr(made, name, value)
     return made
@@ -87,9 +92,36 @@ def damaged(how) -> pb.RecordBatch:
 
 
 def _make_large_ints(made: pb.RecordBatch) -> None:
+    columns = simple()
+    columns.cells[1] = [b"x" * 1250] * 20
     made.table.codes = "di"
-    made.texts[0].sizes[:] = [1250] * 20
-    made.texts[0].data.CopyFrom(pb.Packed(size=25_000, data=b"x" * 25_000))
+    _put(made, columns)
+
+
+def _put(made: pb.RecordBatch, columns: Columns) -> None:
+    changed = BatchWriter(packs=False).batch(StreamColumns(STREAM, PROCESS, 0, columns))
+    made.bodies, made.text_bytes = changed.bodies, changed.text_bytes
+
+
+def _put_seqs(*seqs: int) -> Callable[[pb.RecordBatch], None]:
+    def change(made: pb.RecordBatch) -> None:
+        columns = simple()
+        columns.seq = array("Q", [*seqs, *range(seqs[-1] + 1, seqs[-1] + 21)][:20])
+        _put(made, columns)
+
+    return change
+
+
+def _put_body(**changes: Any) -> Callable[[pb.RecordBatch], None]:
+    def change(made: pb.RecordBatch) -> None:
+        (body,) = encoded.unpack(made.bodies)
+        made.bodies = encoded.pack([body._replace(**changes)])
+
+    return change
+
+
+def _bomb() -> bytes:
+    return b"\1" + zstandard.ZstdCompressor().compress(bytes(batch.MAX_BYTES + 1))
 
 
 DAMAGE = {
@@ -102,23 +134,32 @@ DAMAGE = {
     "a key table that never came": lambda m: m.ClearField("table"),
     "a code of nobody's": lambda m: setattr(m.table, "codes", "dX"),
     "codes without names": lambda m: setattr(m.table, "codes", "dsd"),
+    "another code": lambda m: setattr(m.table, "codes", "dd"),
     "a name without end": lambda m: m.table.names.__setitem__(0, "x" * 100_000),
-    "seqs that stand still": lambda m: setattr(m.seq, "stride", 0),
-    "seqs that fall": lambda m: setattr(m.seq, "stride", -1),
+    "seqs that stand still": _put_seqs(1, 1),
+    "seqs that fall": _put_seqs(5, 4),
     "a key that comes twice": lambda m: m.table.names.__setitem__(0, m.table.names[1]),
     "a key with NUL": lambda m: m.table.names.__setitem__(0, "a\0b"),
     "a key without a name": lambda m: m.table.names.__setitem__(0, ""),
-    "an int of 10,000 bits": lambda m: _make_large_ints(m),
-    "a seq beyond 63 bits": lambda m: setattr(m.seq, "first", (1 << 63) - 10),
-    "a seq of zero": lambda m: setattr(m.seq, "first", 0),
-    "differences too many": lambda m: m.step.deltas.extend([1] * 40),
-    "words too few": lambda m: setattr(m.words, "data", m.words.data[:-8]),
-    "words that unpack to a lot": lambda m: setattr(m.words, "size", 1 << 40),
-    "words of no packing": lambda m: setattr(m.words, "packing", 9),
-    "words that are no zstd": lambda m: setattr(m.words, "packing", pb.PACKING_SHUFFLED),
-    "no texts": lambda m: m.ClearField("texts"),
-    "texts too many": lambda m: m.texts.add(),
-    "sizes of texts that lie": lambda m: m.texts[0].sizes.__setitem__(0, 1 << 30),
+    "an int of 10,000 bits": _make_large_ints,
+    "a seq beyond 63 bits": _put_seqs((1 << 63) - 10),
+    "a seq of zero": _put_seqs(0),
+    "texts larger than said": lambda m: setattr(m, "text_bytes", 79),
+    "texts without end": lambda m: setattr(m, "text_bytes", 1 << 40),
+    "no bodies": lambda m: setattr(m, "bodies", b"\0"),
+    "no bytes": lambda m: setattr(m, "bodies", b""),
+    "bodies of no packing": lambda m: setattr(m, "bodies", b"\2" + m.bodies[1:]),
+    "bodies that are no zstd": lambda m: setattr(m, "bodies", b"\1" + m.bodies[1:]),
+    "bodies that unpack to a lot": lambda m: setattr(m, "bodies", _bomb()),
+    "half of a body": lambda m: setattr(m, "bodies", m.bodies[:-8]),
+    "a body twice": lambda m: setattr(m, "bodies", m.bodies + m.bodies[1:]),
+    "a body of more records": _put_body(records=21),
+    "a body of so many records": _put_body(records=1 << 40),
+    "a body up to another seq": _put_body(last_seq=21),
+    "a body of bytes": _put_body(data=b"\xff" * 40),
+    "a body of nothing": _put_body(data=b""),
+    "a time beyond 64 bits": _put_body(base_ns=1 << 64),
+    "a step beyond 64 bits": _put_body(first_step=1 << 64),
 }
 
 

@@ -120,7 +120,7 @@ def test_what_is_under_way_is_bounded(collector: MemoryCollector, opened: Open) 
     session = opened(collector)
     sent = 0
     while session.has_room:
-        session.send(Parcel(0, [item(100, 1 + 100 * sent)]))
+        session.send(Parcel(0, [item(200, 1 + 200 * sent)]))
         sent += 1
     assert 2 < sent < 100
     wait_until(lambda: collector.parcels == sent, WAIT_S, "all arrive")
@@ -137,7 +137,7 @@ def test_a_client_that_ignores_the_window_waits(collector: MemoryCollector, open
     session = opened(collector)
     session._window_bytes = 1 << 30
     for number in range(60):
-        session.send(Parcel(0, [item(100, 1 + 100 * number)]))
+        session.send(Parcel(0, [item(200, 1 + 200 * number)]))
     wait_until(lambda: collector.server.bytes_under_way >= 50_000, WAIT_S, "the window fills")
     assert collector.server.bytes_under_way < 60_000
     taken = collector.parcels
@@ -145,12 +145,12 @@ def test_a_client_that_ignores_the_window_waits(collector: MemoryCollector, open
     collector.acks = True
     collector.talks[0]._replies.ack(taken)
     answers(session, is_acked(session))
-    assert collector.records == 6000
+    assert collector.records == 12_000
 
 
 def test_all_together_are_bounded(opened: Open) -> None:
     """One who finds no room in time is told to come again, and gets in once there is some."""
-    limits = replace(LIMITS, most_bytes=30_000, room_s=0.2, retry_after_s=7.0)
+    limits = replace(LIMITS, most_bytes=15_000, room_s=0.2, retry_after_s=7.0)
     with MemoryCollector(limits=limits) as collector:
         collector.acks = False
         first, second = opened(collector), opened(collector, Hello("run", "other"))
@@ -207,7 +207,7 @@ def test_turn_ends_when_all_that_was_sent_is_answered(collector: MemoryCollector
 @pytest.mark.parametrize("size", [4097, 1 << 20])
 def test_hello_is_small(collector: MemoryCollector, size: int) -> None:
     """A larger one is refused, also one that would be read all the same."""
-    hello = pb.ShipRequest(hello=pb.Hello(protocol=1, run="run", node="n", client="x" * size))
+    hello = pb.ShipRequest(hello=pb.Hello(protocol=2, run="run", node="n", client="x" * size))
     with grpc.insecure_channel(collector.address.target) as made:
         call: Any = made.stream_stream(SHIP, request_serializer=None, response_deserializer=None)
         replies = call(iter([hello.SerializeToString()]), timeout=WAIT_S)
@@ -311,7 +311,7 @@ def test_a_parcel_that_is_too_large_is_not_sent(opened: Open) -> None:
         assert session.send(Parcel(0, [item(10)]))
         answers(session, is_acked(session))
         session._most_parcel_bytes = 1 << 20
-        session.send(Parcel(0, [item(1000, 11)]))
+        session.send(Parcel(0, [item(2000, 11)]))
         refused = answers(session, lambda found: any(isinstance(answer, NotTaken) for answer in found))
         assert any(isinstance(answer, NotTaken) and answer.parcel == 2 for answer in refused)
 

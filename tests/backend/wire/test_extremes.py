@@ -26,7 +26,7 @@ from logclient.shm.record import Shape
 from logclient_backend.collector import data as folders
 from logclient_backend.collector.eventlog import EventLog
 from logclient_backend.collector.serve import Collector, Settings
-from logclient_backend.wal.scan import StreamColumns
+from logclient_backend.wal.encoded import StreamColumns, pack, unpack
 from logclient_backend.wire.address import Address
 from logclient_backend.wire.batch import BatchWriter
 from logclient_proto.v1 import ingest_pb2 as pb
@@ -76,10 +76,17 @@ def batch(
     first: int, names: tuple[str, ...] = ("a", "b", "note", "large"), codes: str = "dqsi"
 ) -> pb.RecordBatch:
     """Two records of one stream."""
+    return message_of(records(first, names, codes))
+
+
+def records(first: int, names: tuple[str, ...] = ("a", "b", "note", "large"), codes: str = "dqsi") -> Columns:
     seq = array("Q", (first, first + 1))
     number = array("q", seq)
     cells: list[Any] = [array("Q", (first, 5)), array("Q", (1, 2)), [b"x", b"y"], [b"\1" * 9, b"\2" * 9]]
-    columns = Columns(Shape(names, codes), None, seq, seq, number, number, cells[: len(names)])
+    return Columns(Shape(names, codes), None, seq, seq, number[:], number[:], cells[: len(names)])
+
+
+def message_of(columns: Columns) -> pb.RecordBatch:
     return BatchWriter(packs=False).batch(StreamColumns(b"s" * 16, b"p" * 16, 0, columns))
 
 
@@ -90,7 +97,7 @@ def good(number: int, first: int) -> pb.Parcel:
 def ship(running: Running, run: str, *parcels: pb.Parcel) -> tuple[int, list[pb.Refusal]]:
     """(acknowledged up to, refusals); parcels behind a conversation that has ended are sent in the next one."""
     sent = [pb.ShipRequest(parcel=each).SerializeToString() for each in parcels]
-    hello = pb.ShipRequest(hello=pb.Hello(protocol=1, run=run, node="n", client="test")).SerializeToString()
+    hello = pb.ShipRequest(hello=pb.Hello(protocol=2, run=run, node="n", client="test")).SerializeToString()
     call: Any = running.channel.stream_stream(SHIP, request_serializer=None, response_deserializer=None)
     replies = call(iter([hello, *sent]), timeout=DEADLINE_S)
     acked, refusals = 0, []
@@ -160,8 +167,9 @@ def ask_everything(running: Running, run: str) -> None:
 
 def seq_from(first: int, stride: int = 1) -> Change:
     def change(parcel: pb.Parcel) -> None:
-        signed = first - (1 << 64) if first >= 1 << 63 else first
-        parcel.batches[0].seq.CopyFrom(pb.Numbers(first=signed, stride=stride))
+        columns = records(10)
+        columns.seq = array("Q", (first, first + stride & MOST))
+        parcel.batches[0].bodies = message_of(columns).bodies
 
     return change
 
@@ -214,9 +222,6 @@ def test_gap_that_can_be_is_stored(running: Running, last: int) -> None:
 u64 = st.sampled_from((0, 1, 2, (1 << 31) - 1, 1 << 31, (1 << 53) + 1, (1 << 63) - 1, 1 << 63, MOST))
 s64 = st.sampled_from((0, 1, -1, 1 << 31, -(1 << 53), (1 << 63) - 1, -(1 << 63), -(1 << 63) + 1))
 u32 = st.sampled_from((0, 1, 65535, 65536, (1 << 30) - 1, 1 << 30, (1 << 31) - 1, (1 << 32) - 1))
-columns = st.builds(pb.Numbers, first=s64, stride=s64) | st.builds(
-    pb.Numbers, first=s64, stride=s64, deltas=st.lists(s64, max_size=2)
-)
 names = st.sampled_from(
     (
         "a",
@@ -266,11 +271,24 @@ jsons = st.dictionaries(
 @st.composite
 def changes(draw: st.DrawFn) -> Change:
     """One field of a good parcel, at its extremes."""
-    which = draw(st.sampled_from(("seq", "order", "step", "time_ns")))
-    value = draw(columns)
+    which = draw(st.sampled_from(("seq", "order", "step", "time")))
+    values = draw(st.tuples(s64, s64))
     how = draw(
         st.sampled_from(
-            ("column", "lane", "rank", "keys", "records", "id", "names", "words", "texts", "hole", "json")
+            (
+                "column",
+                "lane",
+                "rank",
+                "keys",
+                "records",
+                "id",
+                "names",
+                "words",
+                "texts",
+                "head",
+                "hole",
+                "json",
+            )
         )
     )
     number, small, other = draw(u64), draw(u32), draw(u64)
@@ -285,7 +303,10 @@ def changes(draw: st.DrawFn) -> Change:
     def change(parcel: pb.Parcel) -> None:
         made = parcel.batches[0]
         if how == "column":
-            getattr(made, which).CopyFrom(value)
+            columns = records(10)
+            words = array("q", values)
+            setattr(columns, which, array("Q", words.tobytes()) if which in ("seq", "order") else words)
+            made.bodies = message_of(columns).bodies
         elif how in ("lane", "rank", "keys", "records"):
             setattr(made, how, small)
         elif how == "id":
@@ -293,11 +314,17 @@ def changes(draw: st.DrawFn) -> Change:
         elif how == "names":
             made.CopyFrom(batch(10, four))
         elif how == "words":
-            made.words.CopyFrom(pb.Packed(size=len(word), data=word))
+            columns = records(10)
+            columns.cells[:2] = array("Q", word[:16]), array("Q", word[16:])
+            made.bodies = message_of(columns).bodies
         elif how == "texts":
-            for each in made.texts:
-                each.sizes[:] = [len(raw), len(raw)]
-                each.data.CopyFrom(pb.Packed(size=2 * len(raw), data=raw + raw))
+            columns = records(10)
+            columns.cells[2:] = [raw, raw], [raw, raw]
+            changed = message_of(columns)
+            made.bodies, made.text_bytes = changed.bodies, changed.text_bytes
+        elif how == "head":
+            (body,) = unpack(made.bodies)
+            made.bodies = pack([body._replace(first_seq=number, first_step=values[0], base_ns=values[1])])
         elif how == "hole":
             hole(number, other, small % 5)(parcel)
         else:

@@ -28,7 +28,7 @@ from logclient.shm.record import Shape
 from logclient_backend.collector import data as folders
 from logclient_backend.collector.eventlog import EventLog
 from logclient_backend.collector.serve import Collector, Settings
-from logclient_backend.wal.scan import StreamColumns
+from logclient_backend.wal.encoded import Body, StreamColumns, pack, unpack
 from logclient_backend.wire import messages
 from logclient_backend.wire.address import Address
 from logclient_backend.wire.batch import BatchWriter
@@ -135,7 +135,7 @@ def parcel(number: int = 1) -> bytes:
     return pb.ShipRequest(parcel=made).SerializeToString()
 
 
-HELLO = pb.ShipRequest(hello=pb.Hello(protocol=1, run="run", node="n" * 32)).SerializeToString()
+HELLO = pb.ShipRequest(hello=pb.Hello(protocol=2, run="run", node="n" * 32)).SerializeToString()
 BOMB = zstandard.ZstdCompressor().compress(bytes(50 << 20))
 
 
@@ -219,7 +219,18 @@ packed = st.builds(
     size=u64 | st.just(50 << 20),
     data=st.binary(max_size=100) | st.just(BOMB) | st.binary(max_size=48).map(zstandard.compress),
 )
-number_columns = st.builds(pb.Numbers, first=s64, stride=s64, deltas=st.lists(s64, max_size=4))
+GOOD = BatchWriter().batch(some_columns()).bodies
+datas = st.binary(max_size=60) | st.sampled_from([each.data for each in unpack(GOOD)])
+heads = st.builds(
+    lambda records, first, more, step, base_ns, data: Body(records, first, first + more, step, base_ns, data),
+    *(u32, u64, u64, s64, s64, datas),
+)
+bodies = (
+    st.lists(heads, max_size=3).map(pack)
+    | st.binary(max_size=60)
+    | st.sampled_from((GOOD, b"\1" + BOMB, b"\0" + BOMB))
+    | spoilt(GOOD)
+)
 tables = st.builds(
     pb.KeyTable,
     names=st.lists(texts, max_size=4),
@@ -234,12 +245,8 @@ batches = st.builds(
     keys=u32,
     table=st.none() | tables,
     records=u32,
-    seq=number_columns,
-    order=number_columns,
-    step=number_columns,
-    time_ns=number_columns,
-    words=packed,
-    texts=st.lists(st.builds(pb.Texts, sizes=st.lists(u32, max_size=4), data=packed), max_size=3),
+    text_bytes=u64,
+    bodies=bodies,
 )
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | texts,

@@ -29,10 +29,11 @@ from logclient.shm.regular import OddFile
 from ... import failpoint
 from ...wal.coverage import Spans
 from ...wal.documents import DocumentFile
+from ...wal.encoded import StreamColumns
 from ...wal.files import CREATE, REAL, read_file
 from ...wal.reader import OPEN, SEALED
 from ...wal.repair import sweep
-from ...wal.scan import Scan, StreamColumns
+from ...wal.scan import Scan
 from ...wal.seal import seal
 from ...wal.segment import parse_name
 from ...wal.writer import Replica

@@ -23,7 +23,8 @@ from logclient.errors import LogclientError
 
 from ...runs import strict
 from ...wal.coverage import Spans
-from ...wal.scan import Gap, StreamColumns
+from ...wal.encoded import StreamColumns
+from ...wal.scan import Gap
 from ...wal.seqs import SeqSet
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 
 from ...runs import formats
 from ...runs.paged import PagedReader
-from ...wal.scan import StreamColumns
+from ...wal.encoded import StreamColumns
 from ...wire import pages
 from ..store.interface import Reader
 from .access import Stands, reader

@@ -160,7 +160,7 @@ class Compactor:
                     "SELECT body FROM tail WHERE id=?", (head[0],)
                 ).fetchone()
                 bodies.append((body, head[5]))
-            rows = read_tails(self._session.packer, bodies, shape.codes).in_order()
+            rows = read_tails(bodies, shape.codes).in_order()
             yield run, stream, table, rank, shape, rows
 
     def _replace_tail(self, chosen: list[_TailHead], made: list[_Made]) -> None:

@@ -281,7 +281,7 @@ def _add_newest(session: Session, shape: Shape, head: Sequence[int], found: dict
     if not wanted:
         return
     (body,) = session.connection.execute("SELECT body FROM tail WHERE id=?", (id,)).fetchone()
-    rows = read_tail(session.packer, body, n, shape.codes, [place for place, _ in wanted])
+    rows = read_tail(body, n, shape.codes, [place for place, _ in wanted])
     number, ns, step = min(int(rows.order[-1]), MAX_SEQ), int(rows.time[-1]), int(rows.step[-1])
     for place, known in wanted:
         if _is_newer(known, stream, seq, place):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ....wal.coverage import Spans
-from ....wal.scan import StreamColumns
+from ....wal.encoded import StreamColumns
 from ..interface import Buckets, Held, KeyPage, Last, Points, Run, RunPage, RunQuery
 from . import buckets as charts
 from . import catalog, names, records, series

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from logclient.shm.record import Shape
 
-from ....wal.scan import StreamColumns
+from ....wal.encoded import StreamColumns
 from .ledger import seqs_from
 from .rows import Rows, joined, to_columns
 from .sources import of_stream

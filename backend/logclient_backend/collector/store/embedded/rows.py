@@ -1,11 +1,6 @@
-"""`Rows`: records of one stream, key table and rank as numpy columns; and the body of a tail row.
+"""`Rows`: records of one stream, key table and rank as numpy columns; read from the body of a tail row.
 
-Pure. A tail row holds the records of one `StreamColumns`, nearly as they came::
-
-    u16 number of pieces, then u32 length of each
-    numbers seq, order, step, time
-    words   of all keys with a fixed code, key behind key (absent where there is none)
-    texts   of each key with a variable code
+Pure. A tail row holds the records of one `StreamColumns` as they came (`wal/encoded.py`).
 
 Invariants: what comes out is what went in, bit by bit; rows are in rising order of seq, each seq once.
 """
@@ -14,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
-from struct import Struct, pack, unpack_from
+from struct import Struct
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -22,12 +17,12 @@ import numpy as np
 from logclient.shm.columns import Columns
 from logclient.shm.record import FLOATS, VARIABLE, Shape
 
-from .pack import Ints, Packer, Words
+from ....wal.encoded import unpack
+from .pack import Ints, Words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from logclient.shm.columns import Column
     from logclient.shm.record import Value
 
 _FLOAT, _INT = Struct("<d"), Struct("<q")
@@ -179,75 +174,32 @@ def _float(number: int) -> float:
 # ---- bodies of tail rows ------------------------------------------------------------------------------------
 
 
-def pack_tail(packer: Packer, rows: Rows, columns: Columns) -> bytes:
-    """`rows` are the heads of the columns, whose cells are taken as they came: a record may have thousands."""
-    pieces = [packer.numbers(column) for column in (rows.seq, rows.order, rows.step, rows.time)]
-    cells: Sequence[Column] = columns.cells
-    texts = [] if columns.shape.fixed else [column for column in cells if isinstance(column, list)]
-    fixed = cells if not texts else [column for column in cells if not isinstance(column, list)]
-    if fixed:
-        pieces.append(packer.words(np.frombuffer(b"".join(fixed), np.uint64)))  # type: ignore[arg-type]
-    pieces += map(packer.texts, texts)
-    return pack(f"<H{len(pieces)}I", len(pieces), *map(len, pieces)) + b"".join(pieces)
-
-
-def read_tail(
-    packer: Packer, body: bytes, count: int, codes: str, places: Sequence[int] | None = None
-) -> Rows:
+def read_tail(body: bytes, count: int, codes: str, places: Sequence[int] | None = None) -> Rows:
     """The records; with `places`, only those columns of them. `ValueError` where the bytes are none."""
-    pieces = _pieces(body, codes)
-    fixed, variable = _places(codes)
-    wanted = set(range(len(codes)) if places is None else places)
-    cells: dict[int, Cells] = {}
-    if not wanted.isdisjoint(fixed):
-        words = packer.read_words(pieces[4], count * len(fixed))
-        for index, place in enumerate(fixed):
-            if place in wanted:
-                cells[place] = words[index * count : (index + 1) * count]
-    for place, piece in zip(variable, pieces[4 + bool(fixed) :], strict=True):
-        if place in wanted:
-            cells[place] = packer.read_texts(piece, count)
-    seq, order, step, time = (packer.read_numbers(piece, count) for piece in pieces[:4])
-    return Rows(seq.view(np.uint64), order.view(np.uint64), step, time, cells)
+    rows = read_tails([(body, count)], codes)
+    if places is not None:
+        rows.cells = {place: rows.cells[place] for place in places}
+    return rows
 
 
-def read_tails(packer: Packer, bodies: Sequence[tuple[bytes, int]], codes: str) -> Rows:
+def read_tails(packed: Sequence[tuple[bytes, int]], codes: str) -> Rows:
     """The records of several (body, count), one behind the other; no loop over rows for each key of a fixed code."""
-    fixed, variable = _places(codes)
-    heads: list[list[Ints]] = [[], [], [], []]
-    words: list[np.ndarray[tuple[int, int], np.dtype[np.uint64]]] = []
-    texts: list[list[bytes]] = [[] for _ in variable]
-    for body, count in bodies:
-        pieces = _pieces(body, codes)
-        for column, piece in zip(heads, pieces, strict=False):
-            column.append(packer.read_numbers(piece, count))
-        if fixed:
-            words.append(packer.read_words(pieces[4], count * len(fixed)).reshape(len(fixed), count))
-        for found, piece in zip(texts, pieces[4 + bool(fixed) :], strict=True):
-            found += packer.read_texts(piece, count)
-    cells: dict[int, Cells] = dict(zip(variable, texts, strict=True))
-    if fixed:
-        cells.update(zip(fixed, np.concatenate(words, axis=1), strict=True))
-    seq, order, step, time = map(np.concatenate, heads)
-    return Rows(seq.view(np.uint64), order.view(np.uint64), step, time, cells)
-
-
-def _places(codes: str) -> tuple[list[int], list[int]]:
-    """Return the places of keys with a fixed code, and of the others."""
     fixed = [place for place, code in enumerate(codes) if code not in VARIABLE]
-    return fixed, [place for place, code in enumerate(codes) if code in VARIABLE]
-
-
-def _pieces(body: bytes, codes: str) -> list[memoryview]:
-    view = memoryview(body)
-    (number,) = unpack_from("<H", view)
-    sizes = unpack_from(f"<{number}I", view, 2)
-    at = 2 + 4 * number
-    pieces = []
-    for size in sizes:
-        pieces.append(view[at : at + size])
-        at += size
-    variable = sum(map(codes.count, VARIABLE))
-    if at != len(body) or number != 4 + (variable < len(codes)) + variable:
-        raise ValueError(f"{len(codes)} columns in {len(body)} bytes expected, found {number} pieces")
-    return pieces
+    variable = [place for place, code in enumerate(codes) if code in VARIABLE]
+    parts = [body.decode(codes) for body_of_row, _ in packed for body in unpack(body_of_row)]
+    expected, found = sum(count for _, count in packed), sum(len(part.seq) for part in parts)
+    if found != expected:
+        raise ValueError(f"tail rows of {expected} records expected, found {found}")
+    cells: dict[int, Cells] = {}
+    for index, place in enumerate(variable):
+        cells[place] = [text for part in parts for text in part.texts[index]]
+    if fixed:
+        words = [np.frombuffer(part.words, np.uint64).reshape(len(fixed), -1) for part in parts]
+        cells.update(zip(fixed, np.concatenate(words, axis=1), strict=True))
+    return Rows(
+        np.concatenate([np.frombuffer(part.seq, np.uint64) for part in parts]),
+        np.concatenate([np.frombuffer(part.order, np.uint64) for part in parts]),
+        np.concatenate([np.frombuffer(part.step, np.int64) for part in parts]),
+        np.concatenate([np.frombuffer(part.time, np.int64) for part in parts]),
+        cells,
+    )

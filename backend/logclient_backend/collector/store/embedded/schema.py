@@ -11,7 +11,7 @@ ledger          ranges of seqs by stream: cause 0 is stored, the others are gaps
 names           a run's keys, with what is compacted of each: points, range of steps, first point
 lasts           of each key and stream the newest value that is compacted: which one is shown is told by attempts
 tables          a run's key tables: the shape of records; `places` says where a key stands in which
-tail            records nearly as they came (`rows.py`)
+tail            records as they came (`rows.py`)
 block, part     compacted records: a head, and one row per column (`blocks.py`)
 coarse          coarse summaries of large blocks, by key: what a chart of a long series reads, side by side
 ==============  =======================================================================================
@@ -29,7 +29,9 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-VERSION = 3
+from . import old_tail
+
+VERSION = 4
 APPLICATION = 0x6C6F6763  # "logc"
 PAGE_BYTES = 8192
 
@@ -158,8 +160,11 @@ def _to_3(connection: sqlite3.Connection) -> None:
 
 
 # version: what makes it of the one before; no commit inside
-MIGRATIONS: Mapping[int, Migration] = {2: _to_2, 3: _to_3}
-WRITTEN_ANEW: Mapping[int, tuple[str, ...]] = {3: ("names", "tail")}  # tables, of which all rows are
+MIGRATIONS: Mapping[int, Migration] = {2: _to_2, 3: _to_3, 4: old_tail.convert}
+WRITTEN_ANEW: Mapping[int, tuple[str, ...]] = {
+    3: ("names", "tail"),
+    4: ("tail",),
+}  # tables, of which all rows are
 
 
 def create(connection: sqlite3.Connection, store_id: str) -> None:

@@ -42,7 +42,7 @@ class Source:
         if not self.is_tail:
             return read_rows(session, head.block, head.n, codes, places)
         (body,) = session.connection.execute("SELECT body FROM tail WHERE id=?", (head.block,)).fetchone()
-        return read_tail(session.packer, body, head.n, codes, places)
+        return read_tail(body, head.n, codes, places)
 
 
 def of_key(session: Session, name_id: int) -> list[Source]:

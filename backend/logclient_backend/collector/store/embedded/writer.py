@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 from logclient.shm.columns import Columns
 
-from ....wal.scan import Gap, StreamColumns
+from ....wal.encoded import StreamColumns, encode, pack
+from ....wal.scan import Gap
 from ....wal.seal import unseen_part
 from ..interface import Parcel, RunDeleted, StoreError, Written
 from . import catalog
 from .ledger import MAX_SEQ, Ledger
 from .remove import Remover
-from .rows import heads_of, pack_tail
+from .rows import heads_of
 from .tables import WriterTables
 
 if TYPE_CHECKING:
@@ -152,13 +153,14 @@ class _Write:
         self.repeated += len(columns) - len(fresh)
         stream.span.add(fresh)
         stream.fresh.add_seqs(fresh.seq)
-        self._tail(run, stream.number, fresh)
+        is_whole = fresh is columns
+        body = (is_whole and item.packed) or pack(item.bodies if is_whole else encode(fresh))
+        self._tail(run, stream.number, fresh, body)
 
-    def _tail(self, run: _RunWrite, stream: int, columns: Columns) -> None:
+    def _tail(self, run: _RunWrite, stream: int, columns: Columns, body: bytes) -> None:
         session, shape, rows = self._writer._session, columns.shape, heads_of(columns)
         count, points = len(rows), len(rows) * len(shape.codes)
         oldest = rows.oldest()
-        body = pack_tail(session.packer, rows, columns)
         self._connection.execute(
             _TAIL,
             (
