@@ -336,8 +336,8 @@ def test_what_was_interrupted_goes_on(
     sync: Command, collector: MemoryCollector, run_dir: Path, number: int
 ) -> None:
     """With what is not there yet; Ctrl-C says so, without a traceback."""
-    big_run(run_dir, 30_000)
-    brake = Brake(after=4)
+    big_run(run_dir, 100_000)
+    brake = Brake(after=1)
     collector.on_parcel = brake
     with Process("sync", run_dir) as process:
         wait_until(lambda: brake.held, WAIT_S, "some parcels are there")
@@ -346,11 +346,11 @@ def test_what_was_interrupted_goes_on(
     assert code == (130 if number == signal.SIGINT else -9)
     assert "Traceback" not in output
     before = collector.records
-    assert 0 < before < 30_000
+    assert 0 < before < 100_000
     brake.after = 1 << 30
     (upload,) = sync.json("sync")["uploads"]
-    assert upload["sent"] <= 30_000 - before
-    wait_until(lambda: collector.node().steps() == list(range(1, 30_001)), WAIT_S, "all is there")
+    assert upload["sent"] <= 100_000 - before
+    wait_until(lambda: collector.node().steps() == list(range(1, 100_001)), WAIT_S, "all is there")
 
 
 def test_a_run_that_is_written_is_synced_again_and_again(

@@ -305,7 +305,11 @@ def changes(draw: st.DrawFn) -> Change:
         if how == "column":
             columns = records(10)
             words = array("q", values)
-            setattr(columns, which, array("Q", words.tobytes()) if which in ("seq", "order") else words)
+            if which in ("seq", "order"):
+                words = array(
+                    "Q", sorted(array("Q", words.tobytes()))
+                )  # a body's last seq is not below its first
+            setattr(columns, which, words)
             made.bodies = message_of(columns).bodies
         elif how in ("lane", "rank", "keys", "records"):
             setattr(made, how, small)
@@ -324,7 +328,8 @@ def changes(draw: st.DrawFn) -> Change:
             made.bodies, made.text_bytes = changed.bodies, changed.text_bytes
         elif how == "head":
             (body,) = unpack(made.bodies)
-            made.bodies = pack([body._replace(first_seq=number, first_step=values[0], base_ns=values[1])])
+            seqs: Any = {"first_seq": number, "last_seq": number + 1}
+            made.bodies = pack([body._replace(**seqs, first_step=values[0], base_ns=values[1])])
         elif how == "hole":
             hole(number, other, small % 5)(parcel)
         else:
