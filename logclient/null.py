@@ -6,7 +6,7 @@ from .encode import about
 from .encode.nested import plain, settings_of
 from .facts import Facts
 from .guest.foreign import is_own
-from .shm.stats import Counter, no_agent, no_device, no_server, tell
+from .shm.stats import Counter, no_agent, no_device, no_server, write_stderr
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class NullRun:
             return
         try:
             if self._refused.value == 1:
-                tell(f"a record was refused and counted: {self._closed}")
+                write_stderr(f"a record was refused and counted: {self._closed}")
         except RecursionError:
             return
 

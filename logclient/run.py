@@ -107,7 +107,7 @@ class Run(Logger):
         wrong = f"as_rank({about.short(rank)}) takes an int from 0 on"
         if self._session.settings.strict:
             raise BadArgument(wrong)
-        self._session.say_once("as_rank", f"{wrong}; took the rank of this process")
+        self._session.warn_once("as_rank", f"{wrong}; took the rank of this process")
         return RankedRun(self, None)
 
     # ---- what it shows ----------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class Run(Logger):
         self._session.about["tags"], wrong = about.tags_of(tags)
         self._session.write("about", self._session.about)
         if wrong:
-            self._session.say_once("tags", wrong)
+            self._session.warn_once("tags", wrong)
 
     def alert(self, title: str, text: str = "", level: str = "info") -> None:
         """Store a message for whoever looks at the run; `level` is info, warn or error. The last 50 are kept."""
@@ -230,7 +230,7 @@ class Run(Logger):
         """
         if type(state) is not str or state not in _END_STATES:
             known = ", ".join(_END_STATES)
-            self._session.say_once(
+            self._session.warn_once(
                 "finish state", f"finish(state={about.short(state)}) is none of {known}; took finished"
             )
             state = "finished"

@@ -22,7 +22,7 @@ from .errors import BadArgument
 from .guest import foreign
 from .null import NullRun
 from .run import Run, refuse, session_of, why_closed
-from .shm.stats import tell
+from .shm.stats import write_stderr
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _EDGES = tuple(10.0**power for power in range(-8, 2))  # of a histogram, whose k
 _LOWEST = "0"  # the bucket below the first edge
 _DEVICES = ("cpu", "cuda")
 
-_told: set[str] = set()  # what was said while there was no run to keep it
+_warned: set[str] = set()  # warned of while there was no run to keep it
 _watches: weakref.WeakKeyDictionary[Any, _Watch] = weakref.WeakKeyDictionary()
 
 
@@ -64,7 +64,7 @@ def watch(
     made = _Watch(_unwrapped(model), every, (gradients, parameters, histograms), step, current)
     _watches[_unwrapped(model)] = made
     if not made.hooks:
-        made.say("no parameter of the model is trained, so that no backward pass is seen: watch it later")
+        made.warn("no parameter of the model is trained, so that no backward pass is seen: watch it later")
 
 
 def _refuse(run: Run | NullRun, why: str) -> None:
@@ -73,10 +73,10 @@ def _refuse(run: Run | NullRun, why: str) -> None:
         session = session_of(run)
         if session.settings.strict:
             raise BadArgument(why)
-        session.say_once(f"watch {why}", f"nothing is watched: {why}")
-    elif why not in _told:
-        _told.add(why)
-        tell(f"nothing is watched: {why}")
+        session.warn_once(f"watch {why}", f"nothing is watched: {why}")
+    elif why not in _warned:
+        _warned.add(why)
+        write_stderr(f"nothing is watched: {why}")
 
 
 def unwatch(model: Any = None) -> None:
@@ -181,7 +181,7 @@ class _Watch:
         usable = [(name, each) for name, each in local if each.layout is torch.strided and each.numel()]
         usable = [(name, each) for name, each in usable if each.device.type in _DEVICES]
         if len(usable) < len(local):
-            self.say("sparse and empty parameters, and those on devices other than CUDA's, have no norms")
+            self.warn("sparse and empty parameters, and those on devices other than CUDA's, have no norms")
         by_device: dict[Any, list[tuple[str, Any]]] = {}
         for name, each in usable:
             by_device.setdefault(each.device, []).append((name, each))
@@ -214,11 +214,11 @@ class _Watch:
             refuse(self._current(), "in watch", why)
         return None
 
-    def say(self, why: str) -> None:
+    def warn(self, why: str) -> None:
         """Once in a run."""
         run = self._current()
         if isinstance(run, Run):
-            session_of(run).say_once(f"watch {why}", f"watch: {why}")
+            session_of(run).warn_once(f"watch {why}", f"watch: {why}")
 
 
 def _unwrapped(model: Any) -> Any:

@@ -105,7 +105,7 @@ class Talk:
         if collector.acks:
             self._replies.ack(parcel.number)
 
-    def heard(self) -> None:
+    def keepalive(self) -> None:
         pass
 
     def closed(self, why: str) -> None:

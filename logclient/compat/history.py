@@ -20,7 +20,7 @@ from logclient.guest import foreign
 from logclient.run import refuse
 
 from .facts import entries_of
-from .inert import Inert, say
+from .inert import Inert, warn
 from .media import Media
 
 TYPE_CHECKING = False
@@ -101,7 +101,7 @@ class History:
 
     def _log_back(self, data: Mapping[str, Any], step: int) -> None:
         """A row of a step that is over: stored under its own step; the open row and the next step stay as they are."""
-        say(
+        warn(
             self._run,
             f"wandb.log(step={step}) comes after step {self.step}: such rows are stored under the steps they name",
             "step back",
@@ -140,7 +140,7 @@ class History:
                 continue
             if isinstance(value, (Media, Inert)):
                 kind = type(value).__name__ if isinstance(value, Media) else repr(value)
-                say(self._run, f"{kind}: left out and counted, nothing is kept of what is to be shown")
+                warn(self._run, f"{kind}: left out and counted, nothing is kept of what is to be shown")
             self._row[name] = _as_it_is(value, copies)
 
     def _write(self) -> None:

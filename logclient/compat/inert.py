@@ -17,7 +17,7 @@ import os
 
 from logclient.errors import LogclientError
 from logclient.run import Run, session_of
-from logclient.shm.stats import tell
+from logclient.shm.stats import write_stderr
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 _EXCEPTIONS = ("Error", "Exception", "Warning")
 _NAN = float("nan")
 
-_told: set[str] = set()
+_warned: set[str] = set()
 _scratch: dict[int, str] = {}  # process -> its temporary folder
 classes: dict[str, type] = {}  # what a stand-in's attribute of this name is instead
 
 
-def say(run: object, line: str, cause: str = "") -> None:
-    """Say a line once for its cause (default: the line itself) in a run; once in a process where there is no run."""
+def warn(run: object, line: str, cause: str = "") -> None:
+    """Write a line once for its cause (default: the line itself) in a run; once in a process where there is no run."""
     if isinstance(run, Run):
-        session_of(run).say_once(cause or line, line)
-    elif (cause or line) not in _told:
-        _told.add(cause or line)
-        tell(line)
+        session_of(run).warn_once(cause or line, line)
+    elif (cause or line) not in _warned:
+        _warned.add(cause or line)
+        write_stderr(line)
 
 
 def known(name: str) -> type | None:

@@ -25,7 +25,7 @@ from threading import local
 from logclient.guest import foreign
 from logclient.run import Run, session_of
 
-from .inert import say
+from .inert import warn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Tap:
         if getattr(event, "graph_def", b""):
             self.leave_out("graph")
         if getattr(getattr(event, "session_log", None), "status", 0):
-            say(self.run, PURGE)
+            warn(self.run, PURGE)
         summary = getattr(event, "summary", None)
         for value in () if summary is None else summary.value:
             tag, found = _read(value)
@@ -109,7 +109,7 @@ class Tap:
             key = tag if call is None else call.key(folder, tag)
             self.log(int(event.step), self.prefix(home) + key, found)
             if abs(event.wall_time - time.time()) > _CLOCK_S:
-                say(self.run, "TensorBoard's walltime is not kept: points have the time of the call")
+                warn(self.run, "TensorBoard's walltime is not kept: points have the time of the call")
 
     def log(self, step: int, key: str, value: Any) -> None:
         """Log one value."""
@@ -124,7 +124,7 @@ class Tap:
                 name = folder.strip("/")
             known = self._prefixes[folder] = f"{name}/" if self._prefixes else ""
             if known:
-                say(self.run, f"a further folder of TensorBoard's, {folder}: its keys begin with {known!r}")
+                warn(self.run, f"a further folder of TensorBoard's, {folder}: its keys begin with {known!r}")
         return known
 
     def describe(self, settings: Mapping[str, Any], results: Mapping[str, Any]) -> None:
@@ -136,7 +136,7 @@ class Tap:
         """Count what cannot be kept; said once for each kind."""
         if isinstance(self.run, Run):
             session_of(self.run).counters.left_out.add(1)
-        say(
+        warn(
             self.run,
             f"TensorBoard's {kind} is left out and counted: scalars and texts are kept",
             f"tap {kind}",
@@ -220,7 +220,7 @@ def guarded(tap: Tap, function: Callable[..., None], *arguments: Any) -> None:
             raise
         if isinstance(tap.run, Run):
             session_of(tap.run).counters.left_out.add(1)
-        say(tap.run, f"an event of TensorBoard's is left out and counted: {type(error).__name__}: {error}")
+        warn(tap.run, f"an event of TensorBoard's is left out and counted: {type(error).__name__}: {error}")
 
 
 def _tap_of(writer: Any) -> Tap | None:

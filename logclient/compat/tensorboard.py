@@ -21,7 +21,7 @@ from logclient.run import Run, why_closed
 from logclient.session import current_run
 
 from . import tap
-from .inert import say
+from .inert import warn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class SummaryWriter(_Base):
         self._has_files = write_to_disk and args[4:5] != (False,) and _Base is not _NoFiles
         mine = self._logclient_find()
         if (args[0] if args else kwargs.get("purge_step")) is not None:
-            say(mine.run, tap.PURGE)
+            warn(mine.run, tap.PURGE)
         kwargs = {name: value for name, value in kwargs.items() if name in _SETTINGS}
         super().__init__(folder, "", *args[:4], **kwargs)
         self.log_dir = self.logdir = folder

@@ -181,7 +181,7 @@ class _Copier:
             )
             for node in self._queue
         ]
-        self._say([*cuts, *self._put_long()])
+        self._notice_cuts([*cuts, *self._put_long()])
         return root.copy  # type: ignore[no-any-return]
 
     def _put_long(self) -> list[tuple[str, int, str]]:
@@ -258,7 +258,7 @@ class _Copier:
         node.copy[name] = below.copy
         self._queue.append(below)
 
-    def _say(self, cuts: list[tuple[str, int, str]]) -> None:
+    def _notice_cuts(self, cuts: list[tuple[str, int, str]]) -> None:
         """Name what was cut (name, size, how), the largest first."""
         limits = (
             f"at most {MAX_ITEMS:,} entries, {MAX_BYTES >> 20} MiB of text, {MAX_TEXT >> 10} KiB in one text"

@@ -39,8 +39,8 @@ def keep_out(*things: Any) -> None:
             code = function.__code__
             if code not in _entries:
                 _entries[code] = None
-                if _is_told:
-                    _tell([code])
+                if _is_marked:
+                    _mark([code])
 
 
 def _functions(thing: Any) -> Iterator[FunctionType]:
@@ -56,7 +56,7 @@ def _functions(thing: Any) -> Iterator[FunctionType]:
         yield thing
 
 
-def _tell(codes: Any) -> bool:
+def _mark(codes: Any) -> bool:
     """Mark these code objects in torch's table; False where torch is not loaded as far as that."""
     table = _table()
     if table is None:
@@ -110,24 +110,24 @@ def _begin() -> bool:
     table = _table()
     if table is None:  # most programs: the search below would take a millisecond of the import
         return False
-    return _tell(tuple(_entries if hasattr(table, "set_code_exec_strategy") else _all_codes()))
+    return _mark(tuple(_entries if hasattr(table, "set_code_exec_strategy") else _all_codes()))
 
 
 class _Finder:
     """Notices that `torch._dynamo` is about to be imported; finds nothing."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        global _is_told
-        if name == "torch._dynamo" and not _is_told:
-            _is_told = _begin()
+        global _is_marked
+        if name == "torch._dynamo" and not _is_marked:
+            _is_marked = _begin()
 
 
-_is_told = False
+_is_marked = False
 
 
 def watch_for_torch() -> None:
     """Mark the functions known so far, now or when torch can compile."""
-    global _is_told
-    _is_told = _begin()
-    if not _is_told:
+    global _is_marked
+    _is_marked = _begin()
+    if not _is_marked:
         sys.meta_path.insert(0, _Finder())

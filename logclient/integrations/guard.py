@@ -41,7 +41,7 @@ from logclient.null import NullRun, count_refused
 from logclient.run import Run, session_of, why_closed
 from logclient.session import current_run
 from logclient.session.ending import INTERRUPTED_S
-from logclient.shm.stats import tell
+from logclient.shm.stats import write_stderr
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 _KNOWN = frozenset({"builtins", "jax", "jaxlib", "keras", "numpy", "tensorflow", "torch", "torch_xla"})
 _MAX_FITS = 200  # that the config lists
 # what was said while there was no run to keep it: by hook, and by class of what is a copy
-_told: set[str] = set()
+_warned: set[str] = set()
 _begun: WeakSet[Run | NullRun] = WeakSet()  # runs that a callback started
 _of_runs: WeakKeyDictionary[Run | NullRun, dict[Any, Any]] = WeakKeyDictionary()
 # newest trainings: what their callbacks are given, and, weakly, the callback that logs it
@@ -136,9 +136,9 @@ def failed(who: object, where: str, error: Exception) -> None:
         session_of(run).refuse(f"in {name}", why)
         return
     count_refused(run or current_run.stand_in())
-    if name not in _told:
-        _told.add(name)
-        tell(why)
+    if name not in _warned:
+        _warned.add(name)
+        write_stderr(why)
 
 
 class Guarded:
@@ -161,9 +161,9 @@ class Guarded:
         run = self._tie.open(None if other is None or other is self else other._tie.run)
         self._off = self._tie.is_off
         name = type(self).__name__
-        if self._off and self._tie.is_copy and name not in _told:
-            _told.add(name)
-            tell(
+        if self._off and self._tie.is_copy and name not in _warned:
+            _warned.add(name)
+            write_stderr(
                 f"{name}: a copy whose run is not open in a parent of this process logs nothing: {self._instead}"
             )
         if not self._off and training is not None:
@@ -184,7 +184,7 @@ class Guarded:
         run, name = self._tie.run, type(self).__name__
         line = f"{name} is there twice in a training: one of them logs it"
         if isinstance(run, Run):
-            session_of(run).say_once(f"twice {name}", line)
+            session_of(run).warn_once(f"twice {name}", line)
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__

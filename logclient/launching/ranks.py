@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 _METHODS = ("spawn", "fork", "forkserver")
-_POLL_S = 0.1  # between looks at what wakes nobody: a process whose end somebody else was told
-_TOLD_S = 1.0  # by then who knows how a process ended has said so
+_POLL_S = 0.1  # between looks at what wakes nobody: a process whose end was reported to somebody else
+_REPORT_S = 1.0  # by then whoever knows how a process ended has reported it
 _SETTLE_S = 0.2  # after the first failure: is another rank its cause?
 _KILLED_S = 5.0  # SIGKILL does not reach a process that hangs in a frozen disk
 _NAME = "logclient rank "
@@ -81,7 +81,7 @@ class _Rank:
         self.process: Any = None
         self.code: int | None = None  # exit code, negative for a signal
         self.is_over = False
-        self.outcome: tuple[str, int, bytes, str] | None = None  # see `_tell`
+        self.outcome: tuple[str, int, bytes, str] | None = None  # see `_send`
         self._context = context
         self._method: str = context.get_start_method()
         self._got = bytearray()
@@ -116,9 +116,9 @@ class _Rank:
         if self.is_over or not self.is_started:
             return []
         found = [] if self._reader is None else [self._reader.fileno()]
-        if not self._gone_at:  # the fork server tells of an end a little after it
-            is_told = self._pidfd < 0 or self._method == "forkserver"
-            found.append(self.process.sentinel if is_told else self._pidfd)
+        if not self._gone_at:  # the fork server reports an end a little after it
+            by_sentinel = self._pidfd < 0 or self._method == "forkserver"
+            found.append(self.process.sentinel if by_sentinel else self._pidfd)
         return found
 
     def look(self) -> None:
@@ -149,7 +149,7 @@ class _Rank:
             self._got.clear()
 
     def _is_lost(self) -> bool:
-        """Has it ended, and somebody else (a SIGCHLD handler, an `os.wait()`) was told how?"""
+        """Has it ended, and somebody else (a SIGCHLD handler, an `os.wait()`) reaped it?"""
         import select
 
         poll = select.poll()
@@ -159,7 +159,7 @@ class _Rank:
         if not poll.poll(0):
             return False
         self._gone_at = self._gone_at or time.monotonic()
-        return time.monotonic() - self._gone_at > _TOLD_S
+        return time.monotonic() - self._gone_at > _REPORT_S
 
     @property
     def has_failed(self) -> bool:
@@ -324,18 +324,18 @@ def _leave_script_out() -> None:
     """
     from multiprocess import spawn
 
-    told = spawn.get_preparation_data
-    if getattr(told, "leaves_script_out", False):
+    original = spawn.get_preparation_data
+    if getattr(original, "leaves_script_out", False):
         return
 
-    def tell(name: str) -> dict[str, Any]:
-        data: dict[str, Any] = told(name)
+    def preparation_data(name: str) -> dict[str, Any]:
+        data: dict[str, Any] = original(name)
         if name.startswith(_NAME) or get_ident() in _starting:
             data = {key: value for key, value in data.items() if not key.startswith("init_main")}
         return data
 
-    tell.leaves_script_out = True  # type: ignore[attr-defined]
-    spawn.get_preparation_data = tell
+    preparation_data.leaves_script_out = True  # type: ignore[attr-defined]
+    spawn.get_preparation_data = preparation_data
 
 
 def _check(fn: object, nprocs: object, start_method: object, timeout_s: object, grace_s: object) -> None:
@@ -383,27 +383,31 @@ def _main(method: str, call: Any, variables: dict[str, str], writer: Any, parent
         del call
         value = fn(*args)
         try:
-            told = ("returned", pickling.pack(value), "")
+            outcome = ("returned", pickling.pack(value), "")
         except Exception as problem:  # noqa: BLE001 - foreign code
             kind, why = type(value).__qualname__, f"{type(problem).__name__}: {problem}"
-            told = ("unsent", b"", f"returned a {kind}, which cannot be sent back ({why}): return plain data")
+            outcome = (
+                "unsent",
+                b"",
+                f"returned a {kind}, which cannot be sent back ({why}): return plain data",
+            )
     except BaseException as raised:  # noqa: BLE001 - raised again in the process that launched us
         error = raised
-        told = _told_of(raised)
-    _tell(writer, *told)
+        outcome = _outcome_of(raised)
+    _send(writer, *outcome)
     if error is not None:  # where the interpreter would leave it
         sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
     if method != "spawn":  # which ends like any interpreter; the others know no exit hooks
         from ..session.start import _at_exit
 
         _at_exit()
-    if told[0] not in ("returned", "exited"):
+    if outcome[0] not in ("returned", "exited"):
         raise SystemExit(1)
     if isinstance(error, SystemExit):
         raise error
 
 
-def _told_of(error: BaseException) -> tuple[str, bytes, str]:
+def _outcome_of(error: BaseException) -> tuple[str, bytes, str]:
     if isinstance(error, SystemExit):
         if not error.code:
             return "returned", pickling.pack(None), ""
@@ -417,7 +421,7 @@ def _told_of(error: BaseException) -> tuple[str, bytes, str]:
         return "raised", b"", text
 
 
-def _tell(writer: Any, kind: str, data: bytes, text: str) -> None:
+def _send(writer: Any, kind: str, data: bytes, text: str) -> None:
     import pickle
 
     message = pickle.dumps((kind, time.time_ns(), data, text))

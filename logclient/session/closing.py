@@ -20,7 +20,7 @@ from ..shm.stats import lane_counts
 from ..shm.wake import wake
 from . import dropped, waiting
 from .ending import patience_s
-from .messages import say_goodbye
+from .messages import write_end
 from .status import device_of, last_values
 
 TYPE_CHECKING = False
@@ -55,7 +55,7 @@ def end(session: Session, state: dict[str, Any], timeout_s: float | None) -> boo
         if session.is_owner:
             session.write("state", state)
         left = deadline - time.monotonic()
-        left = max(0.0, left - session.has_teller * min(_SERVER_SHARE, _SERVER_SHARE * left))
+        left = max(0.0, left - session.has_line_writer * min(_SERVER_SHARE, _SERVER_SHARE * left))
         waited_until = time.monotonic() + left
         done, trouble = waiting.until_durable(session, left)
         outcome.is_durable = done
@@ -63,7 +63,7 @@ def end(session: Session, state: dict[str, Any], timeout_s: float | None) -> boo
         if is_home and session.lanes is not None and session.status_page is not None:
             waiting.wait_for_server(session.server, session.status_page, session.lanes.words, waited_until)
         if session.is_owner and not session.settings.quiet and (session.rank in (None, 0) or not done):
-            say_goodbye(session, done, time.monotonic() - begun, trouble, deadline)
+            write_end(session, done, time.monotonic() - begun, trouble, deadline)
         if done and session.is_owner and state.get("by") in ("finish", "with"):
             _wait_until_left(session, deadline)
     finally:  # Ctrl-C while it waits: the agent goes on with what is there

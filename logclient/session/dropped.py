@@ -18,7 +18,7 @@ from ..guest import foreign
 from ..guest.descriptors import Mapped
 from ..launching import parents
 from ..shm import layout
-from ..shm.stats import tell
+from ..shm.stats import write_stderr
 from ..shm.wake import wake
 from ..spawn import calling, reap
 from . import handles, waiting
@@ -64,7 +64,7 @@ def end_all(begun: float, state: dict[str, Any]) -> None:
             done, trouble = waiting.until_durable(session, max(0.0, deadline - time.monotonic()))
             if not done and not session.settings.quiet:
                 who = f"nobody works on it ({trouble})" if trouble else "the agent goes on with it"
-                tell(
+                write_stderr(
                     f"{session.place.shown}, whose handle was dropped, is not on disk after "
                     f"{time.monotonic() - begun:.1f} s: {who}, and `logclient recover` finishes the job"
                 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from ..shm.meeting import folder_name
-from ..shm.stats import tell
+from ..shm.stats import write_stderr
 from ..spawn import agent as spawn
 from .status import status_of
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 
-def say_goodbye(session: Session, done: bool, took_s: float, trouble: str, deadline: float) -> None:
+def write_end(session: Session, done: bool, took_s: float, trouble: str, deadline: float) -> None:
     """Write the line of `finish` where that needs no wait; into a file, whose disk may be frozen, the agent writes it.
 
     `took_s`: how long `finish` waited; `trouble`: why nobody works on what is left, empty where somebody does.
@@ -31,11 +31,11 @@ def say_goodbye(session: Session, done: bool, took_s: float, trouble: str, deadl
         trouble = "its agent is gone"
     line = goodbye(session, status_of(session), answer, done, took_s, trouble)
     # what was made durable just now says that this disk answers
-    if not tell(line, on_device=answer.get("device", 0) if done else 0) and session.has_teller:
+    if not write_stderr(line, on_device=answer.get("device", 0) if done else 0) and session.has_line_writer:
         if trouble:  # no agent is there to write it
-            spawn.tell_in_file(line)
+            spawn.write_to_stderr_file(line)
         else:
-            spawn.say(session.place, line, deadline)
+            spawn.write_line(session.place, line, deadline)
 
 
 def goodbye(

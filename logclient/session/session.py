@@ -86,7 +86,7 @@ class Session:
         "documents",
         "encoder",
         "folder",
-        "has_teller",
+        "has_line_writer",
         "is_owner",
         "lanes",
         "live",
@@ -112,7 +112,7 @@ class Session:
         self._forking: dict[int, object] = {}
         self.trouble = ""  # why this process has no lanes
         self.folder: dict[str, Any] = {}  # the launcher's answer about the run folder
-        self.has_teller = False  # the agent writes lines for us where standard error is a file
+        self.has_line_writer = False  # the agent writes lines for us where standard error is a file
         self.counters = Counters()
         self.closed = ""  # why log() refuses, once it does
         self.outcome = Outcome()
@@ -318,19 +318,19 @@ class Session:
     def write_notices(self) -> None:
         self.write("notices", {"alerts": self.alerts, "notices": self.notices.lines})
 
-    def say_once(self, cause: str, line: str) -> None:
+    def warn_once(self, cause: str, line: str) -> None:
         """Keep a line for the user with the run and write it to standard error, once per cause."""
         if self.notices.once(cause, line):
             self.write_notices()
 
     def refuse(self, cause: str, why: str) -> None:
-        """Count a record that is refused, and say why, once per cause. Raises BadArgument in strict mode."""
+        """Count a record that is refused, and warn of it, once per cause. Raises BadArgument in strict mode."""
         self.counters.refused.add()
         if self.settings.strict and not self.closed:
             raise BadArgument(why)
         try:
-            self.say_once(f"refused {cause}", f"a record was refused and counted: {why}")
-        except RecursionError:  # it is counted; the next one says so
+            self.warn_once(f"refused {cause}", f"a record was refused and counted: {why}")
+        except RecursionError:  # it is counted; the next one warns
             return
 
     def settle_device_values(self) -> None:

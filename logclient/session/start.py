@@ -24,7 +24,7 @@ from ..notebook import notebook
 from ..null import NullRun
 from ..run import Run
 from ..shm import meeting
-from ..shm.stats import tell
+from ..shm.stats import write_stderr
 from ..spawn import agent as spawn
 from ..spawn import lifetime
 from ..spawn import starting as _starting  # noqa: F401 - now: later its disk may be frozen
@@ -246,7 +246,7 @@ def _inert(chosen: Config) -> NullRun:
         "this process was started by an agent of logclient (LOGCLIENT_AGENT is set): nothing is logged in it"
     )
     if not chosen.quiet:
-        tell(line)
+        write_stderr(line)
     return NullRun(chosen.project or "default", {}, (), closed=line)
 
 
@@ -337,7 +337,7 @@ def _at_exit() -> None:
 def _start_agent(session: Session, place: meeting.Meeting, chosen: Config) -> None:
     """Bring an agent to the meeting place, and hear what the run folder is like."""
     strict = chosen.folder_errors == "raise"
-    in_file = not chosen.quiet and spawn.is_file_to_tell()
+    in_file = not chosen.quiet and spawn.is_stderr_file()
     trouble = None
     if not is_none_left() and spawn.agent_lives(place):
         answer = place.folder_answer()
@@ -353,7 +353,7 @@ def _start_agent(session: Session, place: meeting.Meeting, chosen: Config) -> No
             tell=in_file,
         )
         answer = place.take_answer(name)
-        session.has_teller = in_file
+        session.has_line_writer = in_file
     state, reason = answer.get("state", ""), answer.get("reason", "")
     if state in ("exists", "missing"):
         raise BadArgument(f"resume={chosen.resume!r}, but run {place.run_id!r} {reason}")
@@ -366,10 +366,10 @@ def _start_agent(session: Session, place: meeting.Meeting, chosen: Config) -> No
     if trouble or state != "ok":
         session.notices.once("agent" if trouble else "folder", trouble or line)
         if trouble and in_file and not spawn.agent_lives(place):
-            spawn.tell_in_file(trouble)
+            spawn.write_to_stderr_file(trouble)
         session.write_notices()
     elif not chosen.quiet and session.rank in (None, 0):  # once is enough, also with hundreds of ranks
-        tell(line)  # where that is a file, whose disk may be frozen, the launcher does
+        write_stderr(line)  # where that is a file, whose disk may be frozen, the launcher does
 
 
 def _compare_server(session: Session, place: meeting.Meeting, wanted: str) -> None:
@@ -421,8 +421,8 @@ def _without_memory(chosen: Config, run_id: str, error: OSError) -> NullRun:
     line = f"no shared memory for run {run_id} in {where} ({error.strerror or error}); nothing is logged"
     if chosen.folder_errors == "raise":
         raise LogclientError(line) from error
-    if not chosen.quiet and not tell(line):
-        spawn.tell_in_file(line)
+    if not chosen.quiet and not write_stderr(line):
+        spawn.write_to_stderr_file(line)
     return NullRun(chosen.project or "default", {}, (), closed=line)
 
 

@@ -66,7 +66,7 @@ def patience_s(session: Session, what: str, timeout_s: object) -> float:
     usual: float = settings.finish_timeout_s if what == "finish" else settings.flush_timeout_s
     number = usual if timeout_s is None else seconds(timeout_s)
     if number is None:
-        session.say_once(
+        session.warn_once(
             what, f"{what}(timeout_s={short(timeout_s)}) is no number of seconds; took {usual:g}"
         )
         return usual

@@ -153,7 +153,7 @@ class Notices:
     def show(self, line: str) -> None:
         """Write a line to standard error, if that cannot wait."""
         if not self._quiet:
-            tell(line)
+            write_stderr(line)
 
 
 def terminal_device() -> int:
@@ -167,7 +167,7 @@ def terminal_device() -> int:
     return found.st_dev if stat.S_ISREG(found.st_mode) else 0
 
 
-def tell(line: str, *, on_device: int = 0) -> bool:
+def write_stderr(line: str, *, on_device: int = 0) -> bool:
     """One line to descriptor 2 without ever waiting; False where it was not written.
 
     Into a file only on that file system (`st_dev`): the caller knows that it answers at this moment.

@@ -1,4 +1,4 @@
-"""The agent as the training process sees it: does one live, how to start one, what it says.
+"""The agent as the training process sees it: does one live, how to start one, what it reports.
 
 Runs in the training process. `start_agent` is the only way to start one: it knows which interpreter it may start
 (`interpreter.py`), and marks the environment, so that no run begins in what it starts. Nothing here watches it: no
@@ -12,14 +12,14 @@ import time
 
 from ..guest.descriptors import Mapped
 from ..shm import layout, modes
-from ..shm.meeting import SAY, Meeting
+from ..shm.meeting import STDERR_LINE, Meeting
 from ..shm.owner import is_locked
 from ..shm.regular import open_regular, read_start
 from ..shm.stats import terminal_device
 from ..shm.wake import SUPERVISOR, wake
 
 _POLL_S = 0.002
-_SAID_WAIT_S = 0.6  # the supervisor is woken for it
+_WRITE_WAIT_S = 0.6  # the supervisor is woken for it
 
 
 def agent_lives(meeting: Meeting) -> bool:
@@ -66,35 +66,35 @@ def start_agent(
     )
 
 
-def is_file_to_tell() -> bool:
+def is_stderr_file() -> bool:
     """Is standard error a file, and handed on to what we start?"""
     return terminal_device() != 0 and os.get_inheritable(2)
 
 
-def say(meeting: Meeting, line: str, deadline: float) -> None:
+def write_line(meeting: Meeting, line: str, deadline: float) -> None:
     """Have the agent, which was started with `tell`, write a line into the file that is standard error.
 
     Where none lives, a process of its own does.
     """
     if not agent_lives(meeting):
-        tell_in_file(line)
+        write_to_stderr_file(line)
         return
-    path = meeting.file(SAY)
+    path = meeting.file(STDERR_LINE)
     try:
         modes.publish(path, f"logclient: {line}\n".encode("utf-8", "backslashreplace"))
     except OSError:
         return
     wake(meeting, SUPERVISOR)
-    deadline = min(deadline, time.monotonic() + _SAID_WAIT_S)
+    deadline = min(deadline, time.monotonic() + _WRITE_WAIT_S)
     while os.path.exists(path) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
 
 
-def tell_in_file(line: str) -> None:
+def write_to_stderr_file(line: str) -> None:
     """Write a line to standard error where that is a file, by a process that may hang in its disk."""
-    from .starting import tell_in_file as tell_now  # `init` has loaded it
+    from .starting import write_to_stderr_file as write_now  # `init` has loaded it
 
-    tell_now(line)
+    write_now(line)
 
 
 def map_status(meeting: Meeting) -> memoryview | None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _POLL_S = 0.002
-_TOLD_WAIT_S = 0.5
+_WRITE_WAIT_S = 0.5
 _TERMINAL = 3  # where the launcher finds standard error
 _ECHO = "/bin/echo"
 _KEPT = "; what is logged waits in shared memory, and `logclient recover` stores it"
@@ -241,7 +241,7 @@ def _spawn(words: list[str], environment: dict[str, str], streams: dict[int, int
         return os.posix_spawn(words[0], words, environment, setpgroup=0, **how)
 
 
-def tell_in_file(line: str) -> None:
+def write_to_stderr_file(line: str) -> None:
     """Write a line to standard error where that is a file, by a process that may hang in its disk."""
     if not terminal_device():
         return
@@ -251,5 +251,5 @@ def tell_in_file(line: str) -> None:
     except (OSError, AttributeError):
         return  # no such program, or it has ended
     if watch >= 0:
-        _is_readable(watch, _TOLD_WAIT_S)
+        _is_readable(watch, _WRITE_WAIT_S)
         os.close(watch)

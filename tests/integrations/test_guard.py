@@ -275,8 +275,8 @@ def test_a_copy_that_logs_nothing_says_so_once(
 ) -> None:
     """As `sklearn.base.clone` makes one of a model's settings; what is switched off keeps quiet."""
     said: list[str] = []
-    monkeypatch.setattr(guard, "_told", set())
-    monkeypatch.setattr(guard, "tell", said.append)
+    monkeypatch.setattr(guard, "_warned", set())
+    monkeypatch.setattr(guard, "write_stderr", said.append)
     for made in (Callback(mode="disabled" if disabled else None), Callback()):
         for _ in range(2):
             copied = pickle.loads(pickle.dumps(copy.deepcopy(made)))

@@ -66,7 +66,7 @@ ASKED: dict[str, tuple[str, Callable[[Meeting], Any], Any]] = {
     "whose lanes": (LANES, lambda place: meeting._is_of(place.file(LANES), os.getpid()), False),
     "an exit code": ("any.answer", lambda place: starting._take_code(place.file("any.answer")), None),
     "a line for a terminal": (
-        meeting.SAY,
+        meeting.STDERR_LINE,
         lambda place: Terminal(place, os.open(os.devnull, os.O_WRONLY)).look(),
         None,
     ),

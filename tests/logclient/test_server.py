@@ -67,20 +67,20 @@ def test_password_in_an_address_is_not_repeated() -> None:
 def test_texts_are_the_newest_that_check(page: StatusPage) -> None:
     """A slot that is being written, or is damaged, is passed over; a long sentence is cut."""
     assert ship_texts(page.words) is None
-    page.tell_server("grpc://h:1", "")
-    page.tell_server("grpc://h:1", "line one\nline two")
+    page.write_server("grpc://h:1", "")
+    page.write_server("grpc://h:1", "line one\nline two")
     assert ship_texts(page.words) == ("grpc://h:1", "line one line two", "")
     newest = max(
         (layout.SHIP_TEXTS, layout.SHIP_TEXTS + layout.SHIP_TEXT_BYTES), key=lambda at: page.words[at >> 3]
     )
     page.words[(newest >> 3) + 1] ^= 1 << 40  # its CRC
     assert ship_texts(page.words) == ("grpc://h:1", "", "")
-    page.tell_server("grpc://h:1", "\u00e9" * 5_000)
+    page.write_server("grpc://h:1", "\u00e9" * 5_000)
     told = ship_texts(page.words)
     assert told is not None and told[1].startswith("\u00e9\u00e9") and len(told[1]) < layout.SHIP_TEXT_BYTES
-    page.tell_server("grpc://h:1", "7 records are refused: too odd", "too \n odd")
+    page.write_server("grpc://h:1", "7 records are refused: too odd", "too \n odd")
     assert ship_texts(page.words) == ("grpc://h:1", "7 records are refused: too odd", "too odd")
-    page.tell_server("grpc://h:1", "e" * 5_000, "r" * 5_000)
+    page.write_server("grpc://h:1", "e" * 5_000, "r" * 5_000)
     told = ship_texts(page.words)
     assert told is not None and told[1][:2] == "ee" and told[2][:2] == "rr"
     assert layout.SHIP_TEXTS + 2 * layout.SHIP_TEXT_BYTES <= layout.STATUS_BYTES
@@ -104,7 +104,7 @@ def test_states_are_what_the_agent_says_unless_it_is_silent(page: StatusPage) ->
     assert (state(), state("")) == ("starting", "off")
     words[layout.AGENT_SHIP_STATE] = layout.SHIP_LOOKING
     assert (state(), state("")) == ("starting", "off")
-    page.tell_server("grpc://h:1", "")
+    page.write_server("grpc://h:1", "")
     page.beat(layout.AGENT_SHIP_BEAT)
     for number, name in enumerate(layout.SHIP_STATES[2:], 2):
         words[layout.AGENT_SHIP_STATE] = number

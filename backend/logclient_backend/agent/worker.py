@@ -71,10 +71,10 @@ class Worker:
         budget = Budget(settings.disk_bytes, settings.keep_bytes)
         self.copier = Copier(self.stage.segments, self.stage.writer, budget, status.words)
         self.ledger = Ledger(place.meeting, status.words)
-        self.roster = Roster(place, handover, self.ledger, self.copier.say)
+        self.roster = Roster(place, handover, self.ledger, self.copier.write_line)
         self.destination = Destination(place, self.copier, settings.network_sync_s)
         self.shipped = Shipped(
-            place, status.words, self.ledger, self.copier.say, leave_s=settings.ship_leave_s
+            place, status.words, self.ledger, self.copier.write_line, leave_s=settings.ship_leave_s
         )
         self.patience = Patience(self.roster, self.stage, self.copier, status.words, settings.leave_s)
         self.pace = Pace(settings, time.monotonic())
@@ -96,10 +96,10 @@ class Worker:
     def run(self, see_to_boss: Callable[[], Watch]) -> int:
         """Work until nothing is left to do; returns the exit code. `see_to_boss` returns a watch of the supervisor."""
         for line in self._handover.news:
-            self.copier.say(line)
+            self.copier.write_line(line)
         self.ledger.load()
         for trouble in self.stage.adopt(self._beat):
-            self.copier.say(trouble)
+            self.copier.write_line(trouble)
         boss_at = 0.0
         while True:
             self._beat()
@@ -249,7 +249,7 @@ class Worker:
         for producer in gone:
             self.roster.farewell(producer, saved_version=saved_version, linger_s=self.settings.linger_s)
         if self.roster.producers or self.shipped.is_behind:
-            self.roster.tell_swept()  # the folder is still in use, and not for them
+            self.roster.mark_swept()  # the folder is still in use, and not for them
 
     def _settle(self) -> None:
         self._turns = self.copier.turns
@@ -292,11 +292,11 @@ class Worker:
             self.pace.drained(producer)
         self._is_full = not some and self.pace.is_filling
         if some:
-            self._tell_shipper()
+            self._notify_shipper()
         if some or at_once:  # what was staged before may not be copied yet
             self._wake_copier(at_once=at_once or self.stage.is_half_full)
 
-    def _tell_shipper(self) -> None:
+    def _notify_shipper(self) -> None:
         if self.status.words[layout.AGENT_SHIP_STATE] != layout.SHIP_OFF:
             self._pipes.shipper.ring()
 
@@ -327,7 +327,7 @@ class Worker:
         return some
 
     def _report_writing(self) -> None:
-        self._handover.told(self.copier.told, has_made=self.copier.was_made)
+        self._handover.note_written(self.copier.lines_logged, has_made=self.copier.was_made)
         words = self.status.words
         words[layout.AGENT_WRITE_ERROR] = max(0, self.copier.error)
         since = self.copier.busy_since
@@ -341,7 +341,7 @@ class Worker:
             self.spooler.folder, self.spooler.network = self.copier.folder, self.destination.network
             self.stage.spool()
         while self.spooler.lines:
-            self.copier.say(self.spooler.lines.popleft())
+            self.copier.write_line(self.spooler.lines.popleft())
 
     def _look_at_shipping(self) -> None:
         if not self.shipped.look():
@@ -370,7 +370,7 @@ class Worker:
                 self.ledger.note(producer)
             self.ledger.is_at_rest = self.pace.is_at_rest(time.monotonic())
             document = self.ledger.content()
-            self._tell_shipper()
+            self._notify_shipper()
             if self.ledger.has_absorbed:  # not before: it would hide what only the run folder knows
                 for producer in self.roster.producers.values():
                     producer.documents_sent = (document[0], producer.documents_seen)
@@ -386,7 +386,7 @@ class Worker:
             producer.look_beside = self.copier.beside_asked
             self._wake_copier(at_once=False)
             self._is_result_awaited = True
-        elif self.copier.beside_told >= producer.look_beside:
+        elif self.copier.beside_done >= producer.look_beside:
             age_s = (self.copier.beside_at_ns - producer.created_mono_ns) / 1e9
             producer.found = self.copier.beside if age_s < other_nodes.MAX_AGE_S else {}
 
@@ -428,5 +428,5 @@ class Worker:
         if not is_done:
             self.copier.wake()
             return False
-        self.roster.tell_swept()
+        self.roster.mark_swept()
         return self.shipped.is_done(self.copier.document[1])

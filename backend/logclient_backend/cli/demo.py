@@ -32,7 +32,7 @@ from ..runs.view import RunView, view
 from . import screen
 from .demo_check import Checked, Truth, check, truths
 from .demo_faults import Agent, Disk, states_of
-from .demo_screen import Teller, show_result
+from .demo_screen import EventPrinter, show_result
 from .options import with_dir, with_json
 from .sources import run_folder
 from .text import plural, safe
@@ -102,7 +102,7 @@ class Demo:
         self.counts: dict[str, int] = {}
         self.curve = Curve()
         self.notes: list[Truth] = []
-        self._teller = Teller(quiet, seconds)
+        self._printer = EventPrinter(quiet, seconds)
 
     def run(self) -> dict[str, Any]:
         """All of it; what there is to tell."""
@@ -112,7 +112,7 @@ class Demo:
             (work / "truth").mkdir()
             disk = self._disk(stack, work)
             where = str(disk.path / "runs") if disk is not None else self.base
-            self._teller.begin(disk is not None, self.why_no_freeze)
+            self._printer.begin(disk is not None, self.why_no_freeze)
             self._train(work, where, disk)
             if disk is not None:
                 self._bring_home(where)
@@ -157,7 +157,7 @@ class Demo:
                 if trainer.poll() is None:
                     trainer.kill()
                 trainer.wait()
-                self._teller.end()
+                self._printer.end()
                 self._wait_agent_gone()
 
     def _wait_first_step(self, folder: Path, trainer: subprocess.Popen[str]) -> Truth | None:
@@ -179,7 +179,7 @@ class Demo:
                 while faults and now >= faults[0][0] * self.seconds:
                     faults.pop(0)[1](now)
                 self._watch(agent, disk, now)
-                self._teller.show(now, notes)
+                self._printer.show(now, notes)
                 time.sleep(_LOOK_S)
                 now = time.monotonic() - begin
             if faults:
@@ -240,7 +240,7 @@ class Demo:
         event = {"at_s": round(now, 2), "kind": kind, "pid": pid, **more}
         self.events.append(event)
         if kind != "kill":
-            self._teller.tell(event)
+            self._printer.show_event(event)
 
     def _watch(self, agent: Agent, disk: Disk | None, now: float) -> None:
         """Tell once when a killed worker was replaced, and when the disk goes on."""
@@ -248,9 +248,9 @@ class Demo:
             if event["kind"] == "kill" and "after_s" not in event:
                 if agent.beats_since(event["pid"], event["at_ns"]):
                     event["after_s"] = round((time.monotonic_ns() - event["at_ns"]) / 1e9, 2)
-                    self._teller.tell_replaced(event, agent.worker)
+                    self._printer.show_replaced(event, agent.worker)
                 elif now - event["at_s"] > _SOON_S:
-                    self._teller.tell(event)
+                    self._printer.show_event(event)
             if event["kind"] == "freeze" and "frozen_s" not in event and disk is not None:
                 event["in_wait"] = event.get("in_wait", False) or "D" in states_of(agent.worker)
                 if not disk.is_frozen():

@@ -16,7 +16,7 @@ from .text import duration, plural, safe
 _HEIGHT = 8
 
 
-class Teller:
+class EventPrinter:
     """The demo's output: a line per event, and on a terminal a bar below them."""
 
     def __init__(self, quiet: bool, seconds: float) -> None:
@@ -24,18 +24,18 @@ class Teller:
         self._seconds = seconds
         self._bar: Any = None
         self._task: Any = None
-        self._told: set[int] = set()
+        self._shown: set[int] = set()
 
     def begin(self, is_disk: bool, why_not: str | None) -> None:
         if self._quiet:
             return
         disk = "freezes the disk under the run once" if is_disk else "stops it once"
-        told = (
+        text = (
             f"A small network learns handwritten digits for {self._seconds:g} s and logs every step;",
             "so do two data loader workers. Meanwhile this command kills the agent's",
             f"worker three times and {disk}.",
         )
-        screen.show(screen.line("\n".join(told)), screen.line(""))
+        screen.show(screen.line("\n".join(text)), screen.line(""))
         if why_not:
             screen.show(screen.line((f"(To freeze a disk takes {why_not}.)", "dim")), screen.line(""))
         if screen.is_terminal():
@@ -44,25 +44,25 @@ class Teller:
             self._bar = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(24),
-                TextColumn("{task.fields[told]}"),
+                TextColumn("{task.fields[text]}"),
                 transient=True,
             )
             self._bar.start()
-            self._task = self._bar.add_task("starting PyTorch", total=None, told="")
+            self._task = self._bar.add_task("starting PyTorch", total=None, text="")
 
     def show(self, now: float, notes: Truth) -> None:
         if self._bar is None or not notes.rows:
             return
         step, loss = notes.rows, notes.row(notes.rows - 1)[1]
-        told = f"{now:4.1f} s   step {step:,}   loss {loss:.3f}"
-        self._bar.update(self._task, description="training", total=self._seconds, completed=now, told=told)
+        text = f"{now:4.1f} s   step {step:,}   loss {loss:.3f}"
+        self._bar.update(self._task, description="training", total=self._seconds, completed=now, text=text)
 
-    def tell(self, event: dict[str, Any]) -> None:
+    def show_event(self, event: dict[str, Any]) -> None:
         """A line for the event, once."""
         pid, kind = event["pid"], event["kind"]
-        if id(event) in self._told:
+        if id(event) in self._shown:
             return
-        self._told.add(id(event))
+        self._shown.add(id(event))
         if kind == "kill":
             waits = ", which waits for that disk in state D" if event["in_wait"] else ""
             text, colour = f"worker {pid} killed{waits}", "red"
@@ -76,9 +76,9 @@ class Teller:
             text, colour = f"worker {pid} goes on", "blue"
         self._line(event["at_s"], text, colour)
 
-    def tell_replaced(self, event: dict[str, Any], worker: int) -> None:
+    def show_replaced(self, event: dict[str, Any], worker: int) -> None:
         later = f"{event['after_s']:.2f} s later"
-        if id(event) in self._told:
+        if id(event) in self._shown:
             self._line(event["at_s"] + event["after_s"], f"worker {worker} took over, {later}", "green")
         else:
             self._line(event["at_s"], f"worker {event['pid']} killed; {worker} took over {later}", "red")

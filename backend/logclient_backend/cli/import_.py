@@ -37,7 +37,7 @@ def command(folder: str, replace: bool, dir: str | None, as_json: bool) -> None:
     busy = {
         os.path.realpath(os.path.dirname(place.node_folder)) for place in live.scan() if place.node_folder
     }
-    with screen.progress("importing", made.points_told) as advance:
+    with screen.progress("importing", made.points_declared) as advance:
         path = made.run(base, replace=replace, busy=busy, progress=advance)
     if as_json:
         screen.print_json({"id": made.run_id, "path": path, "points": made.points, "records": made.records})

@@ -39,10 +39,10 @@ def migrate(ctx: click.Context, dry_run: bool, data: str | None, as_json: bool) 
 
     found = data_folder(ctx, data)
     check_store(found)
-    told = outlook(found.store)
-    is_due = told.version < told.newest
-    if is_due and told.free_bytes < told.needed_bytes:
-        raise StoreFull(f"{_versions(told)}: {_takes(told)}. That is too little room: make some first.")
+    plan = outlook(found.store)
+    is_due = plan.version < plan.newest
+    if is_due and plan.free_bytes < plan.needed_bytes:
+        raise StoreFull(f"{_versions(plan)}: {_takes(plan)}. That is too little room: make some first.")
     took_s = None
     if is_due and not dry_run:
         started = time.monotonic()
@@ -53,34 +53,34 @@ def migrate(ctx: click.Context, dry_run: bool, data: str | None, as_json: bool) 
 
         screen.print_json(
             {
-                "version": told.version,
-                "newest": told.newest,
-                "rows": told.rows,
-                "bytes": told.bytes,
-                "needed_bytes": told.needed_bytes,
-                "free_bytes": told.free_bytes,
-                "file_bytes": told.file_bytes,
-                "read_s": told.read_s,
+                "version": plan.version,
+                "newest": plan.newest,
+                "rows": plan.rows,
+                "bytes": plan.bytes,
+                "needed_bytes": plan.needed_bytes,
+                "free_bytes": plan.free_bytes,
+                "file_bytes": plan.file_bytes,
+                "read_s": plan.read_s,
                 "seconds": took_s,
             }
         )
     elif not is_due:
-        click.echo(f"{safe(found.path)}: the store has version {told.version}, that of this program")
+        click.echo(f"{safe(found.path)}: the store has version {plan.version}, that of this program")
     elif took_s is None:
         click.echo(
-            f"{safe(found.path)}: {_versions(told)}. {_takes(told)}. Reading them took {told.read_s:.2f} s; the whole "
+            f"{safe(found.path)}: {_versions(plan)}. {_takes(plan)}. Reading them took {plan.read_s:.2f} s; the whole "
             "takes some times that. Nothing was changed: stop the collector and copy the folder, then start the new one"
         )
     else:
-        click.echo(f"{safe(found.path)}: {_versions(told)}, in {took_s:.1f} s")
+        click.echo(f"{safe(found.path)}: {_versions(plan)}, in {took_s:.1f} s")
 
 
-def _versions(told: Outlook) -> str:
-    return f"the store goes from version {told.version} to {told.newest}"
+def _versions(plan: Outlook) -> str:
+    return f"the store goes from version {plan.version} to {plan.newest}"
 
 
-def _takes(told: Outlook) -> str:
+def _takes(plan: Outlook) -> str:
     return (
-        f"{told.rows:,} rows of some {size(told.bytes)} are written anew, of a file of {size(told.file_bytes)}, with "
-        f"{size(told.needed_bytes)} of room for a moment; {size(told.free_bytes)} are free"
+        f"{plan.rows:,} rows of some {size(plan.bytes)} are written anew, of a file of {size(plan.file_bytes)}, with "
+        f"{size(plan.needed_bytes)} of room for a moment; {size(plan.free_bytes)} are free"
     )

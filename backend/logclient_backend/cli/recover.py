@@ -117,7 +117,7 @@ def command(run: str | None, dir: str | None, timeout_s: float, as_json: bool) -
     if as_json:
         screen.print_json({"runs": results, "spooled": spooled})
     else:
-        spools.tell(spooled)
+        spools.print_spooled(spooled)
         for result in results:
             _print(result)
     good = [result["stored_all"] for result in results] + [not told["trouble"] for told in spooled]

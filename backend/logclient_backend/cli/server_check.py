@@ -1,6 +1,6 @@
 """Checks of `logclient doctor` on this user's collector: is it there, and would it take runs?
 
-Asked as agents and commands ask, with the same address, token and certificate. No token is in what is told. By a
+Asked as agents and commands ask, with the same address, token and certificate. No token is in what is described. By a
 deadline, whatever the other side, the network or the config file's disk does.
 """
 
@@ -54,13 +54,13 @@ def server() -> list[Finding]:
         advice = "for one: LOGCLIENT_SERVER or the config file, see docs/server.md"
         return [Finding(_SUBJECT, "note", "none is set: runs stay on this machine", advice)]
     try:
-        told = _within(lambda: _describe(access))
+        described = _within(lambda: _describe(access))
     except NotTaken as error:
         return [_do(error.text, _LATER)]
     except TimeoutError:
         return [_do(f"{access.address} has not answered for {_WHOLE_S:g} s", _LATER)]
-    found = [*_connection(access, told), *_token(access, told)]
-    if told.role:
+    found = [*_connection(access, described), *_token(access, described)]
+    if described.role:
         found += _web(access)
     return found
 
@@ -110,14 +110,14 @@ def _describe(access: Access) -> Description:
     return client.describe(access, ANSWER_S)
 
 
-def _connection(access: Access, told: Description) -> list[Finding]:
+def _connection(access: Access, described: Description) -> list[Finding]:
     from ..wire import channel
 
     where = f"{access.address}{channel.through(access.address)}"
     tls = ", over TLS" if access.address.is_tls else ""
-    found = [Finding(_SUBJECT, "ok", f"{where} answers{tls}: logclient {told.version}")]
-    if told.protocol < messages.PROTOCOL:
-        text = f"it speaks protocol {told.protocol}, this logclient {messages.PROTOCOL}"
+    found = [Finding(_SUBJECT, "ok", f"{where} answers{tls}: logclient {described.version}")]
+    if described.protocol < messages.PROTOCOL:
+        text = f"it speaks protocol {described.protocol}, this logclient {messages.PROTOCOL}"
         found.append(_do(text, "update the collector: what it does not understand stays on this machine"))
     if not access.address.is_tls and not access.address.is_loopback:
         advice = "start it with --tls-cert and --tls-key, and write grpcs:// here"
@@ -129,9 +129,9 @@ def _connection(access: Access, told: Description) -> list[Finding]:
     return found
 
 
-def _token(access: Access, told: Description) -> list[Finding]:
+def _token(access: Access, described: Description) -> list[Finding]:
     origin = "LOGCLIENT_TOKEN" if settings.token_variable() else "the config file"
-    roles = set(told.role.split(",")) if told.role else set()
+    roles = set(described.role.split(",")) if described.role else set()
     if not access.token and not roles:
         return [_do("it asks for a token, and none is set", _NEW_TOKEN)]
     if not roles:
@@ -153,7 +153,7 @@ def _token(access: Access, told: Description) -> list[Finding]:
                 f"the token in {origin} may {' and '.join(sorted(roles))} only: no run is shipped", _NEW_TOKEN
             )
         ]
-    text = f"the token in {origin} has the role {told.role}"
+    text = f"the token in {origin} has the role {described.role}"
     if not roles & {"read", "admin"}:
         return [
             Finding(_SUBJECT, "note", f"{text}: runs are shipped, and no command can read there", _NEW_TOKEN)

@@ -440,15 +440,15 @@ def _block(key: Key, found: Contents, room: int) -> list[Text]:
     drawing: Drawing = key.curve().draw(room, _HEIGHT, gaps=gaps, ascii_only=not screen.can_draw())
     lines = [screen.line((safe(key.name, room), "bold"))]
     lines += [screen.line((text, "cyan" if at < _HEIGHT else "dim")) for at, text in enumerate(drawing.lines)]
-    said = []
+    notes = []
     if drawing.odd:
-        said.append(f"{ODD_MARK} {drawing.odd:,} not finite")
+        notes.append(f"{ODD_MARK} {drawing.odd:,} not finite")
     if drawing.gaps:
-        said.append(f"{GAP_MARK} records missing")
+        notes.append(f"{GAP_MARK} records missing")
     if drawing.hidden:
-        said.append(f"{plural(drawing.hidden, 'point')} far outside not drawn")
-    if said:
-        lines.append(screen.line(("  " + ", ".join(said), "yellow")))
+        notes.append(f"{plural(drawing.hidden, 'point')} far outside not drawn")
+    if notes:
+        lines.append(screen.line(("  " + ", ".join(notes), "yellow")))
     return lines
 
 

@@ -32,15 +32,15 @@ def bring_home(run: str | None, timeout_s: float) -> list[dict[str, Any]]:
     os.close(writer)
     found: dict[str, dict[str, Any]] = {}
     for text in _lines(reader, time.monotonic() + timeout_s):
-        told = json.loads(text)
-        found[told["path"]] = told
+        result = json.loads(text)
+        found[result["path"]] = result
     os.kill(child, 9)  # it is done, or hangs: in state D it stays, and nobody waits for it
     deadline = time.monotonic() + _GONE_S
     while not os.waitpid(child, os.WNOHANG)[0] and time.monotonic() < deadline:
         time.sleep(0.005)
-    for told in found.values():
-        if told["segments"] is None:
-            told |= {"segments": 0, "trouble": f"{told['dir']} did not take them within {timeout_s:g} s"}
+    for result in found.values():
+        if result["segments"] is None:
+            result |= {"segments": 0, "trouble": f"{result['dir']} did not take them within {timeout_s:g} s"}
     return list(found.values())
 
 
@@ -49,17 +49,17 @@ def _work(run: str | None, writer: int) -> None:
         id, folder = str(one.facts.get("run_id")), str(one.facts.get("folder"))
         if run is not None and run not in id:
             continue
-        told: dict[str, Any] = {"id": id, "dir": folder, "path": one.path, "segments": None, "trouble": ""}
-        _tell(writer, told)
+        result: dict[str, Any] = {"id": id, "dir": folder, "path": one.path, "segments": None, "trouble": ""}
+        _send(writer, result)
         try:
-            told["segments"] = spool.Spool(one.path).bring_home()
+            result["segments"] = spool.Spool(one.path).bring_home()
         except (OSError, ValueError) as error:
-            told |= {"segments": 0, "trouble": f"{folder}: {getattr(error, 'strerror', None) or error}"}
-        _tell(writer, told)
+            result |= {"segments": 0, "trouble": f"{folder}: {getattr(error, 'strerror', None) or error}"}
+        _send(writer, result)
 
 
-def _tell(writer: int, told: dict[str, Any]) -> None:
-    os.write(writer, json.dumps(told).encode() + b"\n")
+def _send(writer: int, result: dict[str, Any]) -> None:
+    os.write(writer, json.dumps(result).encode() + b"\n")
 
 
 def _lines(reader: int, deadline: float) -> list[bytes]:
@@ -76,11 +76,11 @@ def _lines(reader: int, deadline: float) -> list[bytes]:
     return data[: data.rfind(b"\n") + 1].splitlines()
 
 
-def tell(spooled: list[dict[str, Any]]) -> None:
+def print_spooled(spooled: list[dict[str, Any]]) -> None:
     """For people."""
-    for told in spooled:
-        count = plural(told["segments"], "segment")
-        show(line(f"{safe(told['id'])}: {count} brought home from the spool {safe(told['path'])}"))
-        show(line(("  in ", "dim"), safe(told["dir"])))
-        if told["trouble"]:
-            show(line(("  ! ", "yellow"), f"what is left stays there: {safe(told['trouble'])}"))
+    for result in spooled:
+        count = plural(result["segments"], "segment")
+        show(line(f"{safe(result['id'])}: {count} brought home from the spool {safe(result['path'])}"))
+        show(line(("  in ", "dim"), safe(result["dir"])))
+        if result["trouble"]:
+            show(line(("  ! ", "yellow"), f"what is left stays there: {safe(result['trouble'])}"))

@@ -126,7 +126,7 @@ def command(
         made = [Job(upload) for upload in found]
         begun = time.monotonic()
         is_interrupted = not _run(Pool(plan, made, jobs))
-        code = _tell(made, skipped, time.monotonic() - begun, str(access.address), as_json)
+        code = _print_result(made, skipped, time.monotonic() - begun, str(access.address), as_json)
         code = INTERRUPTED if is_interrupted else code
     if code:
         raise click.exceptions.Exit(code)
@@ -202,11 +202,11 @@ def _bar(pool: Pool) -> Iterator[Any]:
 def _watch(folders: list[str], plan: Plan, count: int, every_s: float, as_json: bool) -> None:
     """Round after round, until Ctrl-C: what changed since it was sent last."""
     done: dict[tuple[str, str], tuple[object, ...]] = {}
-    told: dict[str, str] = {}
+    printed: dict[str, str] = {}
     while True:
         found, skipped = uploads.find(folders)
         for none in skipped:
-            _tell_once(told, none.path, none.reason, as_json)
+            _print_once(printed, none.path, none.reason, as_json)
         jobs = []
         for upload in found:
             signature = upload.signature()
@@ -219,19 +219,19 @@ def _watch(folders: list[str], plan: Plan, count: int, every_s: float, as_json: 
             if not job.is_good:
                 done.pop((job.upload.run, job.upload.node), None)
             if not job.is_good or job.progress.records or job.outcome == uploading.OUTDATED:
-                _tell_round(job, told, as_json)
+                _print_round(job, printed, as_json)
         if is_interrupted:
             raise click.exceptions.Exit(INTERRUPTED)
         time.sleep(max(0.0, begun + every_s - time.monotonic()))
 
 
-def _tell_round(job: Job, told: dict[str, str], as_json: bool) -> None:
+def _print_round(job: Job, printed: dict[str, str], as_json: bool) -> None:
     key = f"{job.upload.run}/{job.upload.node}"
     if job.is_good:
         if job.outcome == uploading.OUTDATED:
-            _tell_once(told, key, job.progress.outdated, as_json)
+            _print_once(printed, key, job.progress.outdated, as_json)
         else:
-            told.pop(key, None)
+            printed.pop(key, None)
         if not job.progress.records:
             return
         if as_json:
@@ -239,12 +239,12 @@ def _tell_round(job: Job, told: dict[str, str], as_json: bool) -> None:
         else:
             screen.show(screen.line(f"{safe(job.upload.run)}: {plural(job.progress.records, 'record')} sent"))
     else:
-        _tell_once(told, key, "; ".join(job.reasons), as_json)
+        _print_once(printed, key, "; ".join(job.reasons), as_json)
 
 
-def _tell_once(told: dict[str, str], what: str, reason: str, as_json: bool) -> None:
-    if told.get(what) != reason:
-        told[what] = reason
+def _print_once(printed: dict[str, str], what: str, reason: str, as_json: bool) -> None:
+    if printed.get(what) != reason:
+        printed[what] = reason
         if as_json:
             screen.print_json_line({"path": what, "reason": reason})
         else:
@@ -273,16 +273,16 @@ def _dry_run(found: list[uploads.Upload], skipped: list[Skipped], plan: Plan, as
         screen.print_json({"server": str(plan.access.address), "uploads": rows, "skipped": _dicts(skipped)})
     else:
         for row in rows:
-            told = row["reason"] or f"{row['missing']:,} of {plural(row['records'], 'record')} would be sent"
+            text = row["reason"] or f"{row['missing']:,} of {plural(row['records'], 'record')} would be sent"
             if row.get("would_revive"):
-                told = f"was deleted there and would be brought back, {plural(row['records'], 'record')} at most sent"
-            screen.show(screen.line(safe(row["run"]), ("  " + safe(told), "red" if row["reason"] else "dim")))
-        _tell_skipped(skipped)
+                text = f"was deleted there and would be brought back, {plural(row['records'], 'record')} at most sent"
+            screen.show(screen.line(safe(row["run"]), ("  " + safe(text), "red" if row["reason"] else "dim")))
+        _print_skipped(skipped)
     good = sum(not row["reason"] for row in rows)
     return _code(good, len(rows) - good, skipped)
 
 
-def _tell(jobs: list[Job], skipped: list[Skipped], seconds: float, server: str, as_json: bool) -> int:
+def _print_result(jobs: list[Job], skipped: list[Skipped], seconds: float, server: str, as_json: bool) -> int:
     if as_json:
         screen.print_json(
             {"server": server, "uploads": [_as_dict(job) for job in jobs], "skipped": _dicts(skipped)}
@@ -341,14 +341,14 @@ def _print(jobs: list[Job], skipped: list[Skipped], seconds: float, server: str)
                 screen.line((job.outcome, _COLOURS[job.outcome])),
             )
         screen.show(table)
-        _tell_reasons(shown[:_MAX_ROWS])
-    _tell_skipped(skipped)
+        _print_reasons(shown[:_MAX_ROWS])
+    _print_skipped(skipped)
     sent, bytes = sum(job.progress.records for job in jobs), sum(job.progress.bytes for job in jobs)
     good = sum(job.is_good for job in jobs)
     if jobs and all(job.outcome == uploading.THERE for job in jobs):
         records = plural(sum(job.total for job in jobs), "record")
-        told = f"; what these folders tell of their runs was sent ({size(bytes)})" if bytes else ""
-        screen.show(screen.line(f"nothing to send: all {records} were already there, at {server}{told}"))
+        also = f"; what these folders tell of their runs was sent ({size(bytes)})" if bytes else ""
+        screen.show(screen.line(f"nothing to send: all {records} were already there, at {server}{also}"))
         return
     took = f"{duration(seconds)}, {short_count(round(sent / max(seconds, 1e-3)))} records/s"
     screen.show(
@@ -359,7 +359,7 @@ def _print(jobs: list[Job], skipped: list[Skipped], seconds: float, server: str)
     )
 
 
-def _tell_reasons(jobs: list[Job]) -> None:
+def _print_reasons(jobs: list[Job]) -> None:
     """Each once: where a collector does not answer, all have the same."""
     whose: dict[str, list[str]] = {}
     for job in jobs:
@@ -370,7 +370,7 @@ def _tell_reasons(jobs: list[Job]) -> None:
         screen.show(screen.line("  ! ", f"{who}: {safe(reason)}"))
 
 
-def _tell_skipped(skipped: list[Skipped]) -> None:
+def _print_skipped(skipped: list[Skipped]) -> None:
     if skipped:
         screen.show(screen.line((f"not sent ({len(skipped)}):", "dim")))
         for each in skipped:

@@ -62,8 +62,8 @@ def command(run: str | None, follow: bool, records: int, source: RunSource, as_j
     if not follow:
         return
     most = _MAX_AT_ONCE if screen.is_terminal() and not as_json else None
-    for said, new in _follow(follower):
-        for line in said:
+    for notices, new in _follow(follower):
+        for line in notices:
             click.echo(safe(line), err=True)
         if most is not None and len(new) > most:
             click.echo(
@@ -81,18 +81,18 @@ def _last(follower: Follower, count: int) -> list[Record]:
 
 
 def _follow(follower: Follower) -> Iterator[tuple[list[str], list[Record]]]:
-    """At each look: what is to be said of gaps and damage, and the records that came; at last how the run ended."""
+    """At each look: yield the notices of gaps and damage, and the records that came; at last how the run ended."""
     while True:
         was_over = follower.is_over  # asked before looking: then nothing can come after the look
         found = list(_new(follower))
-        said = [*follower.notices(), *(entry for entry in found if isinstance(entry, str))]
+        notices = [*follower.notices(), *(entry for entry in found if isinstance(entry, str))]
         new = sorted(entry for entry in found if not isinstance(entry, str))
         if was_over and follower.is_over and not found:
             state = follower.run.state
             cause = f": {state.cause}" if state.cause else ""
             yield [f"-- {state.name}{cause}"], []
             return
-        yield said, new
+        yield notices, new
         time.sleep(follower.poll_s)
         follower.look_again()
 

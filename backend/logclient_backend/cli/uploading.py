@@ -128,7 +128,7 @@ class Pool:
             source,
             progress,
             ShipSettings(until_done=True, is_over=job.upload.is_over),
-            say=None,
+            log=None,
         )
         patience = Patience(progress, source, self._plan.timeout_s, self._pulse)
         is_taken = shipper.run(lambda: not self._is_stopped and patience.lasts())

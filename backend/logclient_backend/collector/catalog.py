@@ -59,8 +59,8 @@ class _Known:
 
     nodes: dict[str, Node] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
-    heard: dict[str, int] = field(default_factory=dict)  # live nodes: the steady clock at the last contact
-    told: dict[str, tuple[int, int]] = field(
+    seen: dict[str, int] = field(default_factory=dict)  # live nodes: the steady clock at the last contact
+    uploaded: dict[str, tuple[int, int]] = field(
         default_factory=dict
     )  # uploads: (our clock, theirs) at the last one
     cost_s: float = 0.0  # of the last derivation
@@ -92,11 +92,11 @@ class Catalog:
         # runs whose derivation was put off, with a node of it. Nothing here walks all runs: it is done at each commit
         self._behind: dict[str, str] = {}
 
-    def heard(self, run: str, node: str, steady_ns: int) -> None:
+    def seen(self, run: str, node: str, steady_ns: int) -> None:
         """Something came from a live node."""
         known = self._runs.get(run)
         if known is not None:
-            known.heard[node] = steady_ns
+            known.seen[node] = steady_ns
 
     def take(
         self, run: str, node: str, documents: bytes, steady_ns: int, *, is_sync: bool, is_urgent: bool = False
@@ -117,10 +117,10 @@ class Catalog:
             )
         self._keep(known, parsed, len(documents))
         if is_sync:
-            known.heard.pop(node, None)
+            known.seen.pop(node, None)
         else:
-            known.heard[node] = steady_ns
-            known.told.pop(node, None)
+            known.seen[node] = steady_ns
+            known.uploaded.pop(node, None)
         self._shrink(run)
         is_news = before is None or parsed.closed or len(before.processes) != len(parsed.processes)
         if self._clock() < known.next_s and not (is_news or is_urgent):
@@ -135,13 +135,13 @@ class Catalog:
         """
         known = self._open(run)
         heard_ns = known.nodes[node].heard_ns
-        told = known.told.get(node)
-        known.told[node] = (now_ns, heard_ns)
-        if told is None:
+        before = known.uploaded.get(node)
+        known.uploaded[node] = (now_ns, heard_ns)
+        if before is None:
             return min(now_ns, heard_ns)
-        passed = heard_ns - told[1]
+        passed = heard_ns - before[1]
         if passed > 0:
-            return min(now_ns, told[0] + passed)
+            return min(now_ns, before[0] + passed)
         return now_ns if passed < 0 else 0  # newer documents with an older time: its clock was set back
 
     def overdue(self) -> list[tuple[str, str]]:
@@ -210,8 +210,8 @@ class Catalog:
         started = self._clock()
         newest = max(node.heard_ns for node in known.nodes.values())
         for id, node in known.nodes.items():
-            if id in known.heard:
-                silent = max(0, steady_ns - known.heard[id] - self._patience_ns)
+            if id in known.seen:
+                silent = max(0, steady_ns - known.seen[id] - self._patience_ns)
             else:
                 silent = max(
                     0, newest - node.heard_ns
@@ -272,13 +272,13 @@ def state_now(run: Run, now_ns: int, *, late_s: float = LATE_S, lost_s: float = 
     Late: it may be the network, or a collector that was stopped; the run itself goes on, as far as anybody knows. A run
     at rest may be silent for longer, as its agents promised.
     """
-    told = run.description
-    if told.state != "running":
-        return State(told.state, told.reason, told.ended_ns)
-    rest_s = told.more.get("rest_s")
+    described = run.description
+    if described.state != "running":
+        return State(described.state, described.reason, described.ended_ns)
+    rest_s = described.more.get("rest_s")
     silent_s = (now_ns - run.last_seen_ns) / 1e9 - (rest_s if isinstance(rest_s, int) else 0)
     if silent_s <= late_s:
-        return State("running", told.reason, told.created_ns)
+        return State("running", described.reason, described.created_ns)
     if silent_s <= lost_s:
         return State("late", "nothing has come from it for a moment", run.last_seen_ns)
     return State("lost", "nothing is heard from it", run.last_seen_ns)

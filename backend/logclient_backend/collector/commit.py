@@ -89,7 +89,7 @@ class Committer:
         self._bytes = 0
         self._changed = threading.Condition()
         self._is_stopping = False
-        self._heard: dict[tuple[str, str], tuple[int, int]] = {}  # (run, node): when, by both clocks
+        self._keepalives: dict[tuple[str, str], tuple[int, int]] = {}  # (run, node): when, by both clocks
         self._seen: dict[str, int] = {}
         self._seen_at = time.monotonic()
         self.last_commit_ns = 0
@@ -134,10 +134,10 @@ class Committer:
             self._changed.notify_all()
         return True
 
-    def heard(self, source: Source) -> None:
+    def keepalive(self, source: Source) -> None:
         """It has nothing to send, and is there."""
         if not source.is_sync:
-            self._heard[source.run, source.node] = time.time_ns(), steady_ns()
+            self._keepalives[source.run, source.node] = time.time_ns(), steady_ns()
 
     # ---- for whoever changes runs -----------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class Committer:
 
     def _commit(self, items: list[_Item]) -> None:
         try:
-            self._take_heard()
+            self._take_keepalives()
             ready = [(item, made) for item in items if (made := self._parcel(item)) is not None]
             self._write(ready)
         except Exception as error:  # noqa: BLE001  # a fault of ours: the senders are told, and send again
@@ -223,12 +223,12 @@ class Committer:
                     source.run, source.node, sent.documents, item.steady_ns, is_sync=source.is_sync
                 )
             elif not source.is_sync:
-                self._catalog.heard(source.run, source.node, item.steady_ns)
+                self._catalog.seen(source.run, source.node, item.steady_ns)
             if source.is_sync:
                 made.received_ns = self._alive_ns(item)
         except Outdated as error:
             if not source.is_sync:
-                self._catalog.heard(source.run, source.node, item.steady_ns)
+                self._catalog.seen(source.run, source.node, item.steady_ns)
             self._refuse(item, NotTaken(str(error), OUTDATED, is_final=True))
             return None
         except Unreadable as error:
@@ -259,7 +259,7 @@ class Committer:
         try:
             done = self._store.writer.write([made for _, made in ready])
         except StoreFull as error:
-            self._log.say("disk", f"nothing can be stored now: {error}")
+            self._log.write("disk", f"nothing can be stored now: {error}")
             self.trouble = str(error)
             for item, _ in ready:
                 self._refuse(item, NotTaken(str(error), DISK, retry_after_s=DISK_RETRY_S))
@@ -306,7 +306,7 @@ class Committer:
         if isinstance(error, RunDeleted):
             self._refuse(item, deleted_run())
         elif isinstance(error, StoreError):
-            self._log.say("store", f"a parcel of run {made.run!r} was not stored: {error}")
+            self._log.write("store", f"a parcel of run {made.run!r} was not stored: {error}")
             self._refuse(item, NotTaken(str(error), UNKNOWN, retry_after_s=DISK_RETRY_S))
         else:
             self._fault(f"a parcel of run {made.run!r}", error)
@@ -327,14 +327,14 @@ class Committer:
 
     # ---- between commits ----------------------------------------------------------------------------------------
 
-    def _take_heard(self) -> None:
-        heard, self._heard = self._heard, {}
-        for (run, node), (when_ns, at_ns) in heard.items():
-            self._catalog.heard(run, node, at_ns)
+    def _take_keepalives(self) -> None:
+        keepalives, self._keepalives = self._keepalives, {}
+        for (run, node), (when_ns, at_ns) in keepalives.items():
+            self._catalog.seen(run, node, at_ns)
             self._seen[run] = when_ns
 
     def _look_around(self) -> None:
-        self._take_heard()
+        self._take_keepalives()
         if time.monotonic() - self._seen_at >= SEEN_S:
             self._note_seen()
         for run, node in self._catalog.overdue():
@@ -346,7 +346,7 @@ class Committer:
                     self._store.writer.write([made])
                 except StoreError as error:
                     self._catalog.forget(run)
-                    self._log.say("store", f"what run {run!r} is was not noted: {error}")
+                    self._log.write("store", f"what run {run!r} is was not noted: {error}")
 
     def _note_seen(self) -> None:
         self._seen_at = time.monotonic()
@@ -355,7 +355,7 @@ class Committer:
             try:
                 self._store.writer.seen(seen)
             except StoreError as error:
-                self._log.say("store", f"which runs were heard was not noted: {error}")
+                self._log.write("store", f"which runs were heard was not noted: {error}")
 
 
 def deleted_run() -> NotTaken:

@@ -41,7 +41,7 @@ class _Handler(logging.Handler):
         except Exception:  # noqa: BLE001  # a library's own mistake in its call
             text = str(record.msg)
         if error is None:
-            self._log.say(f"{record.name} {record.msg}", f"{record.name}: {text}")
+            self._log.write(f"{record.name} {record.msg}", f"{record.name}: {text}")
         else:
             self._log.fault(f"{record.name} ({one_line(text, 200)})", error)
 
@@ -61,7 +61,7 @@ class EventLog:
         with self._lock:
             self._write(text)
 
-    def say(self, cause: str, text: str) -> None:
+    def write(self, cause: str, text: str) -> None:
         """Something that may happen all the time."""
         with self._lock:
             now = time.monotonic()
@@ -79,7 +79,7 @@ class EventLog:
         """One of ours: where it was raised, for whoever repairs it."""
         frames = traceback.extract_tb(error.__traceback__)[-4:]
         where = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
-        self.say(
+        self.write(
             f"fault {type(error).__name__} {where}",
             f"fault in {what}: {type(error).__name__}: {error} [{where}]",
         )

@@ -51,7 +51,7 @@ class HttpServer:
         listening = listen(address.host, address.port)
         self.address = Address(address.host, listening[0].getsockname()[1], tls is not None)
         opening = openings.http1 if tls is None else openings.tls
-        self.door = Door(listening, opening, rooms, say=log.say, name="door-http")
+        self.door = Door(listening, opening, rooms, log=log.write, name="door-http")
         self.failure = ""  # why it does not serve
         self._server: Any = None
         self._is_stopping = False

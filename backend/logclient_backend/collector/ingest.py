@@ -96,7 +96,7 @@ class Ingest:
                 try:
                     each.check_token()
                 except (StoreError, Unsupported) as error:
-                    self.log.say("tokens", f"tokens cannot be looked at: {error}")
+                    self.log.write("tokens", f"tokens cannot be looked at: {error}")
                     break
 
     def admit(self, token: str) -> str:
@@ -109,7 +109,7 @@ class Ingest:
     def refused(self, caller: Caller, why: NotTaken) -> None:
         """At the gate, before anything of the call was read."""
         self.metrics.count("refused_total", reason=why.reason)
-        self.log.say(f"refused {why.reason}", f"a client at {caller.peer} was refused: {why.text}")
+        self.log.write(f"refused {why.reason}", f"a client at {caller.peer} was refused: {why.text}")
 
     def open(self, hello: Hello, caller: Caller, replies: Replies) -> Shipment:
         """A conversation begins; `NotTaken` where it shall not be."""
@@ -119,7 +119,7 @@ class Ingest:
             self.metrics.count("refused_total", reason=refused.reason)
             if refused.reason not in (DELETED, STOPPING):
                 who = f"{hello.client or 'a client'} at {caller.peer}"
-                self.log.say(f"refused {refused.reason}", f"{who} was refused: {refused.text}")
+                self.log.write(f"refused {refused.reason}", f"{who} was refused: {refused.text}")
             raise
 
     def describe(self, caller: Caller) -> Description:
@@ -272,10 +272,10 @@ class Shipment:
         if not ingest.committer.put(self._source, parcel, parcel.unpacked_bytes, limits.wait_s):
             raise busy("the collector has more to commit than it can", limits.retry_after_s)
 
-    def heard(self) -> None:
+    def keepalive(self) -> None:
         """The client is there and has nothing to send."""
         self._check_grant()
-        self._ingest.committer.heard(self._source)
+        self._ingest.committer.keepalive(self._source)
 
     def closed(self, why: str) -> None:
         """End the conversation; what is queued is committed all the same."""

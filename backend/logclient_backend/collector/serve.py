@@ -118,7 +118,7 @@ class Collector:
                 retry_after_s=limits.retry_after_s,
             ),
             room.wire,
-            say=self.log.say,
+            log=self.log.write,
         )
         self.address = self.wire.listen(settings.listen, pair)
         self.http = HttpServer(_beside(settings.http, self.address), self.log, room.http, tls=settings.tls)

@@ -60,7 +60,7 @@ class Upkeep:
                 if not self._store.compact(deadline_s=STEP_S):
                     pause_s = IDLE_S
             except StoreError as error:
-                self._log.say("upkeep", f"upkeep waits: {error}")
+                self._log.write("upkeep", f"upkeep waits: {error}")
                 pause_s = _AFTER_ERROR_S
             except Exception as error:  # noqa: BLE001  # upkeep must not end: without it the store grows and slows
                 self._metrics.count("faults_total")

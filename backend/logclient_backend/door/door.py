@@ -53,15 +53,15 @@ class Door:
         opening: Opening,
         rooms: Rooms | None = None,
         *,
-        say: Callable[[str, str], None] = lambda cause, text: None,
+        log: Callable[[str, str], None] = lambda cause, text: None,
         name: str = "door",
     ) -> None:
-        """`say` takes a cause and a line for the log."""
+        """`log` takes a cause and a line for the log."""
         self.epoll = select.epoll()
         self.turned_away = 0  # guests that were closed without having shown a token
         self._listening = list(listening)
         self._opening = opening
-        self._say = say
+        self._log = log
         self._guests = Guests(rooms or Rooms())
         self._by_key: dict[str, Guest] = {}
         self._handlers: dict[int, Callable[[int], None]] = {}
@@ -182,7 +182,7 @@ class Door:
                     swept = time.monotonic()
                     self._sweep(swept)
             except Exception as error:  # noqa: BLE001  # a fault with one guest closes the door to nobody else
-                self._say("door", f"a fault at the door: {type(error).__name__}: {error}")
+                self._log("door", f"a fault at the door: {type(error).__name__}: {error}")
                 time.sleep(0.01)
         self._close_all()
 
@@ -250,7 +250,7 @@ class Door:
             return True
 
     def _out_of_descriptors(self, error: OSError) -> None:
-        self._say("descriptors", f"no connection can be accepted now: {error.strerror}")
+        self._log("descriptors", f"no connection can be accepted now: {error.strerror}")
         self._accept_at = time.monotonic() + _PAUSE_S
         with self._lock:
             now = time.monotonic()
@@ -319,7 +319,7 @@ class Door:
         try:
             connection = self._hand_on(self, made, guest)
         except OSError as error:
-            self._say("door", f"a connection cannot be handed on: {error}")
+            self._log("door", f"a connection cannot be handed on: {error}")
             connection = None
         if connection is None:
             made.close()

@@ -99,7 +99,7 @@ class Looker:
         """Was one of them changed so lately that another change may have left the same time behind?"""
         now = time.time_ns()
         paths = (os.path.join(folder, name) for folder in self._folders for name in _open_names(folder))
-        return any(told is not None and abs(now - told[1]) < _COARSE_NS for told in map(_size_of, paths))
+        return any(size is not None and abs(now - size[1]) < _COARSE_NS for size in map(_size_of, paths))
 
     def _look(self) -> object:
         found: list[object] = []

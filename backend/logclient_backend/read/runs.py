@@ -97,14 +97,14 @@ class Run:
 
     def __init__(self, origin: Origin) -> None:
         self._origin = origin
-        self._facts: Facts | None = None
+        self._kept_facts: Facts | None = None
         self._view: RunView | None = None
 
     @property
-    def _told(self) -> Facts:
-        if self._facts is None:
-            self._facts = self._origin.facts()
-        return self._facts
+    def _facts(self) -> Facts:
+        if self._kept_facts is None:
+            self._kept_facts = self._origin.facts()
+        return self._kept_facts
 
     @property
     def _whole(self) -> RunView:
@@ -114,15 +114,15 @@ class Run:
 
     @property
     def id(self) -> str:
-        return self._told.id
+        return self._facts.id
 
     @property
     def name(self) -> str:
-        return self._told.name
+        return self._facts.name
 
     @property
     def project(self) -> str:
-        return self._told.project
+        return self._facts.project
 
     @property
     def state(self) -> str:
@@ -130,16 +130,16 @@ class Run:
 
         One of running, late, finished, failed, preempted, killed, terminated, replaced and lost.
         """
-        return self._told.state
+        return self._facts.state
 
     @property
     def tags(self) -> tuple[str, ...]:
-        return self._told.tags
+        return self._facts.tags
 
     @property
     def created(self) -> datetime | None:
         """Start of the first attempt, UTC; None where its documents are not there."""
-        created_ns = self._told.created_ns
+        created_ns = self._facts.created_ns
         return datetime.fromtimestamp(created_ns / 1e9, UTC) if created_ns else None
 
     @property
@@ -155,11 +155,11 @@ class Run:
     @property
     def about(self) -> Mapping[str, Any]:
         """The rest: group, notes, why it ended, counts of records, ranks, attempts, alerts, notices."""
-        told, whole = self._told, self._whole
+        facts, whole = self._facts, self._whole
         return {
-            "group": told.group,
+            "group": facts.group,
             "notes": whole.notes,
-            "cause": told.cause,
+            "cause": facts.cause,
             "counts": whole.counts(),
             "ranks": whole.ranks,
             "attempts": len(whole.attempts),

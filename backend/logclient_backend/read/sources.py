@@ -150,18 +150,20 @@ class ServerRun:
 
     def buckets(self, key: str, most: int, *, every: bool) -> Buckets | None:
         try:
-            told = self._run.buckets(key, most, every=every)
+            answer = self._run.buckets(key, most, every=every)
         except NoRun:
             return None
         start, count, nans, infs, neg_infs = (
-            np.array(told[name], np.int64) for name in ("start", "count", "nans", "infs", "neg_infs")
+            np.array(answer[name], np.int64) for name in ("start", "count", "nans", "infs", "neg_infs")
         )
         low, high, last = (
-            np.array([ODD_FLOATS[value] if isinstance(value, str) else value for value in told[name]], float)
+            np.array(
+                [ODD_FLOATS[value] if isinstance(value, str) else value for value in answer[name]], float
+            )
             for name in ("min", "max", "last")
         )
-        leaves_out_texts = bool(told.get("leaves_out_texts"))
-        return Buckets(told["width"], start, count, nans, infs, neg_infs, low, high, last, leaves_out_texts)
+        leaves_out_texts = bool(answer.get("leaves_out_texts"))
+        return Buckets(answer["width"], start, count, nans, infs, neg_infs, low, high, last, leaves_out_texts)
 
 
 def _facts(run: RunView) -> Facts:

@@ -68,12 +68,12 @@ def find(server: str, *, token: str | None = None, token_file: str = "") -> WebA
     from ..wire import client  # grpc: a fifth of a second that web addresses need not pay
 
     try:
-        told = client.describe(access)
+        described = client.describe(access)
     except NotTaken as error:
         raise ServerError(str(error)) from None
-    if not told.http_address:
+    if not described.http_address:
         raise ServerError(f"{access.address} has no web address: give it as http://HOST:PORT")
-    parts = urlsplit(f"//{told.http_address}")
+    parts = urlsplit(f"//{described.http_address}")
     host = parts.hostname or ""
     if host in ("", "0.0.0.0", "::"):  # the same, or everywhere: there, too
         host = access.address.host

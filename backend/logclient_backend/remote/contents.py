@@ -70,20 +70,20 @@ def _key(row: dict[str, Any]) -> Key:
     )
 
 
-def _curve(told: dict[str, Any]) -> Curve:
+def _curve(answer: dict[str, Any]) -> Curve:
     """Buckets as the cells of a curve."""
     made = Curve()
-    made.shift = told["width"].bit_length() - 1
-    made.points = told["points"]
-    for start, low, high, count, odd in _columns(told):
-        cell = Cell(start, start + told["width"] - 1, points=count, odd=odd)
+    made.shift = answer["width"].bit_length() - 1
+    made.points = answer["points"]
+    for start, low, high, count, odd in _columns(answer):
+        cell = Cell(start, start + answer["width"] - 1, points=count, odd=odd)
         if odd < count:
             cell.low, cell.high = low, high
         made.cells[start >> made.shift] = cell
     return made
 
 
-def _columns(told: dict[str, Any]) -> Iterator[tuple[int, float, float, int, int]]:
-    low, high = ([ODD_FLOATS.get(value, value) for value in told[name]] for name in ("min", "max"))
-    odd = map(sum, zip(told["nans"], told["infs"], told["neg_infs"], strict=True))
-    return zip(told["start"], low, high, told["count"], odd, strict=True)
+def _columns(answer: dict[str, Any]) -> Iterator[tuple[int, float, float, int, int]]:
+    low, high = ([ODD_FLOATS.get(value, value) for value in answer[name]] for name in ("min", "max"))
+    odd = map(sum, zip(answer["nans"], answer["infs"], answer["neg_infs"], strict=True))
+    return zip(answer["start"], low, high, answer["count"], odd, strict=True)

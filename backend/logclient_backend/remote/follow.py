@@ -26,7 +26,7 @@ class ServerFollower:
         self.run = run
         self._found = found
         self._seen: dict[bytes, SeqSet] = {}
-        self._told: dict[tuple[bytes, str], SeqSet] = {}
+        self._reported: dict[tuple[bytes, str], SeqSet] = {}
         self._away = ""  # why the server is not reached
         self._notices: list[str] = []
 
@@ -35,7 +35,7 @@ class ServerFollower:
         for span in self._found.contents().values():
             self._seen[span.stream] = span.stored
             for cause, seqs in span.gaps.items():
-                self._told[span.stream, cause] = seqs
+                self._reported[span.stream, cause] = seqs
             left = count
             for first, last in reversed(span.stored.ranges()):
                 if left <= 0:
@@ -59,9 +59,9 @@ class ServerFollower:
                     seen.add_seqs(item.columns.seq)  # now: the next page may fail
                     yield item
             for cause, seqs in span.gaps.items():
-                told = self._told.setdefault((span.stream, cause), SeqSet())
-                for first, last in seqs.minus(span.stored).minus(told).ranges():
-                    told.add(first, last)
+                reported = self._reported.setdefault((span.stream, cause), SeqSet())
+                for first, last in seqs.minus(span.stored).minus(reported).ranges():
+                    reported.add(first, last)
                     yield Gap(span.stream, span.process, span.lane, first, last, cause)
 
     def _note(self, trouble: str) -> None:
@@ -72,8 +72,8 @@ class ServerFollower:
 
     def notices(self) -> list[str]:
         """Return notices since the last look."""
-        said, self._notices = self._notices, []
-        return said
+        notices, self._notices = self._notices, []
+        return notices
 
     def _records(self, span: StreamSpan, first: int, last: int) -> Iterator[StreamColumns]:
         while 0 < first <= last:

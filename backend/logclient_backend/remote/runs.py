@@ -34,7 +34,7 @@ class RemoteRun(Found):
     """A run behind an HTTP API. `name` is its id, `path` where it is shown to be."""
 
     server: Server | None = None
-    told: dict[str, Any] = field(default_factory=dict)  # as the API describes it
+    described: dict[str, Any] = field(default_factory=dict)  # as the API describes it
 
     @property
     def id(self) -> str:
@@ -103,19 +103,21 @@ class RemoteRun(Found):
     def view(self) -> RunView:
         """Merged, with the state as the collector has it where it is about silence."""
         run = view(self)
-        state = self.told.get("state")
+        state = self.described.get("state")
         if run.state.name == "running" and state in _BY_SILENCE:
-            since = self.told.get("last_seen_ns")
+            since = self.described.get("last_seen_ns")
             run.state = State(
-                state, nodes.text(self.told.get("reason")), since if isinstance(since, int) else 0
+                state, nodes.text(self.described.get("reason")), since if isinstance(since, int) else 0
             )
         return run
 
 
 def load(server: Server, run: str) -> RemoteRun:
     """The run with that id; `NoRun` where there is none."""
-    told = server.json("/run", run=run)
-    found = RemoteRun(run, f"{server.url}/api/v1/run?run={quote(run, safe='')}", server=server, told=told)
+    described = server.json("/run", run=run)
+    found = RemoteRun(
+        run, f"{server.url}/api/v1/run?run={quote(run, safe='')}", server=server, described=described
+    )
     documents = server.json("/run/documents", run=run)
     silent_ns = max(0, nodes.whole(documents.get("now_ns")) - nodes.whole(documents.get("last_seen_ns")))
     for id, wrapped in sorted(nodes.table(documents.get("nodes")).items()):

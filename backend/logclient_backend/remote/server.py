@@ -93,18 +93,18 @@ class Server:
             raise ServerError(
                 f"{self.url} answers with {shown}: that is no collector of logclient, or a proxy in between answers"
             )
-        raise self._told(status, data)
+        raise self._error_of(status, data)
 
-    def _told(self, status: int, data: bytes) -> Exception:
+    def _error_of(self, status: int, data: bytes) -> Exception:
         try:
-            said = strict.loads(data)
+            content = strict.loads(data)
         except ValueError:
-            said = None
-        said = said if isinstance(said, dict) else {}
-        message = one_line(str(said.get("message") or f"status {status}"))
-        if said.get("error") in ("no_run", "no_key"):
+            content = None
+        content = content if isinstance(content, dict) else {}
+        message = one_line(str(content.get("message") or f"status {status}"))
+        if content.get("error") in ("no_run", "no_key"):
             return NoRun(f"{self.url}: {message}")
-        if said.get("error") == "no_numbers":
+        if content.get("error") == "no_numbers":
             return BadArgument(f"{self.url}: {message}")
         if status == 401:
             message += " (in LOGCLIENT_TOKEN, a --token-file, or the config file)"

@@ -205,7 +205,7 @@ class Import:
             raise BadArgument(f"{RUN_FILE}: points.format: {format!r:.60} is none of {', '.join(FORMATS)}")
         self.format: str = format
         told = table(content.get("points")).get("count")
-        self.points_told = told if type(told) is int else 0
+        self.points_declared = told if type(told) is int else 0
         self.points = 0
 
     @property

@@ -66,7 +66,7 @@ class DiskFeed:
         self._is_stopped = False
         self._is_hurried = False
         self._passed_at = -1.0  # when the last pass began that was made whole
-        self._pass_told = -1.0
+        self._pass_returned = -1.0
         self._moved_at = time.monotonic()
         threading.Thread(target=self._run, name="disk feed", daemon=True).start()
 
@@ -85,8 +85,8 @@ class DiskFeed:
     def wait(self, timeout_s: float) -> None:
         """Wait until there is an item, or a pass was made since this was asked last."""
         with self._changed:
-            self._changed.wait_for(lambda: self._items or self._passed_at != self._pass_told, timeout_s)
-            self._pass_told = self._passed_at
+            self._changed.wait_for(lambda: self._items or self._passed_at != self._pass_returned, timeout_s)
+            self._pass_returned = self._passed_at
 
     def hurry(self) -> None:
         """Look again now."""

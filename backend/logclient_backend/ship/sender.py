@@ -130,13 +130,13 @@ class Sender:
         elif version is not None:
             self._documents.settle(version.digest)  # try without them
             self._resend.appendleft(parcel)
-            self._log.say(
+            self._log.write(
                 "the run's documents are larger than the collector takes; its config may be incomplete there"
             )
         else:
             text = f"a record of {parcel.size_bytes} bytes is larger than the collector takes"
             self._progress.refused(parcel, NotTaken(text, messages.INVALID, is_final=True))
-            self._log.say(text)
+            self._log.write(text)
 
     def pause_s(self, session: Session) -> float:
         """Return the wait for an answer before the next look; waits itself where a disk may have something sooner."""
@@ -238,10 +238,10 @@ class Sender:
                 self._documents.settle(sent.documents)
                 self._documents.refused()
             self._progress.refused(sent.parcel, trouble)
-            self._log.say(trouble.text)
+            self._log.write(trouble.text)
 
     def _note_outdated(self, text: str) -> None:
         """Say once that these documents are an old copy's; the records go on being sent."""
         if not self._progress.outdated:
             self._progress.outdated = text
-            self._log.say(text)
+            self._log.write(text)

@@ -60,14 +60,14 @@ class Shipper:
         source: FolderSource,
         progress: Progress,
         settings: ShipSettings | None = None,
-        say: Callable[[str], None] | None = None,
+        log: Callable[[str], None] | None = None,
     ) -> None:
-        """`connect` makes a session that is not open yet, for each try anew; `say` takes lines for a log."""
+        """`connect` makes a session that is not open yet, for each try anew; `log` takes lines for a log."""
         self._connect = connect
         self._source = source
         self._progress = progress
         self._settings = settings or ShipSettings()
-        self._log = ThrottledLog(say)
+        self._log = ThrottledLog(log)
         self.sender = Sender(source, progress, self._settings, self._log)
         self._backoff = Backoff(self._settings.first_pause_s, self._settings.most_pause_s)
         self._session: Session | None = None
@@ -106,7 +106,7 @@ class Shipper:
                     if self._is_final(trouble):
                         self.sender.enter(Phase.REFUSED)
                         self._progress.enter(REFUSED, trouble)
-                        self._log.say(trouble.text)
+                        self._log.write(trouble.text)
                         return False
                     self._wait(trouble, wanted)
         finally:
@@ -157,7 +157,7 @@ class Shipper:
         end = time.monotonic() + self._backoff.next(least_s)
         self._progress.next_try = end
         self._progress.enter(WAITING, trouble)
-        self._log.say(trouble.text)
+        self._log.write(trouble.text)
         while wanted() and (left := end - time.monotonic()) > 0:
             self._woken.wait(min(self._settings.slice_s, left))
             self._woken.clear()

@@ -57,10 +57,10 @@ class Seen:
     def new_gaps(self, gap: Gap) -> list[Gap]:
         """The parts that are new, from now on known."""
         with self._lock:
-            told = self._gaps.setdefault((gap.stream, gap.cause), SeqSet())
-            ranges = SeqSet([(gap.first, gap.last)]).minus(told).ranges()
+            reported = self._gaps.setdefault((gap.stream, gap.cause), SeqSet())
+            ranges = SeqSet([(gap.first, gap.last)]).minus(reported).ranges()
             for first, last in ranges:
-                told.add(first, last)
+                reported.add(first, last)
         return [gap._replace(first=first, last=last) for first, last in ranges]
 
     def stored(self, stream: bytes) -> SeqSet:

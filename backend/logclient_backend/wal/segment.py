@@ -211,8 +211,8 @@ class SegmentEncoder:
         self.shapes: dict[Shape, int] = {}
         self._next_stream = 0
         self._next_shape = 0
-        self._said_streams: set[int] = set()
-        self._said_shapes: set[int] = set()
+        self._written_streams: set[int] = set()
+        self._written_shapes: set[int] = set()
         self._since_entries = 0
 
     def header(self) -> bytes:
@@ -263,25 +263,25 @@ class SegmentEncoder:
         self.shapes = {shape: index for index, shape in shapes.items()}
         self._next_stream = max(streams.values(), default=-1) + 1
         self._next_shape = max(shapes, default=-1) + 1
-        self.say_again()
+        self.repeat_entries()
 
-    def say_again(self) -> None:
+    def repeat_entries(self) -> None:
         """Repeat entries before their next use: what was returned last may not have been written."""
-        self._said_streams.clear()
-        self._said_shapes.clear()
+        self._written_streams.clear()
+        self._written_shapes.clear()
         self._since_entries = 0
 
     def _wrote(self, size: int) -> None:
         self._since_entries += size
         if self._since_entries > ENTRIES_EVERY:
-            self.say_again()
+            self.repeat_entries()
 
     def _stream(self, out: bytearray, stream: bytes, process: bytes, lane: int) -> int:
         index = self.streams.setdefault((stream, process, lane), self._next_stream)
         if index == self._next_stream:
             self._next_stream += 1
-        if index not in self._said_streams:
-            self._said_streams.add(index)
+        if index not in self._written_streams:
+            self._written_streams.add(index)
             numbers = bytearray()
             put_varint(numbers, index)
             out += pack_block(self.salt, STREAM, numbers, pack_stream(stream, process, lane, self.created_ns))
@@ -291,8 +291,8 @@ class SegmentEncoder:
         index = self.shapes.setdefault(shape, self._next_shape)
         if index == self._next_shape:
             self._next_shape += 1
-        if index not in self._said_shapes:
-            self._said_shapes.add(index)
+        if index not in self._written_shapes:
+            self._written_shapes.add(index)
             packing, body = self.codec.packed(shape.definition())
             numbers = bytearray()
             put_varint(numbers, index)

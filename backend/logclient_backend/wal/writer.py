@@ -160,7 +160,7 @@ class OpenSegment:
                 self._reserved = end
             self._files.pwrite(self.fd, data, self.end)
         except BaseException:
-            self._encoder.say_again()
+            self._encoder.repeat_entries()
             self._wipe(len(data))
             raise
         self.end = end

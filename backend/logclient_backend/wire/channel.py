@@ -96,14 +96,14 @@ def metadata(access: Access) -> tuple[tuple[str, str], ...]:
 
 def trouble(error: grpc.RpcError, address: Address) -> NotTaken:
     """Return the meaning of a failed call."""
-    said_why = _refusal(error)
-    if said_why is not None:
-        return said_why
+    refusal = _refusal(error)
+    if refusal is not None:
+        return refusal
     code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.UNKNOWN
     details = error.details() if isinstance(error, grpc.Call) else str(error)
-    said = one_line(_USER.sub("//...@", (details or "")[:10_000]), 250)
+    reported = one_line(_USER.sub("//...@", (details or "")[:10_000]), 250)
     where = f"{address}{through(address)}"
-    answered = _HTTP_STATUS.search(said)
+    answered = _HTTP_STATUS.search(reported)
     if answered is not None and answered[1] != "200":
         # no collector answers with one; a proxy in between does, while it starts or its target is away
         is_for_now = answered[1] in _FOR_NOW or answered[1] >= "500"
@@ -114,7 +114,7 @@ def trouble(error: grpc.RpcError, address: Address) -> NotTaken:
         )
     if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
         return NotTaken(
-            f"{where} does not let us write: {said or 'no reason given'}; check LOGCLIENT_TOKEN or the config file",
+            f"{where} does not let us write: {reported or 'no reason given'}; check LOGCLIENT_TOKEN or the config file",
             messages.UNAUTHORIZED,
             retry_after_s=_UNAUTHORIZED_S,
         )
@@ -124,8 +124,8 @@ def trouble(error: grpc.RpcError, address: Address) -> NotTaken:
             messages.WRONG_PROTOCOL,
         )
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return NotTaken(f"{where} takes no more now: {said or 'no reason given'}", messages.BUSY)
-    reason = _STATUS_NAMES.get(code) or _NOISE.sub("", said) or code.name.lower()
+        return NotTaken(f"{where} takes no more now: {reported or 'no reason given'}", messages.BUSY)
+    reason = _STATUS_NAMES.get(code) or _NOISE.sub("", reported) or code.name.lower()
     if "Socket closed" in reason and address.is_tls:
         return NotTaken(f"{where} cannot be reached: the connection was closed", messages.UNREACHABLE)
     hint = next((hint or _refused_for(reason, sign) for sign, hint in _HINTS if sign in reason), "")

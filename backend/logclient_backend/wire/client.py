@@ -73,7 +73,7 @@ class Session:
         self._under_way_bytes = 0
         self._number = 0
         self._window_bytes = self._most_parcel_bytes = 0
-        self._heard_at = self._said_at = 0.0
+        self._received_at = self._sent_at = 0.0
         self._table_bytes = 0
         # on the machine itself bytes cost less than packing them
         self._writer = BatchWriter(packs=not access.address.is_loopback if packs is None else packs)
@@ -89,7 +89,7 @@ class Session:
         self._channel = channel.open_channel(self._access)
         ship = self._channel.stream_stream("/logclient.v1.Ingest/Ship", bytes, bytes)
         self._requests.append(convert.hello(self._hello).SerializeToString())
-        self._said_at = self._heard_at = time.monotonic()
+        self._sent_at = self._received_at = time.monotonic()
         call = ship(self._outgoing(), metadata=channel.metadata(self._access))
         self._call = call
         self._receiver = threading.Thread(target=self._receive, args=(call,), name="replies", daemon=True)
@@ -163,7 +163,7 @@ class Session:
         self._number += 1
         with self._changed:
             if not self._under_way:
-                self._heard_at = time.monotonic()  # from now on an answer is due
+                self._received_at = time.monotonic()  # from now on an answer is due
             self._under_way.append((parcel.number, len(data)))
             self._under_way_bytes += len(data)
             self._put(data)
@@ -186,13 +186,13 @@ class Session:
 
     def keep_alive(self) -> None:
         """Say that we are here, if we said nothing for a while."""
-        if time.monotonic() - self._said_at >= self._patience.alive_s:
+        if time.monotonic() - self._sent_at >= self._patience.alive_s:
             with self._changed:
                 self._put(pb.ShipRequest(alive=pb.Alive()).SerializeToString())
 
     def _put(self, data: bytes) -> None:
         self._requests.append(data)
-        self._said_at = time.monotonic()
+        self._sent_at = time.monotonic()
         self.sent_bytes += len(data)
         self._changed.notify_all()
 
@@ -220,7 +220,7 @@ class Session:
         if answers:
             return answers  # first what is settled, then, at the next call, what went wrong
         if self._failure is None and self._under_way:
-            silent_s = time.monotonic() - self._heard_at
+            silent_s = time.monotonic() - self._received_at
             if silent_s > self._patience.ack_s:
                 self._failure = self._silent(silent_s)
         if self._failure is not None:
@@ -255,7 +255,7 @@ class Session:
             for data in call:
                 reply = convert.read_reply(data)
                 with self._changed:
-                    self._heard_at = time.monotonic()
+                    self._received_at = time.monotonic()
                     if reply is not None:
                         self._replies.append(reply)
                         self._changed.notify_all()
@@ -271,8 +271,8 @@ class Session:
             )
         with self._changed:
             # a refusal that came before says more than the status that follows it
-            said = next((each for each in self._replies if _is_end(each)), None)
-            self._failure = self._failure or said or failure  # type: ignore[assignment]
+            refusal = next((each for each in self._replies if _is_end(each)), None)
+            self._failure = self._failure or refusal or failure  # type: ignore[assignment]
             self._changed.notify_all()
 
     def _silent(self, seconds: float) -> NotTaken:

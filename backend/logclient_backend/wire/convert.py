@@ -30,14 +30,14 @@ _REASONS = {
 _REASON_NAMES = {int(number): name for name, number in _REASONS.items()}
 
 
-def hello(said: Hello) -> pb.ShipRequest:
+def hello(value: Hello) -> pb.ShipRequest:
     made = pb.ShipRequest()
-    made.hello.protocol = said.protocol
-    made.hello.client = said.client
-    made.hello.run = said.run
-    made.hello.node = said.node
-    made.hello.revive = said.revive
-    made.hello.is_sync = said.is_sync
+    made.hello.protocol = value.protocol
+    made.hello.client = value.client
+    made.hello.run = value.run
+    made.hello.node = value.node
+    made.hello.revive = value.revive
+    made.hello.is_sync = value.is_sync
     return made
 
 
@@ -50,16 +50,16 @@ def read_hello(message: pb.Hello) -> Hello:
     return Hello(run, node, one_line(message.client, 100), message.revive, message.is_sync, message.protocol)
 
 
-def welcome(said: Welcome) -> pb.ShipReply:
+def welcome(value: Welcome) -> pb.ShipReply:
     made = pb.ShipReply()
-    made.welcome.protocol = said.protocol
-    made.welcome.collector = said.collector
-    made.welcome.window_bytes = said.window_bytes
-    made.welcome.most_parcel_bytes = said.most_parcel_bytes
-    made.welcome.documents_digest = said.documents_digest
-    made.welcome.documents_revision = said.documents_revision
+    made.welcome.protocol = value.protocol
+    made.welcome.collector = value.collector
+    made.welcome.window_bytes = value.window_bytes
+    made.welcome.most_parcel_bytes = value.most_parcel_bytes
+    made.welcome.documents_digest = value.documents_digest
+    made.welcome.documents_revision = value.documents_revision
     made.welcome.held.extend(
-        batch.held(stream, held.stored, dict(held.gaps)) for stream, held in said.held.items()
+        batch.held(stream, held.stored, dict(held.gaps)) for stream, held in value.held.items()
     )
     return made
 
@@ -82,13 +82,13 @@ def read_welcome(message: pb.Welcome) -> Welcome:
     )
 
 
-def refusal(said: NotTaken) -> pb.ShipReply:
+def refusal(value: NotTaken) -> pb.ShipReply:
     made = pb.ShipReply()
-    made.refusal.reason = _REASONS.get(said.reason, pb.REASON_UNKNOWN)
-    made.refusal.text = one_line(said.text).encode()[:MAX_TEXT_BYTES].decode(errors="ignore")
-    made.refusal.parcel = said.parcel
-    made.refusal.is_final = said.is_final
-    made.refusal.retry_after_ms = max(0, round(1000 * (said.retry_after_s or 0)))
+    made.refusal.reason = _REASONS.get(value.reason, pb.REASON_UNKNOWN)
+    made.refusal.text = one_line(value.text).encode()[:MAX_TEXT_BYTES].decode(errors="ignore")
+    made.refusal.parcel = value.parcel
+    made.refusal.is_final = value.is_final
+    made.refusal.retry_after_ms = max(0, round(1000 * (value.retry_after_s or 0)))
     return made
 
 
@@ -120,14 +120,14 @@ def ack(upto: int) -> pb.ShipReply:
     return pb.ShipReply(ack=pb.Ack(upto=upto))
 
 
-def description(said: Description) -> control_pb2.DescribeReply:
+def description(value: Description) -> control_pb2.DescribeReply:
     return control_pb2.DescribeReply(
-        collector=said.collector,
-        version=said.version,
-        protocol=said.protocol,
-        most_parcel_bytes=said.most_parcel_bytes,
-        http_address=said.http_address,
-        role=said.role,
+        collector=value.collector,
+        version=value.version,
+        protocol=value.protocol,
+        most_parcel_bytes=value.most_parcel_bytes,
+        http_address=value.http_address,
+        role=value.role,
     )
 
 

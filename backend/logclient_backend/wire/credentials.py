@@ -48,12 +48,12 @@ def find(server: str = "", token_file: str = "") -> Access | None:
     wanted = server or settings.server_variable()
     path = settings.config_file()
     content = _read_config(path) if path else {}
-    told = _text(content, "server", path)
-    if not (wanted or told):
+    configured = _text(content, "server", path)
+    if not (wanted or configured):
         return None
-    found = address.parse(wanted or told)
+    found = address.parse(wanted or configured)
     token = _read_token(token_file) if token_file else _checked(settings.token_variable(), "LOGCLIENT_TOKEN")
-    if not token and (not told or address.parse(told) == found):
+    if not token and (not configured or address.parse(configured) == found):
         token = _checked(_text(content, "token", path), path or "")
     ca = _text(content, "ca", path)
     return Access(found, token, _read_ca(ca, path) if ca and found.is_tls else None)
@@ -148,13 +148,13 @@ def find_for(host: str, token_file: str = "", *, wants_token: bool = True) -> Op
     """Return the credentials for the web address of a collector on that host, whatever its port is."""
     path = settings.config_file()
     content = _read_config(path) if path else {}
-    told = _text(content, "server", path)
+    configured = _text(content, "server", path)
     token = ""
     if wants_token:
         token = (
             _read_token(token_file) if token_file else _checked(settings.token_variable(), "LOGCLIENT_TOKEN")
         )
-        if not token and (not told or address.parse(told).host == host):
+        if not token and (not configured or address.parse(configured).host == host):
             token = _checked(_text(content, "token", path), path or "")
     ca = _text(content, "ca", path)
     return Opens(token, _read_ca(ca, path) if ca else None)

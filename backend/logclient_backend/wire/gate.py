@@ -91,10 +91,10 @@ class Gate(_Handler):
 
 def refuse(why: NotTaken, context: grpc.ServicerContext) -> None:
     """In the status and beside it, without a message."""
-    said = convert.refusal(why).refusal
+    refusal = convert.refusal(why).refusal
     context.set_code(STATUS.get(why.reason, grpc.StatusCode.UNKNOWN))
-    context.set_details(said.text)
-    context.set_trailing_metadata(((REFUSAL, said.SerializeToString()),))
+    context.set_details(refusal.text)
+    context.set_trailing_metadata(((REFUSAL, refusal.SerializeToString()),))
 
 
 def token_in(metadata: Any) -> str:

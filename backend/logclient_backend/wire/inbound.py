@@ -102,7 +102,7 @@ class Reading:
                 f"this logclient speaks protocol {hello.protocol}, the collector {messages.PROTOCOL}: update logclient",
                 messages.WRONG_PROTOCOL,
             )
-        self._replies.heard(is_hello=True)
+        self._replies.received(is_hello=True)
         take_turn()
         conversation = self._service.open(hello, caller, self._replies)
         self._replies.welcome(conversation.welcome)
@@ -114,11 +114,11 @@ class Reading:
         window_bytes = conversation.welcome.window_bytes
         number = 0
         for data in requests:
-            replies.heard()
+            replies.received()
             message = _request(data)
             kind = message.WhichOneof("what")
             if kind == "alive":
-                conversation.heard()
+                conversation.keepalive()
                 replies.repeat_ack()
             elif kind == "parcel":
                 number += 1

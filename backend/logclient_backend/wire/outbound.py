@@ -7,7 +7,7 @@ Invariants:
 
 - acks never go back, and name only parcels that were taken;
 - bytes under way are given back once per parcel: when it is settled, or when the conversation is over;
-- once it is over, nothing that anybody says changes anything.
+- once it is over, no later call changes anything.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Replies:
         self._under_way: deque[tuple[int, int]] = deque()  # number and size of parcels taken and not settled
         self._refused: set[int] = set()  # of them
         self._upto = 0
-        self._said_upto = -1
+        self._sent_upto = -1
         self._is_closing = False
         self._closing_failure: NotTaken | None = None
         self._has_greeted = False
         self._has_hello = False  # and was welcomed
-        self._heard_at = time.monotonic()
+        self._received_at = time.monotonic()
 
     # ---- for the service ---------------------------------------------------------------------------------------
 
@@ -51,7 +51,7 @@ class Replies:
 
     def refuse(self, refused: NotTaken, parcel: int = 0) -> None:
         """Refuse. A final refusal of one parcel concerns that alone; every other ends the conversation."""
-        said = NotTaken(
+        refusal = NotTaken(
             refused.text,
             refused.reason,
             is_final=refused.is_final,
@@ -59,34 +59,34 @@ class Replies:
             parcel=parcel,
         )
         if not (parcel and refused.is_final):
-            self.end(said)
+            self.end(refusal)
             return
         with self._changed:
             if self.is_over:
                 return
-            self._outbox.append(convert.refusal(said).SerializeToString())
+            self._outbox.append(convert.refusal(refusal).SerializeToString())
             self._refused.add(parcel)
             self._settle(self._upto)
             self._changed.notify_all()
 
     # ---- for the thread that reads ------------------------------------------------------------------------------
 
-    def welcome(self, said: Welcome) -> None:
+    def welcome(self, answer: Welcome) -> None:
         with self._changed:
             self._has_hello = True
-            self._heard_at = time.monotonic()
-            self._outbox.append(convert.welcome(said).SerializeToString())
+            self._received_at = time.monotonic()
+            self._outbox.append(convert.welcome(answer).SerializeToString())
             self._changed.notify_all()
 
-    def heard(self, *, is_hello: bool = False) -> None:
+    def received(self, *, is_hello: bool = False) -> None:
         """The client said something; after its hello it may have to wait for its turn."""
         self._has_greeted |= is_hello
-        self._heard_at = time.monotonic()
+        self._received_at = time.monotonic()
 
     def repeat_ack(self) -> None:
         """The client wants to know whether we are here."""
         with self._changed:
-            self._said_upto = -1
+            self._sent_upto = -1
             self._changed.notify_all()
 
     def taken(self, number: int, size: int) -> None:
@@ -145,7 +145,7 @@ class Replies:
                         self._end_closing()
                         break
                     limit = silence_s if self._has_greeted else hello_s
-                    left = self._heard_at + limit - time.monotonic()
+                    left = self._received_at + limit - time.monotonic()
                     if left <= 0:
                         self._over(NotTaken("the client says nothing", messages.WRONG_PROTOCOL))
                         break
@@ -153,7 +153,7 @@ class Replies:
                 ready = list(self._outbox)
                 self._outbox.clear()
                 if self._has_ack:
-                    self._said_upto = self._upto
+                    self._sent_upto = self._upto
                     ready.append(convert.ack(self._upto).SerializeToString())
                 is_over = self.is_over
             yield from ready
@@ -162,7 +162,7 @@ class Replies:
 
     @property
     def _has_ack(self) -> bool:
-        return self._has_hello and self._upto > self._said_upto
+        return self._has_hello and self._upto > self._sent_upto
 
     def _end_closing(self) -> None:
         if self._closing_failure is not None:

@@ -68,13 +68,13 @@ class Server:
         limits: Limits | None = None,
         rooms: Rooms | None = None,
         *,
-        say: Callable[[str, str], None] = lambda cause, text: None,
+        log: Callable[[str, str], None] = lambda cause, text: None,
     ) -> None:
-        """`rooms`: for connections; `say` takes a cause and a line for the log."""
+        """`rooms`: for connections; `log` takes a cause and a line for the log."""
         self.limits = limits or Limits()
         self._service = service
         self._rooms = rooms or Rooms()
-        self._say = say
+        self._log = log
         self._room = Room(self.limits.most_bytes)
         self._unpacking = Room(self.limits.most_unpacking_bytes)
         self._open: set[Replies] = set()
@@ -126,7 +126,7 @@ class Server:
         port: int = listening[0].getsockname()[1]
         inner = Inner(lambda target: self._listen_within(target, tls))
         opening = openings.http2 if tls is None else openings.tls
-        door = Door(listening, opening, self._rooms, say=self._say, name="door-grpc")
+        door = Door(listening, opening, self._rooms, log=self._log, name="door-grpc")
         self._doors.append((door, inner))
         return Address(address.host, port, address.is_tls)
 
@@ -279,5 +279,5 @@ class Server:
         return busy(text, self.limits)
 
     def _your_turn_is_over(self) -> NotTaken:
-        said = self._take_turns()
-        return NotTaken(said.text, said.reason, retry_after_s=min(1.0, self.limits.retry_after_s))
+        refusal = self._take_turns()
+        return NotTaken(refusal.text, refusal.reason, retry_after_s=min(1.0, self.limits.retry_after_s))

@@ -36,7 +36,7 @@ class Conversation(Protocol):
         INVALID and final for this parcel.
         """
 
-    def heard(self) -> None:
+    def keepalive(self) -> None:
         """The client is there and has nothing to send."""
 
     def closed(self, why: str) -> None:

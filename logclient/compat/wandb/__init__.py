@@ -44,7 +44,7 @@ from logclient.compat.media import (
 )
 from logclient.guest import dynamo
 from logclient.session import current_run
-from logclient.shm.stats import tell
+from logclient.shm.stats import write_stderr
 
 from . import env, errors, standins, tensorboard, util
 from .current import here, started
@@ -165,7 +165,7 @@ def require(*args: Any, **kwargs: Any) -> None:
 
 def termlog(string: object = "", *args: Any, **kwargs: Any) -> None:
     """A line on standard error."""
-    tell(str(string))
+    write_stderr(str(string))
 
 
 termwarn = termerror = termlog
@@ -175,7 +175,7 @@ def _of_run(name: str) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if here.run is not None:
             return getattr(here.run, name)(*args, **kwargs)
-        inert.say(None, f"wandb.{name} does nothing before wandb.init()")
+        inert.warn(None, f"wandb.{name} does nothing before wandb.init()")
         return Inert(f"wandb.{name}()")
 
     call.__name__ = call.__qualname__ = name
@@ -200,7 +200,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{name}")
     found = inert.known(name)
     if found is None:
-        inert.say(started(), f"wandb.{name} is not there: it does nothing")
+        inert.warn(started(), f"wandb.{name} is not there: it does nothing")
     return Inert(f"wandb.{name}") if found is None else found
 
 

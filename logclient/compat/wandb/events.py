@@ -39,7 +39,7 @@ def take(run: Run) -> None:
     tap.every = _newest
     tap.watch()
     if "tensorflow" in sys.modules:
-        inert.say(
+        inert.warn(
             run.logclient_run, "what TensorFlow's own tf.summary writes is not seen: it does not pass Python"
         )
 

@@ -33,12 +33,12 @@ class Filing:
             import tempfile
 
             folder = self._other_dir = self._other_dir or tempfile.mkdtemp(prefix="wandb-files-")
-            inert.say(made, f"wandb.run.dir is {folder}, since there is no other place ({error.strerror})")
+            inert.warn(made, f"wandb.run.dir is {folder}, since there is no other place ({error.strerror})")
         return folder
 
     def save(self, *args: Any, **kwargs: Any) -> list[str]:
         """Files are not kept: said once."""
-        inert.say(self.logclient_run, "wandb.save: files are not kept, the call does nothing")
+        inert.warn(self.logclient_run, "wandb.save: files are not kept, the call does nothing")
         return []
 
     def restore(self, name: Any = "", *args: Any, **kwargs: Any) -> Any:
@@ -47,7 +47,7 @@ class Filing:
         for path in (os.path.join(self.dir, given), given):
             if os.path.isfile(path):
                 return open(path)
-        inert.say(
+        inert.warn(
             self.logclient_run, f"wandb.restore({given!r}): there is no such file; an empty one is given"
         )
         path = os.path.join(inert.scratch("restored"), os.path.basename(given) or "none")
@@ -55,13 +55,13 @@ class Filing:
 
     def log_code(self, *args: Any, **kwargs: Any) -> None:
         """Files are not kept: said once."""
-        inert.say(self.logclient_run, "wandb.run.log_code: files are not kept, the call does nothing")
+        inert.warn(self.logclient_run, "wandb.run.log_code: files are not kept, the call does nothing")
 
     def log_artifact(
         self, artifact_or_path: Any, name: Any = None, type: Any = None, aliases: Any = None, **others: Any
     ) -> Any:
         """Keep its names for `use_artifact` in this process; files are not kept: said once."""
-        inert.say(self.logclient_run, "wandb.log_artifact: files are not kept beyond this process")
+        inert.warn(self.logclient_run, "wandb.log_artifact: files are not kept beyond this process")
         return artifacts.log(artifact_or_path, name, type, aliases)
 
     upsert_artifact = finish_artifact = log_artifact
@@ -82,7 +82,7 @@ class Filing:
 
     def link_artifact(self, *args: Any, **kwargs: Any) -> Inert:
         """There is no registry: said once."""
-        inert.say(self.logclient_run, "wandb.run.link_artifact: there is no registry, the call does nothing")
+        inert.warn(self.logclient_run, "wandb.run.link_artifact: there is no registry, the call does nothing")
         return Inert("wandb.run.link_artifact()")
 
     link_model = link_artifact

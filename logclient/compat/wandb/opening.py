@@ -120,13 +120,13 @@ def init(
         events.take(run)
     lines += [f"wandb.init({name}=...) is not there: it does nothing" for name in others if others[name]]
     for line in [*lines, *more]:
-        inert.say(made, line)
+        inert.warn(made, line)
     return run
 
 
 def _open_run(run: Run, is_asked: bool) -> Run:
     if is_asked:
-        inert.say(
+        inert.warn(
             run.logclient_run,
             "wandb.init while a run is open gives that run and takes no arguments: "
             "call wandb.finish() before, or pass reinit=True",
@@ -237,7 +237,7 @@ def _next_step(made: logclient.Run | NullRun) -> tuple[int, bool]:
     first = found[0] if found else "its folder does not answer"
     if isinstance(first, int):
         return first, first > 0
-    inert.say(made, f"steps begin at 0 again, those of the run's earlier attempts cannot be read ({first})")
+    inert.warn(made, f"steps begin at 0 again, those of the run's earlier attempts cannot be read ({first})")
     return 0, False
 
 

@@ -259,7 +259,7 @@ class Run(_Described):
             kinds = kinds - {"best"} | {"max" if str(goal).startswith("max") else "min"}
         unknown = kinds - _SUMMARIES
         if unknown:
-            inert.say(
+            inert.warn(
                 self.logclient_run, f"define_metric: summary {', '.join(sorted(unknown))} is not known here"
             )
         metric = _metric_name(step_metric) if step_metric is not None and step_sync is not False else None
@@ -290,7 +290,7 @@ class Run(_Described):
                     run=self.logclient_run,
                 )
             except (BadArgument, TypeError, ValueError) as error:
-                inert.say(self.logclient_run, f"wandb.watch does nothing here: {error}")
+                inert.warn(self.logclient_run, f"wandb.watch does nothing here: {error}")
 
     def unwatch(self, models: Any = None) -> None:
         """End what `watch` began, for these models or for all."""
@@ -357,7 +357,7 @@ class Run(_Described):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        inert.say(self.__dict__.get("logclient_run"), f"wandb.run.{name} is not there: it does nothing")
+        inert.warn(self.__dict__.get("logclient_run"), f"wandb.run.{name} is not there: it does nothing")
         return Inert(f"wandb.run.{name}")
 
     def __repr__(self) -> str:

@@ -39,7 +39,7 @@ class StandIn(ModuleType):
         if found is not None:
             return found
         shown = f"wandb.{self.__name__.removeprefix(_ABOVE)}"
-        inert.say(current.started(), f"{shown} is not there: it does nothing")
+        inert.warn(current.started(), f"{shown} is not there: it does nothing")
         return inert.Inert(f"{shown}.{name}")
 
 

@@ -47,7 +47,7 @@ class Sweep:
         self.space = Space(settings.get("parameters") or {})
         self.begun = 0
         for line in self._troubles(settings):
-            inert.say(None, f"wandb.sweep: {line}")
+            inert.warn(None, f"wandb.sweep: {line}")
 
     def _troubles(self, settings: dict[str, Any]) -> Iterator[str]:
         if self.method not in _METHODS:
@@ -98,7 +98,7 @@ def sweep(
     if not isinstance(settings, dict):
         settings, line = {}, "the settings of a sweep are a dict: none are taken"
     if line:
-        inert.say(None, f"wandb.sweep: {line}")
+        inert.warn(None, f"wandb.sweep: {line}")
     made = Sweep(settings, project)
     _sweeps[made.id] = made
     return made.id
@@ -115,10 +115,10 @@ def agent(
     """Call `function` once for each trial, until the grid is done or `count` times; else a random search goes on."""
     known = _sweeps.get(str(sweep_id).rpartition("/")[2])
     if function is None:
-        return inert.say(None, "wandb.agent runs a function: programs that a sweep names are not started")
+        return inert.warn(None, "wandb.agent runs a function: programs that a sweep names are not started")
     if known is None:
         known, count = Sweep({}, project), count or 1
-        inert.say(
+        inert.warn(
             None, f"wandb.agent: sweep {str(sweep_id)[:80]!r} is not of this process: no parameters are set"
         )
         known.id = known.name = str(sweep_id).rpartition("/")[2] or known.id
@@ -130,7 +130,7 @@ def agent(
         else:
             failures += 1
         if not has_worked and failures >= MAX_FAILURES:
-            return inert.say(None, f"wandb.agent: the first {failures} trials failed, the search ends")
+            return inert.warn(None, f"wandb.agent: the first {failures} trials failed, the search ends")
 
 
 def _run(function: Callable[[], Any], trial: Trial) -> bool:

@@ -63,7 +63,7 @@ def test_last_words_of_a_forked_worker_reach_the_next_one() -> None:
     assert line.startswith(f"worker {child} ended with exit code 1: ValueError: no ")
     handover.conclude(child, KILL, was_stuck=False)
     assert len(handover.news) == 2, "not told yet"
-    handover.told(1, has_made=True)
+    handover.note_written(1, has_made=True)
     handover.conclude(child, KILL, was_stuck=True)
     assert [line.split(" made")[0].split(" ended")[0] for line in handover.news] == [f"worker {child}"] * 2
     assert "made no progress and was killed" in handover.news[-1]

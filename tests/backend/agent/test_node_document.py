@@ -233,7 +233,7 @@ def test_what_a_collector_has_is_told_per_stream_also_of_processes_that_are_gone
     ledger.let_go(gone)
     assert ledger.missing_there == 12
     first, second = (each.lanes[0].stream.hex() for each in (gone, here))
-    ledger.tell_acked({first: 5, second: 3, "ab" * 16: 9})
+    ledger.note_acked({first: 5, second: 3, "ab" * 16: 9})
     ledger.ship = {"server": "grpc://h:1", "state": "waiting", "error": "nobody listens"}
     assert ledger.missing_there == 4
     assert ledger.version_of(gone) == version, "its files need not wait for that"
@@ -247,9 +247,9 @@ def test_what_a_collector_has_is_told_per_stream_also_of_processes_that_are_gone
     assert successor.missing_there == 5
     ledger.content()
     assert ledger.is_written
-    ledger.tell_acked({first: 5, second: 3})
+    ledger.note_acked({first: 5, second: 3})
     assert ledger.is_written, "nothing new"
-    ledger.tell_acked({second: 8})
+    ledger.note_acked({second: 8})
     assert not ledger.is_written
     assert ledger.missing_there == 5
     told = parsed(ledger)["streams"]

@@ -13,7 +13,7 @@ from logclient_backend.agent.drain.node_document import Ledger
 from logclient_backend.agent.host.place import Place
 from logclient_backend.agent.host.status import StatusPage
 from logclient_backend.agent.shipping import ship_status as module
-from logclient_backend.agent.shipping.ship_process import TOLD, digest
+from logclient_backend.agent.shipping.ship_process import SHIPPED_FILE, digest
 from logclient_backend.agent.shipping.ship_status import Shipped
 
 STREAM, PROCESS = "ab" * 16, "cd" * 16
@@ -35,12 +35,12 @@ class Node:
 
     def state(self, name: str, error: str = "") -> None:
         self.words[layout.AGENT_SHIP_STATE] = layout.SHIP_STATES.index(name)
-        self.page.tell_server("grpc://h:1", error)
+        self.page.write_server("grpc://h:1", error)
 
-    def tell(self, *ranges: tuple[int, int], documents: bytes = b"", refused: int = 0) -> None:
-        told = {"documents": digest(documents), "refused": refused, "streams": {STREAM: ranges}}
-        Path(self.place.file(TOLD)).write_text(json.dumps(told))
-        self.words[layout.AGENT_SHIP_TOLD] += 1
+    def report(self, *ranges: tuple[int, int], documents: bytes = b"", refused: int = 0) -> None:
+        content = {"documents": digest(documents), "refused": refused, "streams": {STREAM: ranges}}
+        Path(self.place.file(SHIPPED_FILE)).write_text(json.dumps(content))
+        self.words[layout.AGENT_SHIP_WRITTEN] += 1
         self.words[layout.AGENT_SHIP_MOVED_NS] = time.monotonic_ns()
 
 
@@ -58,15 +58,15 @@ def test_what_is_acked_is_taken_over_once_and_as_a_whole(node: Node) -> None:
     """Another list counts, not the same one again; what is cut short in the file is left for the next look."""
     node.state("shipping")
     assert not node.shipped.look()
-    node.tell((1, 3), (5, 6))
+    node.report((1, 3), (5, 6))
     assert node.shipped.look() and not node.shipped.look()
     assert node.shipped.count(bytes.fromhex(STREAM)) == 5
     assert node.ledger.missing_there == 5
     before = node.shipped.acked
-    Path(node.place.file(TOLD)).write_text("{")
-    node.words[layout.AGENT_SHIP_TOLD] += 1
+    Path(node.place.file(SHIPPED_FILE)).write_text("{")
+    node.words[layout.AGENT_SHIP_WRITTEN] += 1
     assert not node.shipped.look() and node.shipped.acked is before
-    node.tell((1, 2))
+    node.report((1, 2))
     assert node.shipped.look() and node.ledger.missing_there == 8, "another collector has less"
 
 
@@ -77,11 +77,11 @@ def test_without_a_server_there_is_nothing_to_look_for(node: Node) -> None:
     assert node.shipped.is_settled and not node.shipped.has_news()
     other = Node(node.place, node.page)
     other.state("shipping")
-    other.tell((1, 4))
-    other.words[layout.AGENT_SHIP_TOLD] = 0  # a page made anew
+    other.report((1, 4))
+    other.words[layout.AGENT_SHIP_WRITTEN] = 0  # a page made anew
     assert other.shipped.look() and other.shipped.count(bytes.fromhex(STREAM)) == 4
-    Path(node.place.file(TOLD)).unlink()
-    node.words[layout.AGENT_SHIP_TOLD] = 1
+    Path(node.place.file(SHIPPED_FILE)).unlink()
+    node.words[layout.AGENT_SHIP_WRITTEN] = 1
     assert not node.shipped.look() and not node.shipped.is_settled, (
         "what was said to be there is looked for again"
     )
@@ -103,13 +103,13 @@ def test_worker_stays_until_all_is_there_or_can_never_be(node: Node, monkeypatch
     assert is_done(), "the home folder does not answer"
     node.state("idle")
     assert not is_done() and node.shipped.is_behind
-    node.tell((1, 10), documents=b"older")
+    node.report((1, 10), documents=b"older")
     assert not is_done() and not node.shipped.is_behind
-    node.tell((1, 10), documents=documents)
+    node.report((1, 10), documents=documents)
     assert is_done()
-    node.tell((1, 7), documents=documents, refused=3)
+    node.report((1, 7), documents=documents, refused=3)
     assert is_done()
-    node.tell((1, 7), documents=documents)
+    node.report((1, 7), documents=documents)
     assert not is_done()
     node.state("refused", "the run was deleted")
     assert is_done()
@@ -121,7 +121,7 @@ def test_patience_with_a_collector_begins_with_its_last_ack_and_with_who_logs(
     """`leave_s` after both the worker goes; an ack or a process of the run begins it anew."""
     node = Node(place, page, leave_s=0.2)
     node.state("waiting", "nobody listens")
-    for begin_anew in (lambda: node.tell((1, 1)), node.shipped.stay):
+    for begin_anew in (lambda: node.report((1, 1)), node.shipped.stay):
         begin_anew()
         begun = time.monotonic()
         while not node.shipped.is_done(b"x"):
@@ -145,8 +145,8 @@ def test_trouble_is_said_once_a_minute(node: Node, monkeypatch: pytest.MonkeyPat
     node.state("idle")
     node.shipped.look()
     assert ship_of(node) == ("connected", ""), "what stays is how it was in the end"
-    monkeypatch.setattr(module, "_SAY_EVERY_S", 0.0)
-    node.shipped._say_at = 0.0
+    monkeypatch.setattr(module, "_LOG_EVERY_S", 0.0)
+    node.shipped._log_at = 0.0
     node.state("idle")
     node.shipped.look()
     assert node.lines[-1] == "shipping to grpc://h:1 works again"

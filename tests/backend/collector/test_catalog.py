@@ -110,7 +110,7 @@ def test_node_that_is_silent_for_long_is_lost_by_our_clock(tmp_path: Path, catal
     assert told is not None and told.state == "running"
     told = catalog.take("mlp", b.node, packed(b), OURS + 62 * SECOND, is_sync=False)
     assert told is not None and told.state == "lost"
-    catalog.heard("mlp", a.node, OURS + 63 * SECOND)
+    catalog.seen("mlp", a.node, OURS + 63 * SECOND)
     told = catalog.take("mlp", b.node, packed(b), OURS + 64 * SECOND, is_sync=False)
     assert told is not None and told.state == "running"
 

@@ -33,7 +33,7 @@ class FakeStore:
     def __init__(self) -> None:
         self.groups: list[list[Parcel]] = []
         self.deleted: set[str] = set()
-        self.heard: dict[str, int] = {}
+        self.seen_runs: dict[str, int] = {}
         self.gate = threading.Event()
         self.gate.set()
         self.fails: Callable[[Sequence[Parcel]], None] = lambda parcels: None
@@ -56,7 +56,7 @@ class FakeStore:
         return Written(records, 0, records)
 
     def seen(self, runs: Mapping[str, int]) -> None:
-        self.heard.update(runs)
+        self.seen_runs.update(runs)
 
     def is_deleted(self, run: str) -> bool:
         return run in self.deleted
@@ -254,10 +254,10 @@ def test_who_has_nothing_to_say_is_noted(bench: Bench) -> None:
     """By our clock; what an upload says of itself does not count."""
     source, _ = bench.source("live")
     upload = Source("upload", "aa", True, Answers())
-    bench.committer.heard(source)
-    bench.committer.heard(upload)
-    wait_until(lambda: bench.store.heard, 30, "it is noted")
-    assert set(bench.store.heard) == {"live"}
+    bench.committer.keepalive(source)
+    bench.committer.keepalive(upload)
+    wait_until(lambda: bench.store.seen_runs, 30, "it is noted")
+    assert set(bench.store.seen_runs) == {"live"}
 
 
 def test_calls_are_made_between_commits_and_their_errors_come_back(bench: Bench) -> None:

@@ -157,8 +157,8 @@ def test_log_leaves_out_what_repeats_and_writes_one_line_each() -> None:
     out = io.StringIO()
     log = EventLog(out)
     for _ in range(1000):
-        log.say("busy", "too much\n\x1b[2J of it")
-    log.say("disk", "full")
+        log.write("busy", "too much\n\x1b[2J of it")
+    log.write("disk", "full")
     log.event("stopped")
     lines = out.getvalue().splitlines()
     assert len(lines) == 3 and all(line[4] == "-" and line[19] == "Z" for line in lines)

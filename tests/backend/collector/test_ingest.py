@@ -237,7 +237,7 @@ def test_last_seen_is_kept_for_who_has_nothing_to_say(start: Start) -> None:
     client.send(records(1, 1))
     client.settle()
     before = inside.store.reader.run("mlp").last_seen_ns
-    client.session._said_at = -1e9
+    client.session._sent_at = -1e9
     client.session.keep_alive()
     wait_until(lambda: inside.store.reader.run("mlp").last_seen_ns > before, 60, "it was seen")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from logclient_backend.collector.catalog import state_now
-from logclient_backend.collector.store.embedded.last_seen import _KEPT, _MOST, HeardRuns
+from logclient_backend.collector.store.embedded.last_seen import _KEPT, _MOST, SeenRuns
 from logclient_backend.collector.store.embedded.store import EmbeddedStore
 from logclient_backend.collector.store.interface import Description, Parcel, RunQuery
 from tests.backend.runs.build import NOW_NS
@@ -130,14 +130,14 @@ def test_upload_of_an_old_run_is_as_old_as_it_says(collector: Collector) -> None
 def test_memory_is_bounded_and_what_is_let_go_of_was_silent_for_longest() -> None:
     """Of those that are gone it is known that they were not heard since."""
     clock = SetClock(NOW_NS)
-    heard = HeardRuns(clock)
+    seen = SeenRuns(clock)
     for number in range(_MOST + 1):
-        heard.hear({str(number): clock.wall_ns()})
+        seen.note_seen({str(number): clock.wall_ns()})
         clock.pass_s(0.01)
-    assert len(heard._runs) == _KEPT
+    assert len(seen._runs) == _KEPT
     last_gone = _MOST - _KEPT
     ahead = clock.wall_ns() + int(HOUR_S * 1e9)
     real = NOW_NS + int(last_gone * 1e7)
-    assert abs(heard.last_ns(str(last_gone), ahead) - real) < 1e6
-    assert heard.last_ns(str(last_gone), real) == real
-    assert heard.last_ns(str(last_gone + 1), ahead) == real + int(1e7)
+    assert abs(seen.last_ns(str(last_gone), ahead) - real) < 1e6
+    assert seen.last_ns(str(last_gone), real) == real
+    assert seen.last_ns(str(last_gone + 1), ahead) == real + int(1e7)

@@ -18,7 +18,7 @@ import pytest
 from logclient_backend.collector.store.clock import Clock
 from logclient_backend.collector.store.embedded import EmbeddedStore, catalog, open_store
 from logclient_backend.collector.store.embedded.database import FILE
-from logclient_backend.collector.store.embedded.last_seen import HeardRuns
+from logclient_backend.collector.store.embedded.last_seen import SeenRuns
 from logclient_backend.collector.store.interface import Filter, RunDeleted, RunQuery
 from tests.conftest import Pace
 from tools.bench.small_runs import fill
@@ -106,7 +106,7 @@ def steps(folder: Path, wanted: Filter) -> int:
     found: list[None] = []
     try:
         connection.set_progress_handler(lambda: found.append(None), 10)
-        page = catalog.page(connection, RunQuery([wanted]), HeardRuns(Clock()))
+        page = catalog.page(connection, RunQuery([wanted]), SeenRuns(Clock()))
         assert [run.id for run in page.runs] == ["wanted"] and page.total == 1
     finally:
         connection.close()

@@ -231,7 +231,7 @@ def test_exception_comes_out_of_a_notice(error: Exception, run_dir: Path) -> Non
     kept = os.dup(2)
     try:
         os.dup2(writer, 2)
-        reached = strikes(stats.tell, error, lambda: ("a line",))
+        reached = strikes(stats.write_stderr, error, lambda: ("a line",))
         os.dup2(kept, 2)
         assert reached > 3 and b"a line" in os.read(reader, 1 << 16)
     finally:

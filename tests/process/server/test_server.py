@@ -145,7 +145,7 @@ def test_roles_and_revocation_over_both_ports(server: Server) -> None:
         return False
 
     wait_until(is_refused, 60, "the token is revoked")
-    client.session._said_at = -1e9
+    client.session._sent_at = -1e9
     client.session.keep_alive()
     with pytest.raises(NotTaken, match="revoked"):
         while True:

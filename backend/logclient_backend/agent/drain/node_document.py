@@ -104,7 +104,7 @@ class Ledger:
         self._acked: dict[str, int] = {}
         self._ship: dict[str, str] | None = None
         self.refused = 0  # records, by processes without lanes
-        self._refused_told = 0  # in the last content
+        self._refused_written = 0  # in the last content
         self._made_at = 0.0
         self._want_s = _MIN_S
         self._cost_s = 0.0
@@ -179,7 +179,7 @@ class Ledger:
             self._store(producer, entry.seen, end)
             self._want(_MIN_S)
 
-    def tell_job(self, producer: Producer, state: str) -> None:
+    def note_job(self, producer: Producer, state: str) -> None:
         """Note the scheduler's verdict about the process's job."""
         self.note(producer)
         entry = self._entries[producer.process.hex()]
@@ -197,7 +197,7 @@ class Ledger:
             "rank": producer.rank,
             "created_ns": producer.created_ns,
             "created_mono_ns": producer.created_mono_ns,
-            "documents": _telling(producer.documents) if end else dict(producer.documents),
+            "documents": _significant(producer.documents) if end else dict(producer.documents),
             "refused": producer.words[layout.REFUSED],
             "left_out": producer.words[layout.LEFT_OUT],
             "end": end,
@@ -230,7 +230,7 @@ class Ledger:
 
     # ---- shipping --------------------------------------------------------------------------------------------
 
-    def tell_acked(self, acked: Mapping[str, int]) -> None:
+    def note_acked(self, acked: Mapping[str, int]) -> None:
         """Note how many records of each stream the collector has, streams of processes that are gone included."""
         changed: dict[str, list[str]] = {}
         for stream in acked.keys() | self._acked.keys():
@@ -298,7 +298,7 @@ class Ledger:
 
     def is_due(self, *, at_once: bool) -> bool:
         """Changed (and not written just before), or the heartbeat's time has come."""
-        if self.refused != self._refused_told:
+        if self.refused != self._refused_written:
             self._want(_COUNTS_S)
         age = time.monotonic() - self._made_at
         if not self.is_written:
@@ -334,7 +334,7 @@ class Ledger:
         self._heartbeat_s = _HEARTBEAT_S
         if self.is_at_rest:
             self._heartbeat_s, head["heartbeat_s"] = _REST_HEARTBEAT_S, _REST_PROMISE_S
-        self._refused_told = self.refused
+        self._refused_written = self.refused
         entries = self._entries.values()
         processes = b",".join([entry.text for entry in entries])
         streams = b",".join([entry.streams for entry in entries if entry.streams])
@@ -364,8 +364,8 @@ def _seen(producer: Producer) -> tuple[Any, ...]:
     """Return the parts that an entry is made from, its documents first."""
     words = producer.words
     counts = tuple((lane.durable, lane.stored, lane.damaged) for lane in producer.lanes)
-    told = producer.documents_seen, producer.found is not None
-    return (told, words[layout.REFUSED], words[layout.LEFT_OUT], counts)
+    documents = producer.documents_seen, producer.found is not None
+    return (documents, words[layout.REFUSED], words[layout.LEFT_OUT], counts)
 
 
 def _members(value: dict[str, Any]) -> bytes:
@@ -378,8 +378,8 @@ def _is_abandoned(process: dict[str, Any]) -> bool:
     return (state.get("data") or {}).get("state") == "abandoned"
 
 
-def _telling(documents: dict[str, Any]) -> dict[str, Any]:
-    """Without what a member process writes in any case: it has nothing that its entry does not say."""
+def _significant(documents: dict[str, Any]) -> dict[str, Any]:
+    """Without what a member process writes in any case: it has nothing that its entry does not contain."""
     start = (documents.get("start") or {}).get("data")
     if not isinstance(start, dict) or start.get("role") != "member":
         return documents

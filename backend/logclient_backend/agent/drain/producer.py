@@ -184,7 +184,7 @@ class Producer:
         is_behind = any(lane.durable < lane.reader.words[layout.SEQ] for lane in self.lanes)
         return not is_behind and words[layout.DOCUMENTS_DURABLE] >= words[layout.DOCUMENTS_WRITTEN]
 
-    def may_still_tell(self, *, alive: bool, is_unknown: bool, linger_s: float) -> bool:
+    def awaits_exit_code(self, *, alive: bool, is_unknown: bool, linger_s: float) -> bool:
         """A program that is ending may still fail: its exit code is worth a short wait."""
         state = (self.documents.get("state") or {}).get("data")
         by_exit = isinstance(state, dict) and state.get("by") == "exit"

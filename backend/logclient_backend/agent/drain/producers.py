@@ -33,16 +33,16 @@ _EXEC_EVERY_S = 2.0  # the others are asked whether they have become another pro
 class Roster:
     """Producers, by name of their lane file."""
 
-    def __init__(self, place: Place, handover: Handover, ledger: Ledger, say: Callable[[str], None]) -> None:
+    def __init__(self, place: Place, handover: Handover, ledger: Ledger, log: Callable[[str], None]) -> None:
         self.producers: dict[str, Producer] = {}
         self.aside: list[Kept] = []
-        self.swept: list[Producer] = []  # since `tell_swept`
+        self.swept: list[Producer] = []  # since `mark_swept`
         self._place = place
         self._handover = handover
         self._ledger = ledger
-        self._say = say
+        self._log = log
         self._ask_at = 0.0
-        self._scheduler = Scheduler(say)
+        self._scheduler = Scheduler(log)
         self._changes = -1  # of the place, up to which all were met
 
     @property
@@ -89,7 +89,7 @@ class Roster:
         self._handover.put_down()  # not in a `finally`: an exception must not hide whose fault it was
 
     def _set_aside(self, kept: Kept, reason: str) -> None:
-        self._say(f"{kept.name} is set aside: {reason}")
+        self._log(f"{kept.name} is set aside: {reason}")
         self._ledger.set_aside(kept.name, reason)
         try:
             os.rename(self._place.file(kept.name), self._place.file(kept.name + _ASIDE))
@@ -149,7 +149,7 @@ class Roster:
             return
         if any(lane.durable < lane.staged_seq or lane.lost for lane in producer.lanes):
             return
-        if is_explained and not producer.may_still_tell(
+        if is_explained and not producer.awaits_exit_code(
             alive=alive, is_unknown=cause is None and not is_replaced, linger_s=linger_s
         ):
             del self.producers[producer.name]
@@ -157,8 +157,8 @@ class Roster:
             producer.sweep()
             self.swept.append(producer)
 
-    def tell_swept(self) -> None:
-        """To those that went: they may do with the run folder what they like."""
+    def mark_swept(self) -> None:
+        """Mark those that went: they may do with the run folder what they like."""
         for producer in self.swept:
             producer.words[layout.FOLDER_LEFT] = 1
         self.swept.clear()
@@ -171,5 +171,5 @@ class Roster:
         producer.cut_short_at = producer.cut_short_at or time.monotonic()
         verdict = self._scheduler.verdict(job, producer.cut_short_at)
         if verdict:
-            self._ledger.tell_job(producer, verdict)
+            self._ledger.note_job(producer, verdict)
         return verdict is not None

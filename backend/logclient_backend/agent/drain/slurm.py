@@ -50,10 +50,10 @@ class Job(NamedTuple):
 def job_of(documents: dict[str, Any]) -> Job | None:
     """The job that a process belongs to; None for none that we could ask about."""
     start = (documents.get("start") or {}).get("data")
-    told = start.get("job") if isinstance(start, dict) else None
-    if not isinstance(told, dict) or told.get("scheduler") != "slurm":
+    job = start.get("job") if isinstance(start, dict) else None
+    if not isinstance(job, dict) or job.get("scheduler") != "slurm":
         return None
-    name, restarts = told.get("name"), told.get("restarts")
+    name, restarts = job.get("name"), job.get("restarts")
     if not isinstance(name, str) or not name.replace("_", "").isdecimal():
         return None
     return Job(name, restarts if type(restarts) is int else 0)
@@ -62,10 +62,10 @@ def job_of(documents: dict[str, Any]) -> Job | None:
 def is_cut_short(documents: dict[str, Any], cause: Cause | None, *, alive: bool) -> bool:
     """May this end have been a scheduler's doing? What a program said of itself, or an exit code, may deny it."""
     state = (documents.get("state") or {}).get("data")
-    said = state if isinstance(state, dict) else {}
-    if said.get("state") == "terminated":
+    content = state if isinstance(state, dict) else {}
+    if content.get("state") == "terminated":
         return True
-    if alive or said.get("by") in ("finish", "with") or said.get("state") == "failed":
+    if alive or content.get("by") in ("finish", "with") or content.get("state") == "failed":
         return False
     return cause is None or cause.signal is not None or (cause.exit_code or 0) >= 128
 
@@ -94,7 +94,7 @@ class Question:
         self.asked = time.monotonic()
         self.answer: str | None = None  # None: not yet
         self.trouble = ""
-        self._said = b""
+        self._output = b""
         self._pipe, write = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
@@ -120,17 +120,17 @@ class Question:
     def _read(self) -> None:
         try:
             while data := os.read(self._pipe, _MAX_BYTES):
-                self._said = (self._said + data)[:_MAX_BYTES]
+                self._output = (self._output + data)[:_MAX_BYTES]
         except BlockingIOError:
             return
         self._close()
 
     def _conclude(self, code: int) -> None:
-        said = self._said.decode("utf-8", "replace").strip()
+        output = self._output.decode("utf-8", "replace").strip()
         if code == 0:
-            self.answer = verdict(said, self.job)
+            self.answer = verdict(output, self.job)
         else:
-            self._give_up("is not on PATH" if code == 127 else f"ended with {code} ({said[:200]})")
+            self._give_up("is not on PATH" if code == 127 else f"ended with {code} ({output[:200]})")
 
     def _give_up(self, why: str) -> None:
         self.answer, self.trouble = NOTHING, why
@@ -155,8 +155,8 @@ def _ask(job: Job, write: int) -> NoReturn:
 class Scheduler:
     """Questions of one worker to the scheduler."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self._log = log
         self._questions: dict[Job, Question] = {}
         self._left_behind: list[Question] = []
 
@@ -175,7 +175,7 @@ class Scheduler:
         if not question.look() and question.answer is not None:
             self._left_behind.append(question)
         if question.trouble:
-            self._say(
+            self._log(
                 f"SLURM was not asked whether job {job.name} was preempted: scontrol {question.trouble}"
             )
         return None

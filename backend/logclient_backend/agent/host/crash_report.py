@@ -16,7 +16,7 @@ from .process_handle import Cause
 
 _IN_HAND = slice(0, 24)  # id of the process whose lane file is worked on, and where; zeros: none is
 _PROCESS = slice(0, 16)
-_TOLD = 24  # how many lines of news are in the agent's log by now
+_WRITTEN = 24  # how many lines of news are in the agent's log by now
 _MADE = 25  # 1: the run folder was made
 _WORDS_AT = 64
 _MAX_NEWS = 100  # one byte on the page
@@ -44,13 +44,13 @@ class Handover:
     def put_down(self) -> None:
         self._page[_IN_HAND] = bytes(24)
 
-    def told(self, lines: int, *, has_made: bool) -> None:
-        """So many of the news are written: the next worker need not say them again. `has_made`: the run folder."""
-        self._page[_TOLD] = min(lines, len(self.news))
+    def note_written(self, lines: int, *, has_made: bool) -> None:
+        """So many of the news are written: the next worker need not write them again. `has_made`: the run folder."""
+        self._page[_WRITTEN] = min(lines, len(self.news))
         self._page[_MADE] = has_made
 
     def last_words(self, error: BaseException) -> None:
-        """Say what we die of: names and numbers only, since source files may lie on a frozen disk."""
+        """Leave the error that we die of: names and numbers only, since source files may lie on a frozen disk."""
         text = describe(error).encode("utf-8", "backslashreplace")
         room = mmap.PAGESIZE - _WORDS_AT
         self._page[_WORDS_AT:] = text[: room - 1].ljust(room, b"\0")
@@ -61,7 +61,7 @@ class Handover:
         """Judge a dead worker."""
         words = self._page[_WORDS_AT:].rstrip(b"\0").decode("utf-8", "replace")
         in_hand = self._page[_IN_HAND]
-        del self.news[: self._page[_TOLD]]
+        del self.news[: self._page[_WRITTEN]]
         self.has_made = self.has_made or bool(self._page[_MADE])
         self._page[:] = bytes(mmap.PAGESIZE)
         how = "made no progress and was killed" if was_stuck else f"ended with {cause or 'a cause unknown'}"

@@ -132,12 +132,12 @@ class Watch:
             status = self._zombie_status()
             if status is None:
                 status = self._reaped_status()
-            self._cause = self._told(status)
+            self._cause = self._cause_of(status)
         return self._cause
 
     def decision(self) -> Cause | None:
         """Return the cause of the end as soon as `exit` was called, though a thread that hangs may delay the end."""
-        return self._told(self._zombie_status()) or self.cause()
+        return self._cause_of(self._zombie_status()) or self.cause()
 
     def _zombie_status(self) -> int | None:
         if self._is_unseen:
@@ -151,7 +151,7 @@ class Watch:
         )
         return int(found[_EXIT]) if is_it else None
 
-    def _told(self, status: int | None) -> Cause | None:
+    def _cause_of(self, status: int | None) -> Cause | None:
         if status is None:
             return None
         signal = status & 0x7F

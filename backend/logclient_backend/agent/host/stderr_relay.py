@@ -9,18 +9,18 @@ from __future__ import annotations
 import os
 import time
 
-from logclient.shm.meeting import SAY, Meeting
+from logclient.shm.meeting import STDERR_LINE, Meeting
 from logclient.shm.regular import read_regular
 
 DESCRIPTOR = 3  # where the launcher finds it
-TOLD_WAIT_S = 0.2
+WRITE_WAIT_S = 0.2
 
 
 class Terminal:
     """`fd` is the open file; -1: there is none."""
 
     def __init__(self, meeting: Meeting, fd: int) -> None:
-        self._request = meeting.file(SAY)
+        self._request = meeting.file(STDERR_LINE)
         self._fd = fd
         self._child = 0  # that writes now, or hangs
 
@@ -28,15 +28,15 @@ class Terminal:
         """Return the descriptor of the open file, if there is one."""
         return [self._fd] if self._fd >= 0 else []
 
-    def say(self, line: str) -> None:
+    def write(self, line: str) -> None:
         """Write a line, waiting a moment for it."""
         self._write(f"logclient: {line}\n".encode("utf-8", "backslashreplace"))
-        deadline = time.monotonic() + TOLD_WAIT_S
+        deadline = time.monotonic() + WRITE_WAIT_S
         while self._is_busy() and time.monotonic() < deadline:
             time.sleep(0.002)
 
     def look(self) -> None:
-        """Write what a trainer left for us (`logclient.spawn.agent.say`), unless an earlier line still hangs."""
+        """Write what a trainer left for us (`logclient.spawn.agent.write_line`), unless an earlier line still hangs."""
         if self._fd < 0 or self._is_busy() or not os.path.exists(self._request):
             return
         try:

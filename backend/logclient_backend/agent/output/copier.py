@@ -68,7 +68,7 @@ class Copier:
         self.document_done = 0
         self.beside_at_ns = 0  # when that was, by the monotonic clock
         self.beside: Beside = {}  # the other nodes of the run, as the last look found them
-        self.beside_asked = self.beside_told = (
+        self.beside_asked = self.beside_done = (
             0  # numbers of looks: the last that is wanted, and that was made
         )
         self.highest_writer = (
@@ -76,7 +76,7 @@ class Copier:
         )
         self.error = 0  # errno of the last try; 0: it worked
         self.busy_since = 0  # monotonic ns since when it does not answer or takes nothing; 0: idle
-        self.told = 0  # lines written to the agent's log
+        self.lines_logged = 0  # lines written to the agent's log
         self.turns = 0  # grows with every result
         self.on_result: Callable[[], None] = lambda: (
             None
@@ -104,7 +104,7 @@ class Copier:
         if self._thread is not None:
             if self._thread.is_alive() or now - self._started_at < _START_EVERY_S:
                 return
-            self.say("the copier had died and was started again")
+            self.write_line("the copier had died and was started again")
         self._started_at = now
         self._replicas.clear()  # half-done copies of a dead thread are made anew
         self._thread = threading.Thread(target=self._run, name="copier", daemon=True)
@@ -115,7 +115,7 @@ class Copier:
         self._is_urgent |= at_once
         self._wake.set()
 
-    def say(self, line: str) -> None:
+    def write_line(self, line: str) -> None:
         """A line for the agent's log."""
         self._lines.append((time.time_ns(), line))
         self._wake.set()
@@ -157,7 +157,7 @@ class Copier:
         synced = sum(staged.synced for staged in segments)
         sealed = sum(staged.is_sealed for staged in segments)
         saved = (self.document_done, self.found is not None, len(self.aside), self._made)
-        return (synced, sealed, *saved, self.error, self.told)
+        return (synced, sealed, *saved, self.error, self.lines_logged)
 
     def _rest_s(self) -> float:
         return max(0.0, self._begun_at + self.pace_s - time.monotonic())
@@ -183,13 +183,13 @@ class Copier:
                 self._start_over()
             code = getattr(error, "errno", None) or errno.EIO
             if self.error != code:
-                self.say(f"the run folder refused: {describe(error)}")
+                self.write_line(f"the run folder refused: {describe(error)}")
             self.error = code
             self._pause_s = min(_MAX_PAUSE_S, 2 * self._pause_s or _FIRST_PAUSE_S)
             self.wake()
             return  # busy_since stays: to a waiter, an error and a hang are the same
         if self.error:
-            self.say("the run folder works again")
+            self.write_line("the run folder works again")
         self.error = 0
         self._pause_s = 0.0
         self.busy_since = 0
@@ -199,9 +199,9 @@ class Copier:
             return self._pass_over()
         documents = self._make_folder()
         asked = self.beside_asked
-        if asked != self.beside_told:
+        if asked != self.beside_done:
             self.beside, self.beside_at_ns = other_nodes.look(self.folder), time.monotonic_ns()
-            self.beside_told = asked
+            self.beside_done = asked
         for staged in tuple(self.segments):
             self._copy(staged)
         version, content = self.document
@@ -230,7 +230,7 @@ class Copier:
             self._documents = DocumentFile(wanted, writer=self._writer)
             self.found = self._documents.load() or b""
             for name, why in self._documents.odd.items():
-                self.say(f"{name} is passed over: {why}")
+                self.write_line(f"{name} is passed over: {why}")
             self._seal_orphans()
             self._made, self.was_made = wanted, True
         return self._documents
@@ -248,7 +248,7 @@ class Copier:
             try:
                 self._seal_as(name, read_file(REAL, os.path.join(self.folder, name)))
             except OddFile as error:
-                self.say(f"{name} is passed over: {error.reason}")
+                self.write_line(f"{name} is passed over: {error.reason}")
 
     def _copy(self, staged: Staged) -> None:
         end = staged.end
@@ -293,7 +293,7 @@ class Copier:
                     there.of(item.stream, item.process, item.lane).add(item.columns)
             if there:
                 self._seal_as(name, data)
-            self.say(f"{name} was removed from the spool: what is not in the run folder of it is gone")
+            self.write_line(f"{name} was removed from the spool: what is not in the run folder of it is gone")
             staged.gone = {
                 stream: span.stored.minus(there[stream].stored) if stream in there else span.stored
                 for stream, span in staged.segment.summary.items()
@@ -321,7 +321,7 @@ class Copier:
         except OSError:
             raise
         except Exception as error:  # noqa: BLE001 - it must not keep the others from being sealed
-            self.say(f"{name} stays unsealed: {describe(error)}")
+            self.write_line(f"{name} stays unsealed: {describe(error)}")
 
     def _start_over(self) -> None:
         """Somebody removed the folder: make it again, and in it all that is still here."""
@@ -338,7 +338,7 @@ class Copier:
             staged.synced = staged.end
             staged.is_sealed = staged.is_complete
         self.document_done = self.document[0]
-        self.beside_told = self.beside_asked
+        self.beside_done = self.beside_asked
         self.budget.gone()
         self.aside.clear()
         self._lines.clear()
@@ -355,7 +355,7 @@ class Copier:
                         at += len(data)
                 REAL.fsync(fd)
             except FileNotFoundError:
-                self.say(f"{kept.name} is gone: its bytes are not kept")
+                self.write_line(f"{kept.name} is gone: its bytes are not kept")
             finally:
                 REAL.close(fd)
             self.aside.remove(kept)
@@ -366,4 +366,4 @@ class Copier:
             lines.append(self._lines.popleft())
         if lines:
             agent_log.write(self.folder, lines)
-            self.told += len(lines)
+            self.lines_logged += len(lines)

@@ -77,7 +77,7 @@ class Destination:
         self._state = answer["state"]
         base = answer.get("dir") or "" if self._state in HAS_FOLDER else ""
         if is_late and self._state != "ok":
-            self._copier.say(meeting.where_it_goes(answer))
+            self._copier.write_line(meeting.where_it_goes(answer))
         self._go_to(base, str(answer.get("network") or ""))
 
     def _go_to(self, base: str, network: str) -> None:

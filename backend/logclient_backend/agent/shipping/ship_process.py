@@ -41,7 +41,7 @@ from ..settings import Settings
 if TYPE_CHECKING:
     from ...ship.progress import Progress
 
-TOLD = "shipped.json"
+SHIPPED_FILE = "shipped.json"
 LEFT, FAILED, NOWHERE, REFUSED = (
     0,
     4,
@@ -52,7 +52,7 @@ WAITING = layout.SHIP_STATES.index("waiting")
 
 _ALONE_S = 60.0  # without a sign of supervisor and worker
 _SHARE = 20  # telling what is acked takes at most 1/20 of the time
-_TELL_EVERY_S = 0.1
+_WRITE_EVERY_S = 0.1
 _AWAKE_S = 0.15  # a worker that looked so lately looks again soon
 _RETRY_S = 60.0  # after something that only its user can put right
 REST_S = 2.0  # between two turns while nothing comes, unless somebody ends the pause
@@ -75,15 +75,15 @@ def run(place: Place, status: StatusPage, settings: Settings, pipes: Pipes) -> i
     """The whole life of this process; its exit code."""
     for kept in place.kept():
         place.let_go(kept)  # a descriptor of ours would hold memory that is given back
-    teller = Teller(place, status, pipes.worker)
+    writer = StatusWriter(place, status, pipes.worker)
     try:
-        return _run(place, settings, teller, pipes.shipper)
+        return _run(place, settings, writer, pipes.shipper)
     except Exception as error:  # noqa: BLE001 - a traceback would read source files
-        teller.fail(describe(error))
+        writer.fail(describe(error))
         return FAILED
 
 
-def _run(place: Place, settings: Settings, teller: Teller, pipe: Pipe) -> int:
+def _run(place: Place, settings: Settings, writer: StatusWriter, pipe: Pipe) -> int:
     # Here, not above: what is loaded for shipping costs 0.2 s and 30 MB that neither supervisor nor worker shall pay.
     from ...wire import credentials
 
@@ -94,17 +94,17 @@ def _run(place: Place, settings: Settings, teller: Teller, pipe: Pipe) -> int:
         try:
             access = credentials.find(server)
         except BadArgument as error:
-            teller.wait(server, str(error))
+            writer.wait(server, str(error))
         else:
             break
         until = time.monotonic() + _RETRY_S
         while time.monotonic() < until:
-            if not teller.is_wanted():
+            if not writer.is_wanted():
                 return LEFT
             sleeper.sleep(rest_s)
     if access is None:
         return NOWHERE
-    teller.begin(str(access.address))
+    writer.begin(str(access.address))
 
     from ...ship.progress import Progress
     from ...ship.settings import ShipSettings
@@ -119,13 +119,13 @@ def _run(place: Place, settings: Settings, teller: Teller, pipe: Pipe) -> int:
     is_far = bool(place.meeting.folder_answer().get("network"))  # a file system that is better asked rarely
     poll_s = max(_POLL_S, settings.network_sync_s if is_far else 0.0)
     disk_rest_s = max(poll_s, _DISK_REST_S if sleeper.may_be_long else 0.0)
-    source = FolderSource([], place=place.path, status=teller.words, poll_s=poll_s, rest_s=disk_rest_s)
+    source = FolderSource([], place=place.path, status=writer.words, poll_s=poll_s, rest_s=disk_rest_s)
     folders = Folders(place, source.add_folder)
 
     def is_wanted() -> bool:
         folders.look()
-        teller.look(progress)
-        return teller.is_wanted()
+        writer.look(progress)
+        return writer.is_wanted()
 
     identity = messages.Hello(str(place.meeting.run_id), str(place.meeting.node), "agent")
 
@@ -152,7 +152,7 @@ def _run(place: Place, settings: Settings, teller: Teller, pipe: Pipe) -> int:
     if sleeper.may_be_long:
         threading.Thread(target=listen, name="wake-ups", daemon=True).start()
     is_refused = not shipper.run(is_wanted)
-    teller.look(progress, is_last=True)
+    writer.look(progress, is_last=True)
     return REFUSED if is_refused else LEFT
 
 
@@ -199,8 +199,8 @@ def _node_folder(meeting: Meeting, base: str) -> str:
     return os.path.join(base, folder_name(meeting.run_id), meeting.node)
 
 
-class Teller:
-    """Tells trainers, worker and supervisor how shipping goes: all that this process writes."""
+class StatusWriter:
+    """Writes how shipping goes, for trainers, worker and supervisor: all that this process writes."""
 
     def __init__(self, place: Place, status: StatusPage, worker: Pipe) -> None:
         self._place = place
@@ -209,10 +209,10 @@ class Teller:
         self.words = status.words
         self._address = ""
         self._error = self._reason = ""
-        self._records = 0  # as they were told last
+        self._records = 0  # as they were written last
         self._moved_at = 0.0
         self._seen: tuple[object, ...] = ()
-        self._told_at = self._pause_s = 0.0
+        self._written_at = self._pause_s = 0.0
 
     def is_wanted(self) -> bool:
         """With each turn: a sign of life, and whether to go on."""
@@ -227,7 +227,7 @@ class Teller:
         """With each turn of the shipper: what is new."""
         words = self.words
         if (progress.trouble, progress.refusal) != (self._error, self._reason):
-            self._say(self._address, progress.trouble, progress.refusal)
+            self._write_server(self._address, progress.trouble, progress.refusal)
         if not is_last or progress.state in layout.SHIP_STATES:
             words[layout.AGENT_SHIP_STATE] = layout.SHIP_STATES.index(progress.state)
         words[layout.AGENT_SHIP_REFUSED] = progress.refused_records
@@ -237,44 +237,44 @@ class Teller:
             self._moved_at = progress.acked_at
             words[layout.AGENT_SHIP_MOVED_NS] = time.monotonic_ns()
         seen = (progress.changes, progress.documents_acked, progress.refused_records)
-        age_s = time.monotonic() - self._told_at
+        age_s = time.monotonic() - self._written_at
         if progress.collector and seen != self._seen and (is_last or age_s > self._pause_s):
-            self._tell(progress)
+            self._write_acked(progress)
             self._seen = seen
 
-    def _tell(self, progress: Progress) -> None:
+    def _write_acked(self, progress: Progress) -> None:
         begun = time.monotonic()
-        told = {
+        content = {
             "collector": progress.collector,
             "documents": progress.documents_acked.hex(),
             "refused": progress.refused_records,
             "streams": {stream.hex(): seqs.ranges() for stream, seqs in progress.stored_copy().items()},
         }
         try:
-            modes.publish(self._place.file(TOLD), json.dumps(told).encode())
-            self.words[layout.AGENT_SHIP_TOLD] += 1
+            modes.publish(self._place.file(SHIPPED_FILE), json.dumps(content).encode())
+            self.words[layout.AGENT_SHIP_WRITTEN] += 1
             if self._status.age_s(layout.AGENT_WORKER_BEAT) > _AWAKE_S:
                 self._worker.ring()
         except OSError:
-            pass  # tmpfs is full: told again with what comes
-        self._told_at = time.monotonic()
-        self._pause_s = max(_TELL_EVERY_S, _SHARE * (self._told_at - begun))
+            pass  # tmpfs is full: written again with what comes
+        self._written_at = time.monotonic()
+        self._pause_s = max(_WRITE_EVERY_S, _SHARE * (self._written_at - begun))
 
     def begin(self, address: str) -> None:
         """There is a server."""
-        self._say(address, "")
+        self._write_server(address, "")
         self.words[layout.AGENT_SHIP_STATE] = layout.SHIP_STARTING
 
     def wait(self, address: str, error: str) -> None:
         """Nothing can be shipped now."""
-        self._say(address, error)
+        self._write_server(address, error)
         self.words[layout.AGENT_SHIP_STATE] = WAITING
 
     def fail(self, error: str) -> None:
         """This process ends because of that."""
         self.wait(self._address, f"the process that ships failed: {error}")
 
-    def _say(self, address: str, error: str, reason: str = "") -> None:
+    def _write_server(self, address: str, error: str, reason: str = "") -> None:
         if (address, error, reason) != (self._address, self._error, self._reason):
             self._address, self._error, self._reason = address, error, reason
-            self._status.tell_server(address, error, reason)
+            self._status.write_server(address, error, reason)

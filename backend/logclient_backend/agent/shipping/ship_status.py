@@ -24,9 +24,9 @@ from logclient.shm.stats import ship_texts
 from ...wal.seqs import SeqSet
 from ..drain.node_document import Ledger
 from ..host.place import Place
-from .ship_process import TOLD, digest
+from .ship_process import SHIPPED_FILE, digest
 
-_SAY_EVERY_S = 60.0
+_LOG_EVERY_S = 60.0
 _FLAPPING_S = 5.0
 _LOOKING_S = 10.0  # until it is known whether there is a server
 _OFF = ("off", "looking")
@@ -48,7 +48,7 @@ class Shipped:
         place: Place,
         status: memoryview,
         ledger: Ledger,
-        say: Callable[[str], None],
+        log: Callable[[str], None],
         *,
         leave_s: float,
     ) -> None:
@@ -56,11 +56,11 @@ class Shipped:
         self._place = place
         self._status = status
         self._ledger = ledger
-        self._say = say
+        self._log = log
         self._leave_s = leave_s
-        self._told = -1
+        self._seen_written = -1
         self._looked_for: tuple[int, ...] = ()
-        self.is_settled = True  # nothing more is to be noted or said of what was found
+        self.is_settled = True  # nothing more is to be noted or logged of what was found
         self._counts: dict[str, int] = {}
         self._documents = ""  # digest of those that the collector has
         self._refused = 0
@@ -68,8 +68,8 @@ class Shipped:
         self._is_last = False
         self._noted = ("", "")  # as the documents have it
         self._note_at: dict[str, float] = {}  # not before, by state
-        self._said = ""  # in the log
-        self._say_at = 0.0
+        self._logged = ""  # in the log
+        self._log_at = 0.0
         self._started = self._needed_at = time.monotonic()
 
     def has_news(self) -> bool:
@@ -79,31 +79,32 @@ class Shipped:
     def _words(self) -> tuple[int, ...]:
         words = self._status
         texts = (words[layout.SHIP_TEXTS >> 3], words[layout.SHIP_TEXTS + layout.SHIP_TEXT_BYTES >> 3])
-        return (words[layout.AGENT_SHIP_TOLD], words[layout.AGENT_SHIP_STATE], *texts)
+        return (words[layout.AGENT_SHIP_WRITTEN], words[layout.AGENT_SHIP_STATE], *texts)
 
     def look(self) -> bool:
         """Take over what is new; True where other records are acked than before."""
         words = self._status
         self._looked_for = self._words()
         self._report()
-        told = words[layout.AGENT_SHIP_TOLD]
-        if told == self._told:
+        written = words[layout.AGENT_SHIP_WRITTEN]
+        if written == self._seen_written:
             return False
         found = self._load()
-        if found is _Missing.ABSENT and not told:
-            self._told = told  # no ship process has left anything here, in this agent or an earlier one
+        if found is _Missing.ABSENT and not written:
+            # no ship process has left anything here, in this agent or an earlier one
+            self._seen_written = written
             return False
         if isinstance(found, _Missing):
-            self.is_settled = False  # what was said to be there is looked for again
+            self.is_settled = False  # what was announced is looked for again
             return False
-        self._told = told
+        self._seen_written = written
         acked = {bytes.fromhex(key): SeqSet(map(tuple, ranges)) for key, ranges in found["streams"].items()}
         self._documents, self._refused = str(found["documents"]), int(found["refused"])
         counts = {stream.hex(): len(seqs) for stream, seqs in acked.items()}
         has_changed = counts != self._counts
         self.acked, self._counts = acked, counts
         if has_changed:
-            self._ledger.tell_acked(counts)
+            self._ledger.note_acked(counts)
         return has_changed
 
     def count(self, stream: bytes) -> int:
@@ -113,7 +114,7 @@ class Shipped:
     def _load(self) -> dict[str, Any] | _Missing:
         """The file of the ship process, or why it cannot be had."""
         try:
-            found = json.loads(read_regular(self._place.file(TOLD)))
+            found = json.loads(read_regular(self._place.file(SHIPPED_FILE)))
         except FileNotFoundError:
             return _Missing.ABSENT
         except (OSError, ValueError):
@@ -144,13 +145,13 @@ class Shipped:
         if (known, error) != self._noted and is_due:
             if known != "connecting":
                 self._note_at = dict.fromkeys(("waiting", "connected"), now + _FLAPPING_S)
-                self._note_at[known] = now + _SAY_EVERY_S  # another sentence for the same
+                self._note_at[known] = now + _LOG_EVERY_S  # another sentence for the same
             self._noted = (known, error)
             self._ledger.ship = {"server": address, "state": known, "error": error}
-        if error != self._said and (now >= self._say_at or state == _REFUSED):
-            self._say(f"shipping: {error}" if error else f"shipping to {address} works again")
-            self._said, self._say_at = error, now + _SAY_EVERY_S
-        self.is_settled = (known, error) == self._noted and error == self._said
+        if error != self._logged and (now >= self._log_at or state == _REFUSED):
+            self._log(f"shipping: {error}" if error else f"shipping to {address} works again")
+            self._logged, self._log_at = error, now + _LOG_EVERY_S
+        self.is_settled = (known, error) == self._noted and error == self._logged
 
     # ---- leaving -------------------------------------------------------------------------------------------
 

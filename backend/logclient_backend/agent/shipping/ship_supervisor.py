@@ -148,7 +148,7 @@ class ShipKeeper:
             address, error, _ = ship_texts(words) or ("", "", "")
             if cause is None or cause.exit_code != ship_process.FAILED:  # else it told why
                 error = f"the process that ships {'hung' if cause is None else f'ended with {cause}'}"
-            self._status.tell_server(address, f"{error}; another one starts")
+            self._status.write_server(address, f"{error}; another one starts")
             words[layout.AGENT_SHIP_STATE] = ship_process.WAITING
 
     def _kill(self) -> None:

@@ -66,11 +66,11 @@ def main(arguments: list[str]) -> int:
     if options.stays:
         if _fork_away():
             _become_supervisor(meeting, terminal)
-        _say_where(meeting, options, found)
+        _write_where(meeting, options, found)
         os._exit(0)
     if os.fork() == 0:
         _become_supervisor(meeting, terminal)
-    _say_where(meeting, options, found)
+    _write_where(meeting, options, found)
     return 0
 
 
@@ -89,9 +89,9 @@ def _prepare(meeting: meetings.Meeting, options: Options) -> dict[str, Any] | No
     return found
 
 
-def _say_where(meeting: meetings.Meeting, options: Options, found: dict[str, Any]) -> None:
+def _write_where(meeting: meetings.Meeting, options: Options, found: dict[str, Any]) -> None:
     if options.tell:
-        Terminal(meeting, DESCRIPTOR).say(meeting.where_it_goes(found))
+        Terminal(meeting, DESCRIPTOR).write(meeting.where_it_goes(found))
     _answer(meeting, options, 0)
 
 

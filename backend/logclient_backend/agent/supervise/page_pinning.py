@@ -35,7 +35,7 @@ def prepare() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a few for each process that logs
     failpoint.arm(fail_points())
     warnings.simplefilter("ignore")
-    sys.excepthook = sys.unraisablehook = threading.excepthook = _say_nothing
+    sys.excepthook = sys.unraisablehook = threading.excepthook = _ignore
     # each of these opens a file or imports a module when it is called first
     time.gmtime()
     folder_name("Not Harmless")
@@ -65,7 +65,7 @@ def read_mapped_files() -> None:
             continue
 
 
-def _say_nothing(*_: object) -> None:
+def _ignore(*_: object) -> None:
     pass
 
 

@@ -77,10 +77,10 @@ class _Api(FastAPI):
             made = get_openapi(title=self.title, version=self.version, description=_ABOUT, routes=self.routes)
             for verbs in made["paths"].values():
                 for operation in verbs.values():
-                    told = operation["responses"]
-                    told.pop("422", None)  # said with 400
+                    responses = operation["responses"]
+                    responses.pop("422", None)  # 400 is documented for it
                     for status in _STATUSES:  # also where the answer itself is no JSON
-                        told[str(status)]["content"] = {
+                        responses[str(status)]["content"] = {
                             "application/json": {"schema": {"$ref": "#/components/schemas/Error"}}
                         }
             for name in ("HTTPValidationError", "ValidationError"):

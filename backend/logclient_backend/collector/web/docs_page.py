@@ -48,18 +48,18 @@ def _parameter(found: dict[str, Any]) -> str:
     schema = found["schema"]
     kinds = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
     inner = kinds[0].get("items", kinds[0]) if kinds else {}
-    said = [str(inner.get("type", "")) + (", repeatable" if kinds and "items" in kinds[0] else "")]
+    notes = [str(inner.get("type", "")) + (", repeatable" if kinds and "items" in kinds[0] else "")]
     if "enum" in inner:
-        said.append("one of " + ", ".join(map(str, inner["enum"])))
+        notes.append("one of " + ", ".join(map(str, inner["enum"])))
     if "default" in schema and schema["default"] not in ("", [], None):
-        said.append(f"default {schema['default']}")
+        notes.append(f"default {schema['default']}")
     if "maximum" in inner:
-        said.append(f"at most {inner['maximum']:,}")
+        notes.append(f"at most {inner['maximum']:,}")
     if found.get("required"):
-        said.append("required")
+        notes.append("required")
     text = escape(found.get("description", ""))
     return (
-        f"<tr><td><code>{escape(found['name'])}</code><td class=dim>{escape('; '.join(said))}<td>{text}</tr>"
+        f"<tr><td><code>{escape(found['name'])}</code><td class=dim>{escape('; '.join(notes))}<td>{text}</tr>"
     )
 
 

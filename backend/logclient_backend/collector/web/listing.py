@@ -79,8 +79,8 @@ def list_runs(
     given = {"project": project, "name": name, "group": group, "state": state, "tag": tag}
     wanted += [Filter(field, value=given[field]) for field in _SIMPLE if given[field] is not None]
     paths = [_path(each) for each in dict.fromkeys(column)]
-    told = [path for path in paths if path[0] != "last"]
-    query = RunQuery(wanted, sort_key(sort), order == "desc", limit, after, deleted, told)
+    columns = [path for path in paths if path[0] != "last"]
+    query = RunQuery(wanted, sort_key(sort), order == "desc", limit, after, deleted, columns)
     page = stands_on.store.reader.runs(query)
     now_ns = time.time_ns()
     lasts = _lasts(stands_on, page.runs, [key for group, key in paths if group == "last"])
@@ -104,11 +104,13 @@ def _row_text(
     """`RunRow` as JSON. A page has up to 10,000 of them: what was told of a run that is over goes out as it is kept."""
     brief = run.brief
     if run.state == "running":
-        told = json.loads(brief)
+        described = json.loads(brief)
         names = ("state", "reason", "created_ns", "ended_ns")
-        about = Description(**{name: told[name] for name in names}, more={"rest_s": told.get("rest_s")})
+        about = Description(
+            **{name: described[name] for name in names}, more={"rest_s": described.get("rest_s")}
+        )
         whole = Run(run.id, about, run.last_seen_ns, run.records, run.points, run.bytes)
-        brief = _encoded({**told, **_state(stands_on, whole, now_ns)})
+        brief = _encoded({**described, **_state(stands_on, whole, now_ns)})
     columns = _columns_text(run, paths, lasts) if paths else ""
     return (
         f'{{"id":{_encoded(run.id)},{brief[1:-1]},"last_seen_ns":{run.last_seen_ns},"records":{run.records},'
@@ -167,17 +169,17 @@ def one_run(request: Request, stands_on: Stands, run: RunId) -> Response:
     """All that is known of a run but its points; its state as of now."""
     found = known_run(stands_on, run)
     now_ns = time.time_ns()
-    told = found.description
+    described = found.description
     base, named = str(request.url_for("one_run").path), f"?run={quote(run, safe='')}"
     parts = ("config", "summary", "documents", "keys", "last", "contents", "export")
     whole = {
         **_row(stands_on, found, now_ns),
-        "notes": told.notes,
-        "config": strict.plain(told.config),
-        "summary": strict.plain(told.summary),
-        "ranks": list(told.ranks),
-        "processes": dict(told.attempts),
-        "more": strict.plain(told.more),
+        "notes": described.notes,
+        "config": strict.plain(described.config),
+        "summary": strict.plain(described.summary),
+        "ranks": list(described.ranks),
+        "processes": dict(described.attempts),
+        "more": strict.plain(described.more),
         "links": {"self": base + named, **{part: f"{base}/{part}{named}" for part in parts}},
         "now_ns": now_ns,
     }

@@ -25,7 +25,7 @@ from logclient.errors import BadArgument
 
 from ..flat import SEPARATOR, flattened
 from ..interface import Description, Filter, Listed, Run, RunPage, RunQuery
-from .last_seen import HeardRuns
+from .last_seen import SeenRuns
 
 MAX_TEXT = 1000
 MAX_FACTS = 100_000  # of a run's config, and of its summary
@@ -146,13 +146,13 @@ def number_of(connection: sqlite3.Connection, run: str) -> int | None:
     return None if row is None else row[0]
 
 
-def run_of(row: Sequence[Any], heard: HeardRuns) -> Run:
+def run_of(row: Sequence[Any], seen: SeenRuns) -> Run:
     """The run of a row of the columns RUN."""
     _, id, description, seen_ns, records, points, size, deleted_ns = row
-    return Run(id, unpack(description), heard.last_ns(id, seen_ns), records, points, size, deleted_ns)
+    return Run(id, unpack(description), seen.last_ns(id, seen_ns), records, points, size, deleted_ns)
 
 
-def page(connection: sqlite3.Connection, query: RunQuery, heard: HeardRuns) -> RunPage:
+def page(connection: sqlite3.Connection, query: RunQuery, seen: SeenRuns) -> RunPage:
     """Runs as they were asked for; `BadArgument` for a question that has no meaning."""
     where = ["deleted_ns>0" if query.deleted else "deleted_ns=0"]
     if any(each.field in _FACTS and each.op == "=" for each in query.filters):
@@ -185,18 +185,18 @@ def page(connection: sqlite3.Connection, query: RunQuery, heard: HeardRuns) -> R
     more = len(rows) > most
     del rows[most:]
     following = _packed_cursor(rows[-1][-1], rows[-1][-2]) if more else ""
-    return RunPage([_listed(connection, row, heard, query.columns) for row in rows], following, total)
+    return RunPage([_listed(connection, row, seen, query.columns) for row in rows], following, total)
 
 
 def _listed(
     connection: sqlite3.Connection,
     row: Sequence[Any],
-    heard: HeardRuns,
+    seen: SeenRuns,
     columns: Sequence[tuple[str, str]],
 ) -> Listed:
     id, brief, state, seen_ns, records, points, size, deleted_ns, run, _ = row
     shown = _shown(connection, run, columns) if columns else {}
-    seen_ns = heard.last_ns(id, seen_ns)
+    seen_ns = seen.last_ns(id, seen_ns)
     return Listed(id, brief or _UNKNOWN, state, seen_ns, records, points, size, deleted_ns, shown)
 
 
@@ -205,8 +205,8 @@ def _shown(
 ) -> dict[tuple[str, str], Any]:
     """One description in memory at a time."""
     (packed,) = connection.execute("SELECT description FROM runs WHERE run=?", (run,)).fetchone()
-    told = unpack(packed)
-    flat = {"config": dict(flattened(told.config)), "summary": dict(flattened(told.summary))}
+    described = unpack(packed)
+    flat = {"config": dict(flattened(described.config)), "summary": dict(flattened(described.summary))}
     return {(kind, key): flat[kind][key] for kind, key in columns if key in flat[kind]}
 
 

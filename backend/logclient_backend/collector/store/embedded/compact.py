@@ -7,7 +7,7 @@ Runs in a thread of its own (`Store.compact`), with a connection of its own.
   rank one is made, until it is half full: wide and slow runs end in large blocks too, and each record is written anew
   only a few times;
 - runs that are being purged lose their rows, a step at a time;
-- what was heard of runs is stored; the SQLite WAL is brought into the file.
+- what was seen of runs is stored; the SQLite WAL is brought into the file.
 
 Invariants: each change leaves the same records; rows that went meanwhile (a purge) are noticed inside the transaction,
 which then changes nothing; memory is bounded by ROUND_POINTS and one block.
@@ -25,7 +25,7 @@ from .blocks import Encoded, encode, most_records, parts_of, read_rows
 from .database import errors
 from .remove import Remover, checkpoint, vacuum
 from .rows import Rows, joined, read_tails
-from .writer import save_heard
+from .writer import save_last_seen
 
 if TYPE_CHECKING:
     from logclient.shm.record import Shape
@@ -95,10 +95,10 @@ class Compactor:
         keep = KEPT_PAGES if did or tail.rows > 0 else 0
         while time.monotonic() < until and vacuum(self._database, self._session, keep_pages=keep):
             did = True
-        heard = self._shared.take_heard(now=now)
-        if heard:
+        seen = self._shared.take_seen(now=now)
+        if seen:
             with self._database.changing(self._session) as connection:
-                save_heard(connection, heard, self._shared.clock.wall_ns())
+                save_last_seen(connection, seen, self._shared.clock.wall_ns())
         if did:
             with errors(self._database.folder):
                 checkpoint(self._database, self._session)

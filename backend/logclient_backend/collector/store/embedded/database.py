@@ -268,7 +268,7 @@ def errors(folder: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise _told(folder, error) from error
+        raise _store_error(folder, error) from error
     except BadArgument:  # a question that makes no sense, which says nothing of the file
         raise
     except OSError as error:
@@ -277,7 +277,7 @@ def errors(folder: str) -> Iterator[None]:
         raise Corrupt(os.path.join(folder, FILE), 0, "packed columns", error) from error
 
 
-def _told(folder: str, error: sqlite3.Error) -> StoreError:
+def _store_error(folder: str, error: sqlite3.Error) -> StoreError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in _FAILING:
         return _full(folder, _FAILING[code], error)

@@ -20,28 +20,28 @@ _KEPT = 10_000
 _SET_NS = 1_000_000_000  # by less a clock is not set but corrected, and what was stored is told as it is
 
 
-class _Heard(NamedTuple):
+class _Seen(NamedTuple):
     steady_ns: int
     wall_ns: int  # as it was told then
 
 
-def _is_later(steady_ns: int, wall_ns: int, known: _Heard) -> bool:
+def _is_later(steady_ns: int, wall_ns: int, known: _Seen) -> bool:
     """Is this moment later, where the two clocks are not read at once and small differences say nothing?"""
     if abs(steady_ns - known.steady_ns) < _SET_NS:
         return wall_ns > known.wall_ns
     return steady_ns > known.steady_ns
 
 
-class HeardRuns:
+class SeenRuns:
     """One per open store."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._runs: dict[str, _Heard] = {}
+        self._runs: dict[str, _Seen] = {}
         self._since = self._clock.steady_ns()  # a run that is not in `_runs` was not heard later
 
-    def hear(self, runs: Mapping[str, int]) -> dict[str, int]:
+    def note_seen(self, runs: Mapping[str, int]) -> dict[str, int]:
         """Runs and the wall's times at which they were heard; those of which that is news."""
         wall, steady = self._clock.wall_ns(), self._clock.steady_ns()
         news = {}
@@ -50,7 +50,7 @@ class HeardRuns:
                 at = steady - max(0, wall - seen_ns)
                 known = self._runs.get(run)
                 if known is None or _is_later(at, seen_ns, known):
-                    self._runs[run] = _Heard(at, seen_ns)
+                    self._runs[run] = _Seen(at, seen_ns)
                     news[run] = seen_ns
             if len(self._runs) > _MOST:
                 self._let_go()
@@ -66,10 +66,10 @@ class HeardRuns:
         wall, steady = self._clock.wall_ns(), self._clock.steady_ns()
         since_ns = wall - (steady - self._since)
         known_ns = since_ns if stored_ns > since_ns + _SET_NS else stored_ns
-        heard = self._runs.get(run)
-        if heard is None:
+        seen = self._runs.get(run)
+        if seen is None:
             return known_ns
-        real_ns = wall - (steady - heard.steady_ns)
-        if abs(real_ns - heard.wall_ns) < _SET_NS:
-            real_ns = heard.wall_ns
-        return real_ns if heard.steady_ns > self._since else max(known_ns, real_ns)
+        real_ns = wall - (steady - seen.steady_ns)
+        if abs(real_ns - seen.wall_ns) < _SET_NS:
+            real_ns = seen.wall_ns
+        return real_ns if seen.steady_ns > self._since else max(known_ns, real_ns)

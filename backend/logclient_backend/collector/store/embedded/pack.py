@@ -135,9 +135,9 @@ class Packer:
 
     def _unpacked(self, frame: memoryview, size: int | None) -> bytes:
         try:
-            told = zstandard.frame_content_size(frame)
-            if not 0 <= told <= MAX_BYTES or (size is not None and told != size):
-                raise ValueError(f"a zstd frame of {size} bytes expected, found one of {told}")
-            return self._decompress(frame, max_output_size=told)
+            declared = zstandard.frame_content_size(frame)
+            if not 0 <= declared <= MAX_BYTES or (size is not None and declared != size):
+                raise ValueError(f"a zstd frame of {size} bytes expected, found one of {declared}")
+            return self._decompress(frame, max_output_size=declared)
         except zstandard.ZstdError as error:
             raise ValueError(str(error)) from error

@@ -63,11 +63,11 @@ class EmbeddedReader:
         """Also one that is in the bin."""
         with self._database.reading() as session:
             row = session.connection.execute(f"SELECT {catalog.RUN} FROM runs WHERE id=?", (run,)).fetchone()
-            return None if row is None else catalog.run_of(row, self._shared.heard)
+            return None if row is None else catalog.run_of(row, self._shared.seen)
 
     def runs(self, query: RunQuery) -> RunPage:
         with self._database.reading() as session:
-            return catalog.page(session.connection, query, self._shared.heard)
+            return catalog.page(session.connection, query, self._shared.seen)
 
     def documents(self, run: str) -> Mapping[str, bytes]:
         """By node."""

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 from ..clock import Clock
 from .buckets import Summaries
-from .last_seen import HeardRuns
+from .last_seen import SeenRuns
 from .tables import ReaderTables
 
-SAVE_HEARD_S = 10.0
+SAVE_SEEN_S = 10.0
 
 
 class Tail:
@@ -55,7 +55,7 @@ class Shared:
         self.summaries = Summaries()
         self._lock = threading.Lock()
         self.clock = clock or Clock()
-        self.heard = HeardRuns(self.clock)
+        self.seen = SeenRuns(self.clock)
         self._opened_ns = self.clock.steady_ns() - open_ns
         self._unsaved: dict[str, int] = {}
         self._saved_at = time.monotonic()
@@ -64,20 +64,20 @@ class Shared:
         """For how long the store has been open, all in all: a clock that nobody sets."""
         return self.clock.steady_ns() - self._opened_ns
 
-    def hear(self, runs: Mapping[str, int]) -> None:
+    def note_seen(self, runs: Mapping[str, int]) -> None:
         """At these times; stored with what is written next."""
-        news = self.heard.hear(runs)
+        news = self.seen.note_seen(runs)
         with self._lock:
             self._unsaved.update(news)
 
-    def put_back(self, heard: Mapping[str, int]) -> None:
+    def put_back(self, seen: Mapping[str, int]) -> None:
         """Put back what was taken and could not be stored."""
         with self._lock:
-            self._unsaved = {**heard, **self._unsaved}
+            self._unsaved = {**seen, **self._unsaved}
 
-    def take_heard(self, *, now: bool = False) -> Mapping[str, int]:
+    def take_seen(self, *, now: bool = False) -> Mapping[str, int]:
         """Return what is to be stored, every few seconds."""
-        if not self._unsaved or not (now or time.monotonic() - self._saved_at > SAVE_HEARD_S):
+        if not self._unsaved or not (now or time.monotonic() - self._saved_at > SAVE_SEEN_S):
             return {}
         with self._lock:
             taken, self._unsaved = self._unsaved, {}

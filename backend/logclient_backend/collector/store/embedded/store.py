@@ -90,7 +90,7 @@ class EmbeddedStore:
             if self._is_closed:
                 return
             self._is_closed = True
-            self._writer.save_heard()
+            self._writer.save_last_seen()
             self._compactor.close()
             self._writer.close()
             self._database.close()

@@ -52,27 +52,27 @@ class EmbeddedWriter:
         """All of them in one transaction."""
         with self._database.lock:
             write = _Write(self, self._session.connection)
-            heard = self._shared.take_heard()
+            seen = self._shared.take_seen()
             try:
                 with self._database.changing(self._session):
                     for parcel in parcels:
                         write.parcel(parcel)
                     self._ledger.save(self._session.connection)
-                    write.finish(heard)
+                    write.finish(seen)
             except BaseException:
                 self._ledger.failed()
                 self._tables.failed()
-                self._shared.put_back(heard)
+                self._shared.put_back(seen)
                 raise
             self._ledger.committed()
             self._tables.committed()
             self._shared.tail.add(write.points, write.tail_rows)
-            self._shared.heard.hear(write.seen())
+            self._shared.seen.note_seen(write.seen())
         return Written(write.records, write.repeated, write.points)
 
     def seen(self, runs: Mapping[str, int]) -> None:
         """Kept in memory, and written with what is written next."""
-        self._shared.hear(runs)
+        self._shared.note_seen(runs)
 
     def delete(self, run: str, now_ns: int) -> bool:
         return self._remover.delete(run, now_ns)
@@ -87,11 +87,11 @@ class EmbeddedWriter:
             self._tables.forget()
         return self._remover.purge(keep_ns)
 
-    def save_heard(self) -> None:
-        heard = self._shared.take_heard(now=True)
-        if heard:
+    def save_last_seen(self) -> None:
+        seen = self._shared.take_seen(now=True)
+        if seen:
             with self._database.changing(self._session) as connection:
-                save_heard(connection, heard, self._shared.clock.wall_ns())
+                save_last_seen(connection, seen, self._shared.clock.wall_ns())
 
     def close(self) -> None:
         with self._database.lock:
@@ -208,7 +208,7 @@ class _Write:
         """The runs, and when they were heard."""
         return {id: run.seen_ns for id, run in self._runs.items() if run.seen_ns}
 
-    def finish(self, heard: Mapping[str, int]) -> None:
+    def finish(self, seen: Mapping[str, int]) -> None:
         """Return what changed of the runs."""
         now_ns = self._writer._shared.clock.wall_ns()
         self._connection.executemany(
@@ -218,7 +218,7 @@ class _Write:
                 for run in self._runs.values()
             ],
         )
-        save_heard(self._connection, heard, now_ns)
+        save_last_seen(self._connection, seen, now_ns)
 
 
 class _RunWrite:
@@ -231,10 +231,10 @@ class _RunWrite:
         self.seen_ns = self.records = self.points = self.bytes = 0
 
 
-def save_heard(connection: sqlite3.Connection, heard: Mapping[str, int], now_ns: int) -> None:
+def save_last_seen(connection: sqlite3.Connection, seen: Mapping[str, int], now_ns: int) -> None:
     connection.executemany(
         f"UPDATE runs SET {_SEEN} WHERE id=?",
-        [(now_ns, seen_ns, id) for id, seen_ns in heard.items()],
+        [(now_ns, seen_ns, id) for id, seen_ns in seen.items()],
     )
 
 
