@@ -42,7 +42,7 @@ VERBS = {
     "import": ("import_", "Take in a run that was exported."),
     "status": ("status", "Show what runs on this host now."),
     "recover": ("recover", "Store what dead processes left in shared memory."),
-    "doctor": ("doctor", "Check this machine, and say what to do."),
+    "doctor": ("doctor", "Check this machine, and print what to do."),
     "wal": ("wal", "Verify, dump or repair the files of a run."),
     "sync": ("sync", "Send runs to a collector that has them not yet."),
     "server": ("server", "Be a collector, or look after one."),

@@ -129,7 +129,7 @@ def list_(ctx: click.Context, data: str | None, as_json: bool) -> None:
 @with_json
 @click.pass_context
 def revoke(ctx: click.Context, name: str, data: str | None, as_json: bool) -> None:
-    """Revoke a token; who ships with it is told so, and stores on its own disk meanwhile.
+    """Revoke a token; whoever ships with it is refused, and stores on its own disk meanwhile.
 
     \b
     logclient server token revoke alice --data DIR

@@ -77,7 +77,7 @@ def command(
     total = made.reader.records
     if out is None:
         if as_json:
-            raise BadArgument("--json tells what was written to a folder: give --out FOLDER too")
+            raise BadArgument("--json describes what was written to a folder: give --out FOLDER too")
         if format == "parquet" and sys.stdout.isatty():
             raise BadArgument("parquet is no text: use --out FOLDER, or send standard output to a file")
         sink = Screen(sys.stdout.buffer) if sys.stdout.isatty() else sys.stdout.buffer

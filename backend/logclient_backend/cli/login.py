@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..wire.credentials import Access
 
 _TRY_S = 2.0
-_TRIES_S = 6.0  # all together: somebody waits for the collector to say that it listens
+_TRIES_S = 6.0  # all together: somebody waits for the collector to report that it listens
 
 
 def free_file() -> str:
@@ -71,7 +71,7 @@ def _tried(collector: Collector) -> tuple[Access, str, str]:
             # no token goes along: who answers is not known yet
             client.describe(access, min(_TRY_S, max(0.1, deadline - time.monotonic())))
         except NotTaken as error:
-            trouble = error.text  # that of the last says most: there the certificate is trusted
+            trouble = error.text  # that of the last is the most exact: there the certificate is trusted
         else:
             return access, file, ""
     return Access(first), ways[-1][1], trouble

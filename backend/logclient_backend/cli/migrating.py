@@ -1,4 +1,4 @@
-"""`logclient server migrate`: bring a store to this program's version, or tell before what that will take."""
+"""`logclient server migrate`: bring a store to this program's version, or print what that takes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @click.command(
     "migrate",
-    short_help="Bring the store to this version, or tell what that takes.",
+    short_help="Bring the store to this version, or print what that takes.",
     epilog="Exit codes: 0 it has this version (--dry-run: it can be had), 1 it cannot be, or there is too little room.",
 )
 @click.option(
-    "--dry-run", is_flag=True, help="Change nothing: tell the versions, how much is written, how much room."
+    "--dry-run", is_flag=True, help="Change nothing: print the versions, how much is written, how much room."
 )
 @with_data
 @with_json

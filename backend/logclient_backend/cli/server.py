@@ -92,7 +92,7 @@ _SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT))  # end a collector
 def command(ctx: click.Context, /, **given: Any) -> None:
     """Be a collector: take in what agents and `logclient sync` ship, and answer questions over HTTP.
 
-    Says where it listens once it does; at its first start it makes an administrator's token and shows it once. Ends
+    Prints where it listens once it does; at its first start it makes an administrator's token and shows it once. Ends
     with SIGTERM or Ctrl-C, when what it has taken is stored; a second one ends it at once.
 
     \b

@@ -1,7 +1,7 @@
 """Checks of `logclient doctor` on this user's collector: is it there, and would it take runs?
 
-Asked as agents and commands ask, with the same address, token and certificate. No token is in what is described. By a
-deadline, whatever the other side, the network or the config file's disk does.
+The collector is asked as agents and commands ask it, with the same address, token and certificate. The findings contain
+no token. They are there by a deadline, whatever the other side, the network or the config file's disk does.
 """
 
 from __future__ import annotations

@@ -251,7 +251,7 @@ def _print_once(printed: dict[str, str], what: str, reason: str, as_json: bool) 
             screen.show(screen.line(f"{safe(what)}: ", (safe(reason), "yellow")))
 
 
-# ---- telling ------------------------------------------------------------------------------------------------
+# ---- printing -----------------------------------------------------------------------------------------------
 
 
 def _dry_run(found: list[uploads.Upload], skipped: list[Skipped], plan: Plan, as_json: bool) -> int:
@@ -263,9 +263,8 @@ def _dry_run(found: list[uploads.Upload], skipped: list[Skipped], plan: Plan, as
             row["reason"] = ""
         except NotTaken as trouble:
             row["reason"] = str(trouble)
-            if (
-                plan.revive and trouble.reason == DELETED
-            ):  # how much of it is there still is not told of a deleted one
+            # of a deleted run the collector does not report how much of it is still there
+            if plan.revive and trouble.reason == DELETED:
                 row["records"] = row["missing"] = uploading.count(upload)
                 row["reason"], row["would_revive"] = "", True
         rows.append(row)

@@ -45,8 +45,8 @@ def command() -> None:
 def verify(what: str, dir: str | None, as_json: bool) -> None:
     """Read and check every block of every segment, and the documents.
 
-    A torn tail of an open segment is no damage: it is being written, or was never promised. Damage is told with the
-    records and steps that are lost with it.
+    A torn tail of an open segment is no damage: it is being written, or was never promised. Damage is printed with
+    the records and steps that are lost with it.
 
     \b
     logclient wal verify mlp

@@ -1,7 +1,7 @@
 """The collector: takes in what agents and `logclient sync` ship, keeps it, and answers questions.
 
 ============  ==========================================================================================
-serve.py      the process as a whole: start, stop, what it tells of itself
+serve.py      the process as a whole: start, stop, what it reports of itself
 data.py       its folder
 ingest.py     who may ship, what is taken of it (behind `wire/server.py`); limits.py: how much
 commit.py     the committing thread: one transaction for all parcels that wait

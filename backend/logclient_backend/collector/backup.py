@@ -31,7 +31,7 @@ _VERSION = 1
 
 
 def backup(store: Store, data: DataFolder, folder: str) -> dict[str, object]:
-    """Copy what is there now into an empty or new folder; says where it lies and how large it is."""
+    """Copy what is there now into an empty or new folder; returns where it lies and how large it is."""
     if not os.path.isabs(folder):
         raise StoreError(f"the backup folder {folder!r} needs a whole path, from / on")
     if _inside(folder, data.path):

@@ -7,12 +7,12 @@ folder. What a collector knows better is handed to it: how long each node has be
 
 Invariants:
 
-- of two versions of a node's documents the one with the higher revision is the newer one, whatever clocks said;
+- of two versions of a node's documents the one with the higher revision is the newer one, whatever the clocks showed;
 - clocks of other hosts are never compared with ours: a node whose clock is wrong is not lost for that;
 - how long a node is silent is a difference of the steady clock (`store/clock.py`): a clock that is set changes nothing;
-- what an upload after the fact says (`is_sync`) is as old as it says: it makes no dead run look alive;
+- an upload after the fact (`is_sync`) is as old as its documents state: it makes no dead run look alive;
 - parsed nodes are kept within `_KEPT_BYTES` of documents, and read again from the store when they are wanted;
-- the derivation takes at most about a tenth of the time, however many nodes tell of one run: what was put off is named
+- the derivation takes at most about a tenth of the time, however many nodes report one run: what was put off is named
   by `overdue`.
 
 Does not: store anything.
@@ -37,7 +37,7 @@ from ..runs.view import RunView, view
 from ..wal.coverage import Spans
 from .store.interface import Description, Run
 
-LATE_S, LOST_S = 15.0, 60.0  # an agent that has nothing to say says so every few seconds
+LATE_S, LOST_S = 15.0, 60.0  # an agent that has nothing to send sends a keepalive every few seconds
 
 _KEPT_BYTES = 16 << 20  # of documents; parsed they take some five times as much
 _SHARE = 10  # deriving takes at most 1 / _SHARE of the time, run by run
@@ -46,7 +46,7 @@ _NOWHERE = ""  # no path is ever made of an id
 
 
 class Unreadable(Exception):
-    """The documents can not be used; says why."""
+    """The documents cannot be used; the text is the reason."""
 
 
 class Outdated(Exception):
@@ -55,14 +55,13 @@ class Outdated(Exception):
 
 @dataclass(slots=True)
 class _Known:
-    """One run's nodes, parsed, and when each was heard."""
+    """One run's nodes, parsed, and when each was seen."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)  # live nodes: the steady clock at the last contact
-    uploaded: dict[str, tuple[int, int]] = field(
-        default_factory=dict
-    )  # uploads: (our clock, theirs) at the last one
+    # uploads: (our clock, theirs) at the last one
+    uploaded: dict[str, tuple[int, int]] = field(default_factory=dict)
     cost_s: float = 0.0  # of the last derivation
     next_s: float = 0.0  # not before
 
@@ -129,7 +128,7 @@ class Catalog:
         return self._derive(run, known, steady_ns)
 
     def alive_ns(self, run: str, node: str, now_ns: int) -> int:
-        """Return when the sender of an upload after the fact was alive last, as its documents (`take`) say.
+        """Return when the sender of an upload after the fact was alive last, as its documents (`take`) state.
 
         Its clock may be wrong; so the second time only what passed between two uploads is taken from it.
         """
@@ -213,9 +212,8 @@ class Catalog:
             if id in known.seen:
                 silent = max(0, steady_ns - known.seen[id] - self._patience_ns)
             else:
-                silent = max(
-                    0, newest - node.heard_ns
-                )  # an upload, or not heard since we started: what clocks say
+                # an upload, or not seen since we started: by the hosts' clocks
+                silent = max(0, newest - node.heard_ns)
             node.now_ns = node.heard_ns + silent
         found = Found(run, _NOWHERE, list(known.nodes.values()))
         made = describe(view(found, newest))
@@ -267,7 +265,7 @@ def describe(run: RunView) -> Description:
 
 
 def state_now(run: Run, now_ns: int, *, late_s: float = LATE_S, lost_s: float = LOST_S) -> State:
-    """The state that a run has now: one that is said to be running is late, then lost, when nothing comes from it.
+    """The state that a run has now: one that is stored as running is late, then lost, when nothing comes from it.
 
     Late: it may be the network, or a collector that was stopped; the run itself goes on, as far as anybody knows. A run
     at rest may be silent for longer, as its agents promised.

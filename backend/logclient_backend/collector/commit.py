@@ -11,7 +11,7 @@ Invariants:
   stop those of another;
 - after a refusal that is not final nothing more of that conversation is committed: its client sends it again;
 - the queue is bounded by the memory that its parcels take, unpacked; one parcel alone always finds room;
-- the thread lives as long as the collector: what fails is told, counted and logged.
+- the thread lives as long as the collector: what fails is reported, counted and logged.
 
 Does not: look at who sends; `ingest.py` has done that.
 """
@@ -36,7 +36,7 @@ from .store.interface import Parcel, RunDeleted, Store, StoreError, StoreFull
 
 GROUP_BYTES = 16 << 20  # unpacked, of one transaction: some 30 ms of work
 LINGER_S = 0.02  # a small group waits so long for more: a commit costs the same for one parcel and for ten
-SEEN_S = 2.0  # between two notes of which runs were heard
+SEEN_S = 2.0  # between two notes of which runs were seen
 DISK_RETRY_S = 10.0
 
 
@@ -203,7 +203,7 @@ class Committer:
             self._take_keepalives()
             ready = [(item, made) for item in items if (made := self._parcel(item)) is not None]
             self._write(ready)
-        except Exception as error:  # noqa: BLE001  # a fault of ours: the senders are told, and send again
+        except Exception as error:  # noqa: BLE001  # a fault of ours: the senders are refused, and send again
             self._fault("a commit", error)
             for item in items:
                 self._refuse(item, NotTaken("a fault in the collector; its log has more", UNKNOWN))
@@ -355,7 +355,7 @@ class Committer:
             try:
                 self._store.writer.seen(seen)
             except StoreError as error:
-                self._log.write("store", f"which runs were heard was not noted: {error}")
+                self._log.write("store", f"which runs were seen was not noted: {error}")
 
 
 def deleted_run() -> NotTaken:

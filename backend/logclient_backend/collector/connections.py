@@ -62,7 +62,7 @@ def plan(descriptors: int, conversations: int) -> Plan:
 
 
 class DoorCallers(Callers):
-    """Says at the door which connections of the HTTP port have shown a token."""
+    """Reports to the door which connections of the HTTP port have shown a token."""
 
     def __init__(self, door: Door, tokens: Tokens) -> None:
         self._door = door
@@ -72,7 +72,7 @@ class DoorCallers(Callers):
         try:
             grant = self._tokens.check(token)
         except StoreError:
-            grant = None  # whoever answers the request says what is wrong
+            grant = None  # whoever answers the request reports what is wrong
         self._door.enter(_key(client), grant.name if grant is not None else "")
         return grant is not None
 

@@ -1,6 +1,6 @@
 """Orders to a running collector from the same user on the same machine: a socket in its data folder.
 
-The folder lets in nobody else, and the kernel says who calls; so no token is needed. One JSON object a line goes each
+The folder lets in nobody else, and the kernel names the caller; so no token is needed. One JSON object a line goes each
 way: `{"do": "backup", ...}`, then `{"ok": true, ...}` or `{"ok": false, "error": sentence}`.
 
 `Control` runs in the collector: one thread that accepts, and one per order. `ask` runs in the command.

@@ -74,12 +74,12 @@ class DataFolder:
 
 
 def make(path: str) -> DataFolder:
-    """The folder, made if it is not there, and fit to be used. `StoreError` says why it is not."""
+    """The folder, made if it is not there, and fit to be used. `StoreError` states why it is not."""
     path = os.path.abspath(path)
     try:
         os.makedirs(path, mode=0o700, exist_ok=True)
     except FileExistsError:
-        pass  # no folder: `use` says so
+        pass  # no folder: `use` raises that
     except OSError as error:
         raise StoreError(f"the data folder {path} cannot be made: {error.strerror}") from error
     found = use(path)

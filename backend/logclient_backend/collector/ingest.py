@@ -1,4 +1,4 @@
-"""The collector behind the wire: who may ship, what of it is taken, and what each conversation is told.
+"""The collector behind the wire: who may ship, what of it is taken, and what each conversation is answered.
 
 `Ingest` is a `wire.service.Service`; its calls come from the threads of the wire, one per conversation, and what they
 take goes to the committing thread (`commit.py`). One conversation ships one node of one run.
@@ -8,8 +8,8 @@ Invariants:
 - nobody without a token that may ingest writes anything or learns which runs there are; a token that is revoked
   ends its conversations at their next word;
 - ids, names, documents and counts are checked here, before anything is queued;
-- a conversation waits (and so makes its client wait) for room and for its pace, by a deadline; then it is told to
-  come again.
+- a conversation waits (and so makes its client wait) for room and for its pace, by a deadline; then it is
+  refused with a time to come again.
 
 Does not: decode, store, or answer questions.
 """
@@ -66,7 +66,7 @@ class Ingest:
         limits: Limits,
         version: str,
     ) -> None:
-        self.http_address = ""  # told to clients; known once it listens
+        self.http_address = ""  # sent to clients; known once it listens
         self.store = store
         self.tokens = tokens
         self.committer = committer
@@ -88,7 +88,7 @@ class Ingest:
         self._has_ended.set()
 
     def _look_at_tokens(self) -> None:
-        """End the conversations of revoked tokens, those that say nothing too."""
+        """End the conversations of revoked tokens, silent ones too."""
         while not self._has_ended.wait(_LOOK_S):
             with self._lock:
                 shipments = tuple(self._shipments)

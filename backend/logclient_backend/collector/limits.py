@@ -1,6 +1,6 @@
 """Limits of a collector: of one conversation, of one run, of all together; and the ids that it takes at all.
 
-Whatever goes beyond is told so, with a time to come again where that helps. Together these bound its memory.
+Whatever goes beyond is refused, with a time to come again where that helps. Together these bound its memory.
 
 Pure but for the lock in `RunLimits`, which conversations of one run share.
 """
@@ -35,7 +35,7 @@ class Limits:
     documents_bytes: int = 16 << 20  # of one node
     run_streams: int = 200_000
     run_keys: int = 200_000
-    wait_s: float = 10.0  # for room; then the client is told to come again
+    wait_s: float = 10.0  # for room; then the client is refused for now
     retry_after_s: float = 5.0
 
 

@@ -3,7 +3,7 @@
 Any thread may count: a sum is changed under one lock, which nobody holds for longer than that. `text` asks the gauges
 when it is called; one that fails is left out of that answer.
 
-`METRICS` is the whole list, with its help; docs/server.md says what to watch. No run, key or name is ever a label: the
+`METRICS` is the whole list, with its help; docs/server.md lists what to watch. No run, key or name is ever a label: the
 number of series does not grow with what is stored.
 """
 
@@ -41,7 +41,7 @@ METRICS = {
     "resident_bytes": (GAUGE, "memory of the collector"),
     "cpu_seconds_total": (COUNTER, "CPU time of the collector"),
 }
-STORE_PREFIX = "store_"  # what the engine tells of itself, gauges all
+STORE_PREFIX = "store_"  # what the engine reports of itself, gauges all
 
 _BOUNDS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 

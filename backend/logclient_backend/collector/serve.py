@@ -1,7 +1,7 @@
 """The collector as a whole: what it is made of, in which order it starts, and how it ends.
 
 One process. Threads: `main` waits for signals; the wire's own, two per conversation; `commit`; `upkeep`; `http`;
-`control`. What each may touch says its module.
+`control`. The module of each states what it may touch.
 
 Start: data folder, store (which takes its lock), both sockets, tokens, then everything at once. A collector that
 could not start has made no token.

@@ -50,7 +50,7 @@ class Certificate:
 
 
 def read(files: tuple[str, str], names: Iterable[str] = ()) -> Certificate:
-    """`StoreError` or `BadArgument` say why it cannot be used."""
+    """`StoreError` or `BadArgument` state why it cannot be used."""
     certificate, key = files
     data = _read("certificate", certificate), _read("key", key)
     if b"-----BEGIN CERTIFICATE-----" not in data[0]:

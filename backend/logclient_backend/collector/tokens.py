@@ -15,7 +15,7 @@ Invariants:
 - the file is replaced as a whole, under a lock; one that another user could have written is not believed;
 - no token is part of an error, a log line or a `repr`.
 
-Does not: say what a role is needed for. Ingest asks for `ingest`, the HTTP API for `read`, deleting for `admin`.
+Does not: decide what a role is needed for. Ingest asks for `ingest`, the HTTP API for `read`, deleting for `admin`.
 """
 
 from __future__ import annotations

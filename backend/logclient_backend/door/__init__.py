@@ -8,6 +8,6 @@
 `listening.py`  listening sockets for an address
 ==============  ==========================================================================================
 
-A connection that says nothing costs one descriptor here and nothing in the server behind. The server reports, through
+A silent connection costs one descriptor here and nothing in the server behind. The server reports, through
 `Door.enter`, which connections have shown a token: those are never closed to make room for one that has not.
 """

@@ -1,4 +1,4 @@
-"""The thread that accepts the connections of one port, and hands on those that have something to say.
+"""The thread that accepts the connections of one port, and hands on those that have sent something.
 
 `Door.start` takes a function that gets a connection whose opening is whole: it returns what the door closes when that
 guest has to leave. A server behind a socket of its own is reached by `through`.
@@ -137,7 +137,7 @@ class Door:
                 guest.moved = time.monotonic()
 
     def refuse(self, key: str) -> None:
-        """It has shown no token, or none of ours, and was told so."""
+        """It has shown no token, or none of ours, and was refused."""
         with self._lock:
             guest = self._by_key.get(key)
             if guest is not None and guest.stage == INSIDE:
@@ -296,7 +296,7 @@ class Door:
     # ---- inside -----------------------------------------------------------------------------------------------
 
     def _let_in(self) -> None:
-        """Whoever has said enough, as far as there is room."""
+        """Hand on the connections that have sent enough, as far as there is room."""
         while True:
             with self._lock:
                 guest = self._guests.next_ready()

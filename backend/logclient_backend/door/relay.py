@@ -34,7 +34,7 @@ class _Side:
         self.fd = opened.fileno()
         self.kept = b""  # to be written there
         self.has_ended = False  # nothing more comes from there
-        self.is_shut = False  # it was told that nothing more comes from us
+        self.is_shut = False  # our side is shut down: nothing more comes from us
         self.interest = 0  # what the epoll watches for
 
 

@@ -209,7 +209,7 @@ class Run:
         """All points of a key; of several keys a `Table` over the union of their steps.
 
         Where attempts overlap in steps the newest counts; `attempts="all"` gives the rest too. `buckets`: at most so
-        many ranges of steps with the lowest and highest value of each, instead of the points; the answer says so.
+        many ranges of steps with the lowest and highest value of each, instead of the points; the answer states that.
         """
         if attempts not in ("newest", "all"):
             raise BadArgument(f"attempts={attempts!r}: expected 'newest' or 'all'")

@@ -107,7 +107,7 @@ class Table(Mapping[str, Array]):
     """Several keys over the union of their steps: per step the newest value of each, and which steps have one.
 
     ``table["loss"]`` is an array as long as ``table.step``; where a key has no value it holds NaN (None in an array of
-    objects), and ``table.has("loss")`` is False there, which tells it from a NaN that was logged.
+    objects), and ``table.has("loss")`` is False there, which distinguishes it from a NaN that was logged.
     """
 
     def __init__(self, series: Mapping[str, Series]) -> None:

@@ -51,7 +51,7 @@ class Origin(Protocol):
     def facts(self) -> Facts: ...
 
     def view(self) -> RunView:
-        """All that its documents say."""
+        """All that its documents contain."""
 
     def keys(self) -> list[str]:
         """In the order in which they were logged first."""

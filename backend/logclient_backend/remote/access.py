@@ -1,6 +1,6 @@
 """The HTTP API that a user's server stands for, and the token that opens it.
 
-A collector has two addresses: one that agents ship to (`grpc://host:port`), which tells the other one, where it answers
+A collector has two addresses: one that agents ship to (`grpc://host:port`), which names the other one, where it answers
 questions (`http://host:port`). Both may be given.
 """
 
@@ -83,7 +83,7 @@ def find(server: str, *, token: str | None = None, token_file: str = "") -> WebA
 
 
 class ServerError(LogclientError):
-    """The server does not answer, or not what it should; says which one and what helps."""
+    """The server does not answer, or not what it should; the text names it and what helps."""
 
 
 class Unreachable(ServerError):

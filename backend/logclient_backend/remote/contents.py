@@ -1,8 +1,8 @@
 """Contents of a run of a server, for `logclient show`: asked for, rather than read and counted.
 
-A small run is read as a whole, by the code that reads folders. Of a large one the server tells keys, newest values and
-curves (as buckets); counts and gaps follow from its ranges of seqs as everywhere. Ranks of single threads, which only
-records tell, are left out then.
+A small run is read as a whole, by the code that reads folders. Of a large one the server returns keys, newest values
+and curves (as buckets); counts and gaps follow from its ranges of seqs as everywhere. Ranks of single threads, which
+only records contain, are left out then.
 """
 
 from __future__ import annotations

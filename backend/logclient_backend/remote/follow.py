@@ -65,7 +65,7 @@ class ServerFollower:
                     yield Gap(span.stream, span.process, span.lane, first, last, cause)
 
     def _note(self, trouble: str) -> None:
-        """Said once when it goes, and once when it is back."""
+        """Noted once when it goes, and once when it is back."""
         if bool(trouble) != bool(self._away):
             self._notices.append(f"-- {trouble}; trying again" if trouble else "-- the server answers again")
         self._away = trouble

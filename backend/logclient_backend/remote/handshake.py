@@ -64,7 +64,7 @@ def _pool(limit_s: float) -> type[HTTPSConnectionPool]:
         def connect(self) -> None:
             try:
                 super().connect()
-            except TimeoutError as error:  # else it would be told as an answer that is late
+            except TimeoutError as error:  # else it would be reported as an answer that is late
                 raise ConnectTimeoutError(str(error)) from error
 
     class Pool(HTTPSConnectionPool):

@@ -26,7 +26,7 @@ from ..wal.encoded import StreamColumns
 from ..wire import pages
 from .server import Server
 
-_BY_SILENCE = ("late", "lost")  # what only the collector's clock tells
+_BY_SILENCE = ("late", "lost")  # what only the collector's clock shows
 
 
 @dataclass(slots=True)

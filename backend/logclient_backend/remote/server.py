@@ -8,7 +8,7 @@ Invariants:
 - a question is put again, after a growing pause, only where no connection came about; never where one was answered;
 - the token goes to this server alone: redirections are not followed, `.netrc` is not asked;
 - loopback is never asked through a proxy; else proxies are those of the environment;
-- what is no answer of a collector (a captive portal's page) is told as such; texts from elsewhere are made one line.
+- what is no answer of a collector (a captive portal's page) is named as such; texts from elsewhere are made one line.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Server:
         return found
 
     def data(self, path: str, **parameters: Any) -> bytes:
-        """The answer to GET, as it came. `NoRun` where that is what it says; `ServerError` for all other trouble."""
+        """The answer to GET, as it came. `NoRun` where that is the answer; `ServerError` for all other trouble."""
         answer = self._ask(_API + path, parameters)
         with answer:
             status = answer.status_code

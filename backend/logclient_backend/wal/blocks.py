@@ -18,7 +18,7 @@ _NOTHING = memoryview(b"")
 
 
 class Block(NamedTuple):
-    """A piece of a segment. It checks if `reason` is empty; `numbers` is what its head says (None: no head)."""
+    """A piece of a segment. It checks if `reason` is empty; `numbers` is what its head contains (None: no head)."""
 
     offset: int
     end: int
@@ -64,7 +64,7 @@ def parse_head(data: memoryview, at: int, salt: int) -> Head | None:
 def walk(data: memoryview, salt: int, at: int, solid: int) -> Iterator[Block]:
     """Blocks and bad pieces from `at` on; behind `solid` there are only zeros.
 
-    The last pieces may be bad: whether that is a torn tail is the caller's to say.
+    The last pieces may be bad: whether that is a torn tail is decided by the caller.
     """
     while at < solid:
         head = parse_head(data, at, salt)

@@ -46,7 +46,7 @@ _codecs = _Codecs()
 
 
 class Body(NamedTuple):
-    """One encoded body, and what its block's head says."""
+    """One encoded body, and what its block's head contains."""
 
     records: int
     first_seq: int
@@ -115,7 +115,7 @@ class StreamColumns:
         return self._columns
 
     def decoded(self) -> Columns | None:
-        """Return the columns; None where the bytes are none: who sends them on is told so by who gets them."""
+        """Return the columns; None where the bytes are none: whoever receives them sent on refuses them."""
         try:
             return self.columns
         except ValueError:

@@ -10,7 +10,7 @@ Invariants:
 - in an open segment a torn tail is not reported: it is being written, or was never durable; a bad piece in the
   middle is, once it has been seen twice by a follower (over a network file system it may fill in).
 
-Does not: order records across streams (their `order` does), nor say what a record means.
+Does not: order records across streams (their `order` does), nor interpret a record.
 """
 
 from __future__ import annotations

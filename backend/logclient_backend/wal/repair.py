@@ -4,7 +4,7 @@ Runs in a command, or in the agent before it starts (`sweep`). `verify` and `dum
 
 Invariants:
 
-- `repair` leaves live segments alone (the caller says which those are) and files of a newer version too;
+- `repair` leaves live segments alone (the caller names them) and files of a newer version too;
 - nothing that held records is deleted: before a damaged segment is rewritten its bytes are kept as `<name>.broken`;
 - what is written instead names each lost record it can as 'damaged'.
 """

@@ -5,8 +5,8 @@ Pure bytes; used by readers, by repair, and by the agent when it takes over a se
 Invariants:
 
 - damage in the middle costs the blocks it touched and nothing else: reading goes on at the next block that checks;
-- in an open segment a bad end is a torn tail (`Scan.torn`): it was never past an fsync, unless the caller says
-  with `synced` how far the file was;
+- in an open segment a bad end is a torn tail (`Scan.torn`): it was never past an fsync, unless the caller
+  states with `synced` how far the file was;
 - in a sealed segment the footer knows every seq, so damage is named exactly even where a block's head is gone.
 
 Does not: open files, compare segments, or decide what to do about damage.
@@ -46,7 +46,7 @@ from .varint import zigzag
 
 
 class Gap(NamedTuple):
-    """Seqs that the writer says are not there; cause is damaged, forgotten or trimmed."""
+    """Seqs that the writer reports as not there; cause is damaged, forgotten or trimmed."""
 
     stream: bytes
     process: bytes
@@ -85,7 +85,7 @@ class Scan:
     """One pass over the bytes of a segment: `items()` once, then what it found.
 
     `end` is the offset where the valid part ends, `torn` the bad pieces behind it that may be cut, `header` what
-    the header says (None: damaged), `footer` a sealed segment's (None: open or damaged).
+    the header contains (None: damaged), `footer` a sealed segment's (None: open or damaged).
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class Scan:
         yield from self._name(unnamed, seen, self.footer)
 
     def _name(self, unnamed: list[Damage], seen: dict[bytes, SeqSet], footer: Footer) -> Iterator[Damage]:
-        """Say which records went with pieces that have no head left: those of the footer that did not come."""
+        """Name the records that went with pieces that have no head left: those of the footer that did not come."""
         lost = [
             (span.stream, first, last)
             for span in footer.spans.values()
@@ -296,7 +296,7 @@ class Scan:
                     pass  # named when the block's turn comes
 
     def _named(self, block: Block) -> Damage:
-        """The damage, with what the block's head says of the records in it."""
+        """The damage, with what the block's head states of the records in it."""
         damage = self._piece(block.offset, block.end - block.offset, block.reason)
         if block.kind != COLUMNS or block.numbers is None or len(block.numbers) < 9:
             return damage

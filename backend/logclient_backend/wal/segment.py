@@ -258,7 +258,7 @@ class SegmentEncoder:
         return bytes(out)
 
     def go_on(self, streams: dict[tuple[bytes, bytes, int], int], shapes: dict[int, Shape]) -> None:
-        """Continue a segment that has these indexes; their entries are said again before their next use."""
+        """Continue a segment that has these indexes; their entries are written again before their next use."""
         self.streams = dict(streams)
         self.shapes = {shape: index for index, shape in shapes.items()}
         self._next_stream = max(streams.values(), default=-1) + 1

@@ -1,4 +1,4 @@
-"""The disk budget of a folder: the oldest sealed segments go, and a note says exactly which records went with them.
+"""The disk budget of a folder: the oldest sealed segments go, and a note names exactly the records that went with them.
 
 Runs in the agent's writer thread or in a command; never two at a time on one folder.
 
@@ -6,7 +6,7 @@ Invariants:
 
 - the note (a sealed segment of GAP blocks) is durable before the first file goes; in between both are there, and
   what is stored wins over a note;
-- the gaps told in a trimmed segment, an older note's too, are told again in the new one, so accounting stays exact;
+- the gaps noted in a trimmed segment, an older note's too, are noted again in the new one, so accounting stays exact;
 - the order is that of the writers' ids and of the numbers in the names, which only grow: no clock decides what is old;
 - open segments are counted and never deleted;
 - where only some segments may go, the others are neither counted nor deleted.

@@ -1,7 +1,7 @@
 """The open segment, and its copy in the run folder.
 
 `OpenSegment` is used by one thread (the agent's drain thread, on tmpfs); a `Replica` by another, which may hang on
-the disk. They share nothing but the file: a replica reads it through a descriptor, up to an `end` that it is told.
+the disk. They share nothing but the file: a replica reads it through a descriptor, up to an `end` that it is given.
 
 Invariants:
 
@@ -71,7 +71,7 @@ class OpenSegment:
         """Take over the segment of a dead writer: scan it, cut its torn tail.
 
         `append` goes on writing it. Leave that out while its writer could still be stuck in a system call.
-        Damage below `synced` is told in `damage` and not cut. `Unsupported` and `OSError` pass through.
+        Damage below `synced` is reported in `damage` and not cut. `Unsupported` and `OSError` pass through.
         """
         name = os.path.basename(path)
         parsed = parse_name(name)

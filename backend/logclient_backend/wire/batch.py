@@ -1,7 +1,7 @@
 """Records of one stream (`StreamColumns`) <-> the messages that carry them. Pure; no grpc.
 
 Runs in the agent's shipper, in the collector, and in whoever reads from one. A `BatchWriter` or `BatchReader` belongs
-to one conversation or page and one thread: it remembers which key tables were said.
+to one conversation or page and one thread: it remembers which key tables were sent.
 
 Invariants:
 
@@ -57,11 +57,11 @@ class BatchWriter:
 
     @property
     def tables(self) -> int:
-        """Key tables that were said."""
+        """Key tables that were sent."""
         return len(self._tables)
 
     def forget(self) -> None:
-        """A new conversation begins: say every table again."""
+        """A new conversation begins: send every table again."""
         self._tables.clear()
 
     def batch(self, item: StreamColumns) -> pb.RecordBatch:
@@ -175,7 +175,7 @@ def _check_names(names: tuple[str, ...]) -> None:
 
 
 def unpack(message: pb.Packed) -> bytes:
-    """Its bytes; `Corrupt` where they are not what it says, or more than MAX_BYTES."""
+    """Its bytes; `Corrupt` where they are not what it declares, or more than MAX_BYTES."""
     size, data = message.size, message.data
     if size > MAX_BYTES:
         raise _wrong("a packed field", f"at most {MAX_BYTES} bytes", size)

@@ -5,7 +5,7 @@ grpc's own pauses nor an address that is out of date.
 
 Invariants:
 
-- nothing goes through a proxy to this machine itself; to others as the environment says (`grpc_proxy`,
+- nothing goes through a proxy to this machine itself; to others as the environment names one (`grpc_proxy`,
   `https_proxy`, `http_proxy`, less what `no_grpc_proxy` or `no_proxy` name);
 - every error becomes one short line that has neither a token nor a proxy's password in it.
 """
@@ -155,7 +155,7 @@ def proxy_of(address: Address) -> str:
         return ""
     variables = settings.environment()
     for name in ("grpc_proxy", "https_proxy", "http_proxy"):
-        value = variables.get(name)  # set to nothing it means: none, whatever the others say
+        value = variables.get(name)  # set to nothing it means: none, whatever the others are
         if value is not None:
             break
     else:

@@ -34,9 +34,8 @@ from .credentials import Access
 from .messages import Ack, Description, Hello, NotTaken, Parcel, Welcome
 
 _SLICE_S = 0.2
-_MAX_TABLES = (
-    4096  # told in one conversation before all are told anew: a run may never log one set of keys twice
-)
+# sent in one conversation before all are sent anew: a run may never log one set of keys twice
+_MAX_TABLES = 4096
 _MAX_TABLE_BYTES = 8 << 20
 
 
@@ -46,7 +45,7 @@ class Patience:
 
     connect_s: float = 15.0  # until the welcome
     ack_s: float = 45.0  # for any answer while something is under way
-    alive_s: float = 10.0  # silence of ours after which we say that we are here
+    alive_s: float = 10.0  # silence of ours after which we send a keepalive
 
 
 class Session:
@@ -85,7 +84,7 @@ class Session:
     # ---- beginning and end -------------------------------------------------------------------------------------
 
     def open(self, wanted: Callable[[], bool] = lambda: True) -> Welcome:
-        """Connect and say hello; the answer, or `NotTaken`, also where it is no longer wanted."""
+        """Connect and send the hello; the answer, or `NotTaken`, also where it is no longer wanted."""
         self._channel = channel.open_channel(self._access)
         ship = self._channel.stream_stream("/logclient.v1.Ingest/Ship", bytes, bytes)
         self._requests.append(convert.hello(self._hello).SerializeToString())
@@ -120,7 +119,7 @@ class Session:
         return first
 
     def close(self, timeout_s: float = 0.0) -> bool:
-        """Say that nothing follows, and wait for the end; False where that did not come in time."""
+        """Close our side, and wait for the end; False where that did not come in time."""
         with self._changed:
             self._requests.append(None)
             self._changed.notify_all()
@@ -158,7 +157,7 @@ class Session:
         data = message.SerializeToString()
         parcel.size_bytes = len(data)
         if len(data) > self._most_parcel_bytes:
-            self._writer.forget()  # what it told of key tables does not arrive
+            self._writer.forget()  # the key tables that it sent do not arrive
             return False
         self._number += 1
         with self._changed:
@@ -185,7 +184,7 @@ class Session:
             made.documents.json.CopyFrom(self._writer.packed(parcel.documents))
 
     def keep_alive(self) -> None:
-        """Say that we are here, if we said nothing for a while."""
+        """Send a keepalive, if we sent nothing for a while."""
         if time.monotonic() - self._sent_at >= self._patience.alive_s:
             with self._changed:
                 self._put(pb.ShipRequest(alive=pb.Alive()).SerializeToString())
@@ -270,7 +269,7 @@ class Session:
                 f"{self._access.address}: the connection broke: {type(error).__name__}", messages.UNREACHABLE
             )
         with self._changed:
-            # a refusal that came before says more than the status that follows it
+            # a refusal that came before is more exact than the status that follows it
             refusal = next((each for each in self._replies if _is_end(each)), None)
             self._failure = self._failure or refusal or failure  # type: ignore[assignment]
             self._changed.notify_all()

@@ -43,7 +43,7 @@ class Access:
 def find(server: str = "", token_file: str = "") -> Access | None:
     """Access to `server`, else to LOGCLIENT_SERVER, else to the config file's; None where none is named.
 
-    The token is that of `token_file`, else LOGCLIENT_TOKEN, else the config file's. `BadArgument` says what is wrong.
+    The token is that of `token_file`, else LOGCLIENT_TOKEN, else the config file's. `BadArgument` states what is wrong.
     """
     wanted = server or settings.server_variable()
     path = settings.config_file()

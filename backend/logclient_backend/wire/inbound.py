@@ -138,7 +138,7 @@ class Reading:
                 raise Corrupt("conversation", 0, "one hello", "another")
 
     def _take(self, message: pb.Parcel, size: int, reader: ParcelReader, conversation: Conversation) -> bool:
-        """False: the client has to begin again behind it, since key tables that it told of may be lost."""
+        """False: the client has to begin again behind it, since key tables that it sent may be lost."""
         replies = self._replies
         number = message.number
         if size > self._limits.most_parcel_bytes:

@@ -27,7 +27,7 @@ UNREACHABLE = "unreachable"  # nobody there speaks this protocol: no answer, a r
 
 
 class NotTaken(LogclientError):
-    """The collector did not store it; the sentence says why and what to do.
+    """The collector did not store it; the sentence states why and what to do.
 
     A collector's service raises it to refuse, and a client gets it for every kind of trouble, also where no
     collector answers. `is_final`: asking again will not help. `parcel`: the number of the only parcel that is meant.

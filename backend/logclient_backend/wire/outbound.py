@@ -79,7 +79,7 @@ class Replies:
             self._changed.notify_all()
 
     def received(self, *, is_hello: bool = False) -> None:
-        """The client said something; after its hello it may have to wait for its turn."""
+        """The client sent something; after its hello it may have to wait for its turn."""
         self._has_greeted |= is_hello
         self._received_at = time.monotonic()
 
@@ -124,7 +124,7 @@ class Replies:
             self._changed.notify_all()
 
     def cut(self) -> None:
-        """The client is gone: nobody reads what we say."""
+        """The client is gone: nobody reads what we send."""
         with self._changed:
             if not self.is_over:
                 self._over(NotTaken("the client is gone", messages.UNREACHABLE))

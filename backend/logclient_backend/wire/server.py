@@ -14,7 +14,7 @@ Invariants:
 - conversations are bounded: where more nodes ship, they take turns (`turns.py`); while the server is being stopped
   each is refused;
 - what does not check ends that conversation and nothing else, with a sentence in a Refusal and in the status;
-- a client that says nothing, or no hello, is let go by a deadline;
+- a client that sends nothing, or no hello, is let go by a deadline;
 - `Conversation.closed` is called once, last, in the same thread, whatever happened.
 
 Does not: know a store, a token or a run.
@@ -78,7 +78,7 @@ class Server:
         self._room = Room(self.limits.most_bytes)
         self._unpacking = Room(self.limits.most_unpacking_bytes)
         self._open: set[Replies] = set()
-        self._greeting: dict[str, int] = {}  # conversations that have not said hello yet, by holder
+        self._greeting: dict[str, int] = {}  # conversations that have not sent their hello yet, by holder
         self._lock = threading.Lock()
         self._is_stopping = False
         self._doors: list[tuple[Door, Inner]] = []

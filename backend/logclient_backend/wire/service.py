@@ -65,13 +65,13 @@ class Limits:
 
     conversations: int = 256
     waiting: int = 64  # nodes that wait for their turn, where there are more than conversations
-    greeting: int = 64  # conversations that have not said hello yet; of one token half as many
-    turn_s: float = 8.0  # a node waits so long for its turn, then it is told to come again
+    greeting: int = 64  # conversations that have not sent their hello yet; of one token half as many
+    turn_s: float = 8.0  # a node waits so long for its turn, then it is refused for now
     most_bytes: int = 64 << 20  # of parcels under way, of all conversations together
     most_parcel_bytes: int = 16 << 20
     most_unpacked_bytes: int = MAX_BYTES  # of one parcel, decoded
     most_unpacking_bytes: int = 2 * MAX_BYTES  # of all that are decoded and that no service has taken yet
-    hello_s: float = 10.0  # a client says who it is within that
+    hello_s: float = 10.0  # a client sends its hello within that
     silence_s: float = 90.0  # and something at least that often
-    room_s: float = 10.0  # a parcel waits so long for room at most, then its client is told to come again
+    room_s: float = 10.0  # a parcel waits so long for room at most, then its client is refused for now
     retry_after_s: float = 5.0

@@ -57,7 +57,7 @@ class _Lost(Exception):
 
 
 class Copier:
-    """Work goes in through `segments`, `document` and `say`; results come out of them, `error` and `busy_since`."""
+    """Takes work by `segments`, `document` and `write_line`; results are in the first two, `error` and `busy_since`."""
 
     def __init__(self, segments: list[Staged], writer: bytes, budget: Budget, status: memoryview) -> None:
         self.budget = budget
@@ -68,9 +68,8 @@ class Copier:
         self.document_done = 0
         self.beside_at_ns = 0  # when that was, by the monotonic clock
         self.beside: Beside = {}  # the other nodes of the run, as the last look found them
-        self.beside_asked = self.beside_done = (
-            0  # numbers of looks: the last that is wanted, and that was made
-        )
+        # numbers of looks: the last that is wanted, and that was made
+        self.beside_asked = self.beside_done = 0
         self.highest_writer = (
             b""  # the greatest id of a writer that the folder showed when it was looked into
         )

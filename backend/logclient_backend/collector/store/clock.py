@@ -18,7 +18,7 @@ class Clock:
     """Both of them; a test has others."""
 
     def wall_ns(self) -> int:
-        """Since 1970 UTC, as this machine is told."""
+        """Since 1970 UTC, by this machine's clock."""
         return time.time_ns()
 
     def steady_ns(self) -> int:

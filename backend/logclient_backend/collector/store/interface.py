@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class StoreError(LogclientError):
-    """The store cannot do what was asked; the sentence says why and what helps."""
+    """The store cannot do what was asked; the sentence states why and what helps."""
 
 
 class StoreFull(StoreError):
@@ -57,7 +57,7 @@ class Description:
     group: str = ""
     notes: str = ""
     tags: tuple[str, ...] = ()
-    state: str = "running"  # as the documents tell; `late` and `lost` depend on the clock: see `Run`
+    state: str = "running"  # as the documents state; `late` and `lost` depend on the clock: see `Run`
     reason: str = ""  # why it ended, in words
     created_ns: int = 0
     ended_ns: int = 0  # 0: not yet
@@ -106,7 +106,7 @@ class Parcel:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Coverage of the streams that one node told of."""
+    """Coverage of the streams that one node reported."""
 
     stored: Mapping[bytes, SeqSet]
     gaps: Mapping[bytes, Mapping[str, SeqSet]]
@@ -141,7 +141,7 @@ class Listed:
 
     id: str
     brief: str  # JSON of `Description.brief()`
-    state: str  # in `brief`, too: as the documents tell
+    state: str  # in `brief`, too: as the documents state
     last_seen_ns: int
     records: int
     points: int
@@ -239,7 +239,7 @@ class StreamInfo:
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """A key reduced to the extremes of ranges of steps: nothing that sticks out is lost, and it is said how many.
+    """A key reduced to the extremes of ranges of steps: nothing that sticks out is lost, and the points are counted.
 
     A bucket covers the steps from `start` to `start + width - 1`; widths are powers of two and starts are multiples of
     them, so the same data give the same picture, whatever was compacted and whatever came since elsewhere.
@@ -291,7 +291,7 @@ class Writer(Protocol):
         """All of them in one transaction. `StoreFull`, or `RunDeleted` for one of a deleted run: nothing written."""
 
     def seen(self, runs: Mapping[str, int]) -> None:
-        """These runs were heard at that time; need not be durable at once."""
+        """These runs were seen at that time; need not be durable at once."""
 
     def delete(self, run: str, now_ns: int) -> bool:
         """Into the bin; False where there is no such run."""

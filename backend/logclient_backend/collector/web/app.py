@@ -66,7 +66,7 @@ def info(request: Request, stands_on: Stands, grant: Grant = Depends(anybody)) -
 
 
 class _Api(FastAPI):
-    """With the guard around everything, and a description that says what is so."""
+    """With the guard around everything, and a description that is correct."""
 
     def build_middleware_stack(self) -> Any:
         stands_on: Backing = self.state.backing
@@ -160,5 +160,5 @@ async def _argument(request: Request, error: Exception) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """Our mistake: told in the log (by the server), not to the caller."""
+    """Our mistake: described in the log (by the server), not to the caller."""
     return refusal(Refused(500, "internal", "the collector failed to answer: its log says why"))

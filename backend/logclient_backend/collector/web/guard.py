@@ -5,9 +5,9 @@ this host (DNS rebinding). So:
 
 - `Host` must be an IP address (nobody can make that point elsewhere), `localhost`, or a name that was configured;
 - `Origin`, where a browser sends one, must be the host that is asked; nothing is shared across origins;
-- where a browser says (`Sec-Fetch-Site`) that another site asks, a page that somebody opens is given, and no data;
+- of a request that a browser marks as another site's (`Sec-Fetch-Site`), only a page that somebody opens is answered;
 - WebSockets are refused, there are none;
-- a query string that is no UTF-8 is refused: two ids could not be told apart.
+- a query string that is no UTF-8 is refused: two ids could not be distinguished.
 
 Runs in the event loop, for each request; pure ASGI, so that answers stream.
 """
@@ -57,7 +57,7 @@ class Guard:
     """Around the application."""
 
     def __init__(self, app: App, names: frozenset[str], callers: Callers) -> None:
-        """`names`: of this host, that may be asked for; `callers` is told of each request."""
+        """`names`: of this host, that may be asked for; `callers` receives each request."""
         self._app = app
         self._callers = callers
         self._names = {name.lower().rstrip(".") for name in names} | {"localhost"}

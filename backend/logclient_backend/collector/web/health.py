@@ -28,5 +28,5 @@ def ready(stands_on: Stands) -> PlainTextResponse:
 
 @router.get("/metrics", response_class=PlainTextResponse, dependencies=[Depends(reader)])
 def metrics(stands_on: Stands) -> Response:
-    """Counters and gauges in Prometheus's text format; docs/server.md tells each."""
+    """Counters and gauges in Prometheus's text format; docs/server.md describes each."""
     return Response(stands_on.metrics(), 200, None, "text/plain; version=0.0.4; charset=utf-8")

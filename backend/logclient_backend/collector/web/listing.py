@@ -101,7 +101,7 @@ def _row_text(
     paths: Sequence[tuple[str, str]],
     lasts: Mapping[tuple[str, str], Last],
 ) -> str:
-    """`RunRow` as JSON. A page has up to 10,000 of them: what was told of a run that is over goes out as it is kept."""
+    """`RunRow` as JSON. A page has up to 10,000 of them: the description of a run that is over goes out as kept."""
     brief = run.brief
     if run.state == "running":
         described = json.loads(brief)

@@ -58,7 +58,7 @@ def as_json(request: Request, content: Any) -> Response:
 
 
 def packed(request: Request, body: bytes, kind: str) -> Response:
-    """Compressed where that is worth it and the client says that it can take it."""
+    """Compressed where that is worth it and the client accepts it."""
     headers = {"vary": "accept-encoding"}
     if len(body) >= _WORTH_BYTES and _takes_gzip(request):
         body = gzip.compress(body, _LEVEL, mtime=0)

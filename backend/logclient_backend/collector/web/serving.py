@@ -51,7 +51,7 @@ class Connection:
 
 
 class _Protocol(H11Protocol):
-    """Tells when the connection has begun and when it is lost."""
+    """Reports when the connection has begun and when it is lost."""
 
     begun: Callable[[asyncio.Transport], None]
     lost: Callable[[], None]

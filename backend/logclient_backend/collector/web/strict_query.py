@@ -1,4 +1,4 @@
-"""A parameter that a path does not have is refused: one that is misspelt must not look as if it had been heard.
+"""A parameter that a path does not have is refused: one that is misspelt must not look as if it had been applied.
 
 Not for `/healthz`, `/readyz` and pages: what asks for those may add what it likes.
 """

@@ -189,7 +189,7 @@ def buckets(
     """A series reduced to the lowest and highest value of ranges of steps: nothing that sticks out is lost.
 
     Widths are powers of two and starts are multiples of them: the same data give the same picture. Texts are not in it:
-    `leaves_out_texts` says that the key has some, and one that has nothing else is refused (`no_numbers`).
+    `leaves_out_texts` means that the key has some, and one that has nothing else is refused (`no_numbers`).
     """
     known_run(stands_on, run)
     if first_step is not None and last_step is not None and first_step > last_step:

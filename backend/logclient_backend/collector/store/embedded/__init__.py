@@ -3,7 +3,7 @@
 ==============  =====================================================================================================
 `store.py`      the engine as a whole, `open_store`
 `database.py`   the file: version, lock, connections, errors as sentences
-`schema.py`     its tables; migrations; `outlook.py` tells what they will take
+`schema.py`     its tables; migrations; `outlook.py` estimates what they will take
 `writer.py`     what arrives: tail rows, in one transaction with the ledger
 `ledger.py`     which seqs of each stream are stored or gone
 `compact.py`    upkeep: tail rows to blocks, small blocks to large ones
@@ -11,7 +11,7 @@
 `reader.py`     questions; `sources.py` finds the rows, `series.py` points, `buckets.py` charts, `records.py` records
 `catalog.py`    runs: descriptions, filters, pages
 `names.py`      keys of a run, last values
-`last_seen.py`  when runs were heard last, though clocks are set
+`last_seen.py`  when runs were seen last, though clocks are set
 `tables.py`     key tables and their numbers
 `rows.py`       records as numpy columns, body of a tail row
 `blocks.py`     blocks and their summaries

@@ -342,7 +342,7 @@ class _BitReader:
         )
 
 
-# by what the last of several bits of one bucket is told, least first
+# the last of several bits of one bucket is found by these, least first
 _OF_ONE_STREAM = ("place", "seq", "step", "bucket")
 _OF_STREAMS = ("stream", "time", "attempt", "step", "bucket")
 

@@ -2,7 +2,7 @@
 
 The writer's half (`describe`) runs in its transaction; the reader's half in any session.
 
-Facts are a run's config and summary as (kind, key, type, value), named as `flat.py` says. A key is never part of a
+Facts are a run's config and summary as (kind, key, type, value), named as in `flat.py`. A key is never part of a
 query or a JSON path: it is a value that is compared. Types keep `True`, `1` and `"1"` apart. Texts are compared by
 their first MAX_TEXT characters; {} and [] are the texts "{}" and "[]".
 
@@ -126,7 +126,7 @@ def _brief(description: Description) -> str:
     return json.dumps(description.brief(), allow_nan=False, separators=(",", ":"))
 
 
-_UNKNOWN = _brief(Description())  # nothing was told yet
+_UNKNOWN = _brief(Description())  # nothing was described yet
 
 
 def unpack(data: bytes | None) -> Description:
@@ -220,7 +220,7 @@ def _sorted_by(sort: str) -> tuple[str, list[object]]:
         raise BadArgument(
             f"Runs cannot be sorted by {sort!r}: take one of {', '.join(_COLUMNS)}, config::KEY or summary::KEY."
         )
-    # said which index: the planner, which has no figures, takes that of the values
+    # the index is named: the planner, which has no figures, takes that of the values
     found = "SELECT f.value FROM facts AS f INDEXED BY facts_run WHERE f.run=runs.run AND f.kind=? AND f.key=? LIMIT 1"
     return f"({found})", [kind, _clean(key)]
 

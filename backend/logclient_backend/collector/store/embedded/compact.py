@@ -7,7 +7,7 @@ Runs in a thread of its own (`Store.compact`), with a connection of its own.
   rank one is made, until it is half full: wide and slow runs end in large blocks too, and each record is written anew
   only a few times;
 - runs that are being purged lose their rows, a step at a time;
-- what was seen of runs is stored; the SQLite WAL is brought into the file.
+- times at which runs were seen are stored; the SQLite WAL is brought into the file.
 
 Invariants: each change leaves the same records; rows that went meanwhile (a purge) are noticed inside the transaction,
 which then changes nothing; memory is bounded by ROUND_POINTS and one block.

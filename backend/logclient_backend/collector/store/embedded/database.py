@@ -97,7 +97,7 @@ class Database:
                 self._create()
             connection = sqlite3.connect(self.path, isolation_level=None, timeout=_BUSY_S)
             try:
-                # what was killed inside a transaction is rolled back now: the header may have said more
+                # what was killed inside a transaction is rolled back now: the header may have named a later version
                 (found,) = connection.execute("PRAGMA user_version").fetchone()
                 if found < version:
                     schema.migrate(connection, found, version, migrations)
@@ -179,7 +179,7 @@ class Database:
                     try:
                         connection.execute("ROLLBACK")
                     except sqlite3.Error:
-                        pass  # an error that ended the transaction by itself; the first one is told
+                        pass  # an error that ended the transaction by itself; the first one is raised
                 raise
 
     def close(self) -> None:
@@ -269,7 +269,7 @@ def errors(folder: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _store_error(folder, error) from error
-    except BadArgument:  # a question that makes no sense, which says nothing of the file
+    except BadArgument:  # a question that makes no sense, which means nothing for the file
         raise
     except OSError as error:
         raise _full(folder, "is full" if error.errno in _NO_ROOM else "is failing", error) from error

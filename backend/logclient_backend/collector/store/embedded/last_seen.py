@@ -1,9 +1,9 @@
 """Time of the last arrival from each run, also after the wall's clock was set; any thread.
 
-A time that is stored may lie in the future: the clock was ahead when it was written. Whoever was heard since this store
-was opened is known by the steady clock; of all others it is known that nothing came since then.
+A time that is stored may lie in the future: the clock was ahead when it was written. A run that was seen since this
+store was opened is known by the steady clock; of all others it is known that nothing came since then.
 
-Kept are the runs that were heard last; of those that were let go of it is known that they were not heard later.
+Kept are the runs that were seen last; of those that were let go of it is known that they were not seen later.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ..clock import Clock
 
 _MOST = 20_000
 _KEPT = 10_000
-_SET_NS = 1_000_000_000  # by less a clock is not set but corrected, and what was stored is told as it is
+_SET_NS = 1_000_000_000  # by less a clock is not set but corrected, and what was stored is returned as it is
 
 
 class _Seen(NamedTuple):
     steady_ns: int
-    wall_ns: int  # as it was told then
+    wall_ns: int  # as it was read then
 
 
 def _is_later(steady_ns: int, wall_ns: int, known: _Seen) -> bool:
-    """Is this moment later, where the two clocks are not read at once and small differences say nothing?"""
+    """Is this moment later, where the two clocks are not read at once and small differences mean nothing?"""
     if abs(steady_ns - known.steady_ns) < _SET_NS:
         return wall_ns > known.wall_ns
     return steady_ns > known.steady_ns
@@ -39,10 +39,10 @@ class SeenRuns:
         self._clock = clock
         self._lock = threading.Lock()
         self._runs: dict[str, _Seen] = {}
-        self._since = self._clock.steady_ns()  # a run that is not in `_runs` was not heard later
+        self._since = self._clock.steady_ns()  # a run that is not in `_runs` was not seen later
 
     def note_seen(self, runs: Mapping[str, int]) -> dict[str, int]:
-        """Runs and the wall's times at which they were heard; those of which that is news."""
+        """Note runs and the wall's times at which they were seen; return those of which that is news."""
         wall, steady = self._clock.wall_ns(), self._clock.steady_ns()
         news = {}
         with self._lock:

@@ -29,7 +29,7 @@ class Open:
     span: StreamSpan
     nodes: set[str] = field(default_factory=set)
     fresh: SeqSet = field(default_factory=SeqSet)  # stored in this transaction
-    holes: list[Gap] = field(default_factory=list)  # told in this transaction
+    holes: list[Gap] = field(default_factory=list)  # reported in this transaction
 
 
 class Ledger:

@@ -5,12 +5,12 @@ meta            the store's id, and for how long it has been open, all in all
 runs            one row a run: what lists sort and filter by, its description, its place in the bin
 tombstones      ids of runs that were purged: late data do not bring them back
 facts           config and summary, flattened, for filters; keys and values are data, never a path
-documents       what a node told, whole
-streams         a stream's process, lane and edges; `told` says which nodes told of it
+documents       what a node sent, whole
+streams         a stream's process, lane and edges; `told` lists the nodes that reported it
 ledger          ranges of seqs by stream: cause 0 is stored, the others are gaps (`ledger.py`)
 names           a run's keys, with what is compacted of each: points, range of steps, first point
-lasts           of each key and stream the newest value that is compacted: which one is shown is told by attempts
-tables          a run's key tables: the shape of records; `places` says where a key stands in which
+lasts           of each key and stream the newest value that is compacted: which one is shown depends on attempts
+tables          a run's key tables: the shape of records; `places` lists where a key stands in which
 tail            records as they came (`rows.py`)
 block, part     compacted records: a head, and one row per column (`blocks.py`)
 coarse          coarse summaries of large blocks, by key: what a chart of a long series reads, side by side
@@ -181,9 +181,7 @@ def migrate(
     connection: sqlite3.Connection, found: int, wanted: int, migrations: Mapping[int, Migration]
 ) -> None:
     """All steps from one version to another in one transaction; killed anywhere, nothing was done."""
-    connection.execute(
-        "PRAGMA journal_mode=DELETE"
-    )  # so that the header tells the version as soon as it holds
+    connection.execute("PRAGMA journal_mode=DELETE")  # so that the header has the version as soon as it holds
     connection.execute("BEGIN EXCLUSIVE")
     try:
         for version in range(found + 1, wanted + 1):

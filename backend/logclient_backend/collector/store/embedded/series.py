@@ -1,6 +1,6 @@
 """Raw points of one key, page by page.
 
-Runs in any reader's session. The cursor says of each stream which seqs were looked at (as ranges): a record that comes
+Runs in any reader's session. The cursor lists each stream's seqs that were looked at (as ranges): a record that comes
 late, with a seq below others that were given already, is given with the next page. It is opaque to whoever holds it.
 
 Memory: one block of each stream's overlapping key tables, and a page.

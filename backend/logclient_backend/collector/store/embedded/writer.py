@@ -205,11 +205,11 @@ class _Write:
             catalog.describe(self._connection, run.number, parcel.description)
 
     def seen(self) -> dict[str, int]:
-        """The runs, and when they were heard."""
+        """The runs, and when they were seen."""
         return {id: run.seen_ns for id, run in self._runs.items() if run.seen_ns}
 
     def finish(self, seen: Mapping[str, int]) -> None:
-        """Return what changed of the runs."""
+        """Store what changed of the runs."""
         now_ns = self._writer._shared.clock.wall_ns()
         self._connection.executemany(
             f"UPDATE runs SET {_SEEN}, records=records+?, points=points+?, bytes=bytes+? WHERE run=?",
