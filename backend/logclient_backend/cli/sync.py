@@ -346,7 +346,7 @@ def _print(jobs: list[Job], skipped: list[Skipped], seconds: float, server: str)
     good = sum(job.is_good for job in jobs)
     if jobs and all(job.outcome == uploading.THERE for job in jobs):
         records = plural(sum(job.total for job in jobs), "record")
-        also = f"; what these folders tell of their runs was sent ({size(bytes)})" if bytes else ""
+        also = f"; what these folders contain of their runs was sent ({size(bytes)})" if bytes else ""
         screen.show(screen.line(f"nothing to send: all {records} were already there, at {server}{also}"))
         return
     took = f"{duration(seconds)}, {short_count(round(sent / max(seconds, 1e-3)))} records/s"

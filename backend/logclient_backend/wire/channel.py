@@ -60,7 +60,7 @@ _HINTS = (
     ),
     ("Socket closed", "the connection was closed; if it wants TLS, write grpcs:// rather than grpc://"),
     ("Connection refused", "connection refused: nothing listens there"),
-    ("Domain name not found", "there is no host of that name, as far as this machine is told"),
+    ("Domain name not found", "there is no host of that name, as far as this machine knows"),
     ("errors resolving", "its name cannot be looked up; is it right, and is there a network?"),
     ("HTTP proxy returned response code 407", "the proxy wants another login (407)"),
 )

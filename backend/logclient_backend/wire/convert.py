@@ -95,7 +95,7 @@ def refusal(value: NotTaken) -> pb.ShipReply:
 def read_refusal(message: pb.Refusal) -> NotTaken:
     after = message.retry_after_ms / 1000 if message.retry_after_ms else None
     return NotTaken(
-        one_line(message.text) or "the collector refused, and did not say why",
+        one_line(message.text) or "the collector refused, and gave no reason",
         _REASON_NAMES.get(message.reason, messages.UNKNOWN),
         is_final=message.is_final,
         retry_after_s=after,

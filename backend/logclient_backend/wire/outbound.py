@@ -147,7 +147,7 @@ class Replies:
                     limit = silence_s if self._has_greeted else hello_s
                     left = self._received_at + limit - time.monotonic()
                     if left <= 0:
-                        self._over(NotTaken("the client says nothing", messages.WRONG_PROTOCOL))
+                        self._over(NotTaken("the client sends nothing", messages.WRONG_PROTOCOL))
                         break
                     self._changed.wait(left)
                 ready = list(self._outbox)

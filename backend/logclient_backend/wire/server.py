@@ -271,7 +271,7 @@ class Server:
             return NotTaken("the collector is being stopped", messages.STOPPING, retry_after_s=1.0)
         greeting, most = sum(self._greeting.values()), self.limits.greeting
         if greeting >= most or self._greeting.get(who, 0) >= max(1, most // 2):
-            return busy(f"{greeting} conversations have begun and not said hello yet", self.limits)
+            return busy(f"{greeting} conversations have begun and not sent their hello yet", self.limits)
         return None
 
     def _take_turns(self) -> NotTaken:

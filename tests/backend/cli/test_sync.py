@@ -80,7 +80,7 @@ def test_old_copy_of_which_all_is_there_is_told_so(
     assert outcomes(sync.json("sync")) == {"run-1": "sent"}
     output = sync("sync", tmp_path / "old").output
     assert "nothing to send: all 20 records were already there" in output
-    assert "what these folders tell of their runs was sent" in output
+    assert "what these folders contain of their runs was sent" in output
     (upload,) = sync.json("sync", tmp_path / "old")["uploads"]
     assert (upload["outcome"], upload["records"], upload["sent"]) == ("already there", 20, 0)
     assert collector.records == 20

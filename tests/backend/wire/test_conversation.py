@@ -234,7 +234,7 @@ def test_silent_conversations_are_bounded(opened: Open) -> None:
             threading.Thread(target=stay_silent, daemon=True).start()
         wait_until(lambda: len(codes) >= 4, WAIT_S, "those beyond are refused")
         assert codes[:4] == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 4
-        with pytest.raises(NotTaken, match="said hello"):
+        with pytest.raises(NotTaken, match="sent their hello"):
             opened(collector)  # with the same token
         wait_until(lambda: len(codes) == 6, WAIT_S, "the silent ones are let go")
         opened(collector)
@@ -356,7 +356,7 @@ def test_a_client_that_says_nothing_is_let_go(opened: Open) -> None:
             return there.poll(0.1) is not None and len(collector.talks) > 1 and bool(collector.talks[0].why)
 
         wait_until(look, WAIT_S, "the silent one is let go")
-        assert "says nothing" in str(failure(silent))
+        assert "sends nothing" in str(failure(silent))
         assert collector.talks[1].why == ""
 
 
@@ -369,7 +369,7 @@ def test_a_caller_without_a_hello_is_let_go() -> None:
             call = connection.stream_stream("/logclient.v1.Ingest/Ship", bytes, bytes)(
                 iter(lambda: never.wait(WAIT_S) or b"", None)
             )
-            with pytest.raises(grpc.RpcError, match="says nothing"):
+            with pytest.raises(grpc.RpcError, match="sends nothing"):
                 list(call)
             assert call.code() == grpc.StatusCode.INVALID_ARGUMENT
         finally:

@@ -161,4 +161,4 @@ async def _argument(request: Request, error: Exception) -> Response:
 
 async def _failed(request: Request, error: Exception) -> Response:
     """Our mistake: described in the log (by the server), not to the caller."""
-    return refusal(Refused(500, "internal", "the collector failed to answer: its log says why"))
+    return refusal(Refused(500, "internal", "the collector failed to answer: its log has the reason"))

@@ -47,7 +47,7 @@ def no_run(run: str) -> Refused:
     return Refused(
         404,
         "no_run",
-        f"there is no run {run[:100]!r} here: `run` is an id, and /api/v1/runs?name=NAME tells that of a name",
+        f"there is no run {run[:100]!r} here: `run` is an id, and /api/v1/runs?name=NAME returns that of a name",
     )
 
 
