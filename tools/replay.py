@@ -121,8 +121,8 @@ def from_folder(folder: str, run: str, keys: Sequence[str]) -> dict[str, Points]
     import logclient
 
     found = logclient.read(folder)[run]
-    series = {}
-    for key in keys or found.keys:
+    series: dict[str, Points] = {}
+    for key in keys or found.keys():
         read = found.series(key)
         series[key] = list(zip(map(int, read.step), map(float, read.value), strict=True))
     return series

@@ -40,6 +40,7 @@ VERBS = {
     "tail": ("tail", "Print the last records of a run, and follow it."),
     "export": ("export", "Take the points of a run out, as csv, jsonl or parquet."),
     "import": ("import_", "Take in a run that was exported."),
+    "why": ("why", "Say who is stuck, where, and why."),
     "status": ("status", "Show what runs on this host now."),
     "recover": ("recover", "Store what dead processes left in shared memory."),
     "doctor": ("doctor", "Check this machine, and print what to do."),

@@ -85,11 +85,12 @@ def test_spike_goes_on_until_it_is_over() -> None:
     for step, value in enumerate(noise(100)):
         assert detector.add(step, value) is None
     begun = detector.add(100, 6.0)
-    assert begun is detector.spike is not None and not begun.is_over
+    assert begun is not None and begun is detector.spike and not begun.is_over
     for step in range(101, 120):
         assert detector.add(step, 5.0) is None
     assert detector.add(120, 2.0) is None
-    assert detector.add(121, 2.0) is begun and detector.spike is None
+    assert detector.add(121, 2.0) is begun
+    assert detector.spike is None
     assert (begun.recovered_step, begun.peak, begun.peak_step) == (120, 6.0, 100)
     assert begun.baseline == pytest.approx(2.0, rel=0.01) and begun.height == pytest.approx(3.0, rel=0.01)
 

@@ -1,0 +1,161 @@
+"""Verdicts on looks made by hand, which cover what real processes do too rarely; parts of a program by its frames."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from logclient_backend.observe import groups, process, stacks, verdict, where
+from logclient_backend.observe.process import Sample
+from logclient_backend.observe.stacks import Frame, Stacks, Thread
+from logclient_backend.observe.verdict import Look, Observed, judge
+
+SITE = "/opt/python/lib/python3.11/site-packages"
+BARRIER = Frame("barrier", f"{SITE}/torch/distributed/distributed_c10d.py", 5356)
+REDUCE = Frame("all_reduce", f"{SITE}/torch/distributed/distributed_c10d.py", 3000)
+LOADER = Frame("_try_get_data", f"{SITE}/torch/utils/data/dataloader.py", 1300)
+QUEUE = Frame("get", "/opt/python/lib/python3.11/multiprocessing/queues.py", 113)
+MAIN = Frame("train", "/home/me/train.py", 40)
+LOOP = Frame("loop", "/home/me/train.py", 90)
+LOG = Frame("log", "/home/me/.venv/lib/python3.11/site-packages/logclient/run.py", 10)
+COMPILE = Frame("compile_fx", f"{SITE}/torch/_inductor/compile_fx.py", 1)
+NUMPY = Frame("dot", f"{SITE}/numpy/core.py", 7)
+
+
+def observed(
+    rank: int,
+    *frames: Frame,
+    state: str = "S",
+    cpu_s: float = 0.0,
+    before: tuple[Frame, ...] | None = None,
+    age_s: float | None = 60.0,
+    step: int = 7,
+) -> Observed:
+    """A rank with that stack at both looks (or `before` at the first), late by its rhythm."""
+
+    def look(some: tuple[Frame, ...], cpu: float) -> Look:
+        sample = Sample(100 + rank, 1, "python", state, 1, 1, cpu, "futex_wait")
+        return Look(sample, Stacks(100 + rank, (Thread(100 + rank, "", True, False, some),)))
+
+    first = look(frames if before is None else before, 1.0)
+    return Observed(
+        100 + rank, first, look(frames, 1.0 + cpu_s), 1.0, rank, step, age_s, None if age_s is None else 10.0
+    )
+
+
+def gone(rank: int) -> Observed:
+    made = observed(rank, MAIN)
+    made.second = Look(None, Stacks(made.pid, reason="it is gone"))
+    return made
+
+
+WAITING = [observed(rank, BARRIER, MAIN) for rank in (0, 1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("odd", "kind"),
+    [
+        (gone(2), verdict.GONE),
+        (observed(2, MAIN, state="T"), verdict.STOPPED),
+        (observed(2, MAIN, state="D"), verdict.FILE_SYSTEM),
+        (observed(2, LOOP, MAIN), where.USER_CODE),
+        (observed(2, LOOP, MAIN, state="R", cpu_s=1.0), where.USER_CODE),
+        (observed(2, NUMPY, LOOP, MAIN), where.USER_CODE),
+        (observed(2, QUEUE, LOADER, MAIN), where.DATA_LOADING),
+        (observed(2, LOG, MAIN), where.LOGGER),
+        (observed(2, REDUCE, MAIN), where.COLLECTIVE),
+        (observed(2, LOOP, MAIN, before=(NUMPY, MAIN), cpu_s=0.9), verdict.STRAGGLER),
+        (observed(2, COMPILE, MAIN, cpu_s=1.0), verdict.STRAGGLER),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_rank_that_is_elsewhere_is_to_blame(odd: Observed, kind: str) -> None:
+    """Whatever it does, the others only wait for it."""
+    found = judge([*WAITING, odd])
+    assert (found.kind, found.pids) == (kind, (102,)), found.text
+    assert "rank 2" in found.text and "rank 0, rank 1, rank 3" in found.text
+    assert found.is_stuck == (kind != verdict.STRAGGLER)
+
+
+def test_all_in_one_collective_and_one_step_behind() -> None:
+    """Nobody is odd by the stack: the rank with the lowest step is; with equal steps nobody."""
+    found = judge(WAITING)
+    assert (found.kind, found.pids) == (where.COLLECTIVE, ()) and "all of them" in found.text
+    found = judge([*WAITING, observed(2, BARRIER, MAIN, step=6)])
+    assert (found.kind, found.pids) == (where.COLLECTIVE, (102,))
+
+
+def test_late_ranks_that_move_or_compile_are_quiet() -> None:
+    """An evaluation without `log`, a compilation."""
+    moving = [observed(rank, LOOP, MAIN, before=(NUMPY, MAIN), cpu_s=0.9) for rank in range(3)]
+    assert judge(moving).kind == verdict.QUIET
+    assert judge([observed(0, COMPILE, MAIN, cpu_s=1.0)]).kind == verdict.QUIET
+
+
+def test_ranks_that_logged_a_short_while_ago_are_not_stuck() -> None:
+    """Whatever the looks find: a step may sleep."""
+    found = judge([observed(rank, LOOP, MAIN, age_s=1.0) for rank in range(3)])
+    assert found.kind == verdict.NOT_STUCK and not found.is_stuck
+
+
+def test_another_process_under_the_same_pid_is_gone() -> None:
+    """PIDs are used again; the start time tells."""
+    made = observed(2, MAIN)
+    first = made.first.sample
+    assert first is not None
+    made.second = Look(Sample(102, 2, "python", "S", 1, 1, 0.0), made.second.stacks)
+    assert verdict.state_of(made).kind == verdict.GONE
+    assert judge([]).kind == verdict.CANNOT_TELL
+
+
+def test_groups_put_the_odd_one_first_whatever_its_lines() -> None:
+    """Lines and folders differ between ranks and nodes; functions and files do not."""
+    moved = Frame(MAIN.function, "/elsewhere/train.py", 99)
+    found = {
+        rank: Stacks(rank, (Thread(rank, "", True, False, frames),))
+        for rank, frames in enumerate([(BARRIER, MAIN), (BARRIER, moved), (LOOP, MAIN), (BARRIER, MAIN)])
+    }
+    assert [group.pids for group in groups.grouped(found)] == [(2,), (0, 1, 3)]
+
+
+def test_stack_of_this_process_and_reasons_where_there_is_none() -> None:
+    """Its own file and function; no process, and none of Python's."""
+    source = "import time\ndef f(): time.sleep(1000)\nf()"
+    child = subprocess.Popen([sys.executable, "-c", source])
+    other = subprocess.Popen(["sleep", "1000"])
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            found = stacks.dump([child.pid, other.pid, 1 << 22])
+            main = found[child.pid].main
+            if main is not None and main.frames[0].function == "f":
+                break
+            assert time.monotonic() < deadline, found
+        assert not found[other.pid].threads and found[other.pid].reason
+        assert not found[1 << 22].threads and found[1 << 22].reason
+        sample = process.look(child.pid)
+        assert sample is not None and sample.parent == os.getpid() and sample.state == "S"
+        assert child.pid in process.children(os.getpid()) and process.look(1 << 22) is None
+    finally:
+        for each in (child, other):
+            each.kill()
+            each.wait(60)
+
+
+def test_sampler_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    """Within its time, with a reason; nothing is left of it."""
+    script = os.path.join(str(tmp_path), "py-spy")
+    with open(script, "w") as file:
+        file.write("#!/bin/sh\nexec sleep 1000\n")
+    os.chmod(script, 0o700)
+    monkeypatch.setattr(stacks, "sampler", lambda: script)
+    begun = time.monotonic()
+    found = stacks.dump([os.getpid()], timeout_s=0.5)
+    assert "not be read in time" in found[os.getpid()].reason
+    assert time.monotonic() - begun < 30
+    monkeypatch.setattr(stacks, "sampler", lambda: "")
+    assert "pip install py-spy" in stacks.dump([1])[1].reason

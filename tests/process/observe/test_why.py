@@ -1,0 +1,252 @@
+"""`logclient why` on real processes that hang in one way each; nothing in their names or arguments says how."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.faults import frozen, processes
+
+from ..disturbed import ROOT, wait_until
+
+PATIENCE_S = 60.0
+PRELUDE = """
+import os, sys, time
+RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+def ready():
+    open(f"ready{RANK}", "w").close()
+
+"""
+
+
+@contextmanager
+def program(
+    folder: Path, source: str, *, count: int = 1, **env: str
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """So many processes of one program, once each has written its file `N`; RANK and WORLD_SIZE are set."""
+    path = folder / "main.py"
+    path.write_text(PRELUDE + textwrap.dedent(source))
+    begun = []
+    try:
+        for rank in range(count):
+            more = {
+                "RANK": str(rank),
+                "WORLD_SIZE": str(count),
+                "LOCAL_RANK": str(rank),
+                "OMP_NUM_THREADS": "1",
+                **env,
+            }
+            begun.append(
+                subprocess.Popen([sys.executable, str(path)], cwd=folder, env={**os.environ, **more})
+            )
+        files = [folder / f"ready{rank}" for rank in range(count)]
+        wait_until(lambda: all(file.exists() for file in files), PATIENCE_S, "all are ready")
+        yield begun
+    finally:
+        for process in begun:
+            process.kill()
+        for process in begun:
+            process.wait(PATIENCE_S)
+
+
+def why(*words: object, **env: str) -> tuple[dict[str, Any], int]:
+    """(what it prints with --json, exit code)."""
+    command = [sys.executable, "-m", "logclient_backend", "why", *map(str, words), "--json"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT, env={**os.environ, **env}
+    )
+    assert done.returncode in (0, 3, 4), done.stderr
+    return json.loads(done.stdout), done.returncode
+
+
+def of(processes_: list[subprocess.Popen[bytes]]) -> list[str]:
+    return [word for process in processes_ for word in ("--pid", str(process.pid))]
+
+
+def test_process_that_sleeps_is_in_user_code(tmp_path: Path) -> None:
+    """Function, file and line of the user's own frame, whatever library it waits in."""
+    source = """
+    import threading
+    def f(lock):
+        ready()
+        lock.wait()
+    f(threading.Event())
+    """
+    with program(tmp_path, source) as (process,):
+        found, code = why("--pid", process.pid)
+        assert (found["verdict"], code, found["pids"]) == ("user code", 3, [process.pid])
+        assert f"f ({tmp_path}/main.py:" in found["text"]
+        assert process.poll() is None
+
+
+def test_process_that_moves_is_not_stuck(tmp_path: Path) -> None:
+    """Two functions in turns; one that computes in the same function is one of which nobody can tell."""
+    source = """
+    def f(): time.sleep(0.05)
+    def g(): sum(range(1_000_000))
+    ready()
+    while True: f(); g()
+    """
+    with program(tmp_path, source) as (process,):
+        kinds = {why("--pid", process.pid, "--apart", 0.37)[0]["verdict"] for _ in range(4)}
+        assert kinds <= {"not stuck", "cannot tell"}, kinds
+    endless = "ready()\nwhile True: pass\n"
+    with program(tmp_path, endless) as (process,):
+        found, code = why("--pid", process.pid)
+        assert (found["verdict"], code) == ("cannot tell", 4) and found["processes"][0]["cpu_share"] > 0.2
+
+
+def test_stopped_and_gone(tmp_path: Path) -> None:
+    """SIGSTOP; then a PID that is no process any more."""
+    with program(tmp_path, "ready()\nwhile True: time.sleep(0.01)\n") as (process,):
+        with processes.stopped(process.pid):
+            found, code = why("--pid", process.pid)
+            assert (found["verdict"], code) == ("stopped", 3)
+        process.kill()
+        process.wait(PATIENCE_S)
+        found, code = why("--pid", process.pid)
+        assert (found["verdict"], code) == ("process gone", 3)
+
+
+def test_process_that_is_no_python_is_named(tmp_path: Path) -> None:
+    """What can be read of it is shown, with the reason why there is no stack."""
+    process = subprocess.Popen(["sleep", "1000"])
+    try:
+        found, code = why("--pid", process.pid)
+        assert (found["verdict"], code) == ("cannot tell", 4)
+        (each,) = found["processes"]
+        assert each["kernel_state"] == "S" and each["no_stack"] and not each["frames"]
+    finally:
+        process.kill()
+        process.wait(PATIENCE_S)
+
+
+@pytest.mark.root
+def test_process_in_uninterruptible_sleep_waits_for_a_file_system(
+    tmp_path: Path, disk: frozen.LoopExt4
+) -> None:
+    """State D, its wait channel, and where in the code: a file on a frozen disk."""
+    source = f"""
+    ready()
+    while not os.path.exists("go"): time.sleep(0.01)
+    def f(): open({str(disk.path / "file")!r}, "w").close()
+    f()
+    """
+    with program(tmp_path, source) as (process,), disk.frozen():
+        (tmp_path / "go").touch()
+        wait_until(lambda: processes.state_of(process.pid) == "D", PATIENCE_S, "it waits for the disk")
+        found, code = why("--pid", process.pid)
+        assert (found["verdict"], code, found["pids"]) == ("file system", 3, [process.pid])
+        (each,) = found["processes"]
+        assert each["wait_channel"] or each["kernel_stack"]
+
+
+LOGGED = """
+import logclient
+run = logclient.init(project="why", name="mlp", dir={dir!r}, quiet=True)
+for step in range(50):
+    run.log(step, {{"loss": 1 / (step + 1)}})
+    time.sleep(0.01)
+ready()
+"""
+
+
+def test_live_run_by_its_name(tmp_path: Path, run_dir: Path) -> None:
+    """Late by its own rhythm: an endless loop is user code then; while it logs it is not stuck."""
+    logged = LOGGED.format(dir=str(run_dir))
+    with program(tmp_path, logged + "while True: pass\n") as (process,):
+        wait_until(
+            lambda: why("mlp", "--late-after", 2)[0]["verdict"] == "user code", PATIENCE_S, "it is late"
+        )
+        found, code = why("mlp", "--late-after", 2)
+        (each,) = found["processes"]
+        assert (code, found["pids"], each["step"]) == (3, [process.pid], 49) and each["age_s"] > 2
+        assert "step 49" in found["text"]
+        fresh, code = why("mlp", "--late-after", 600)
+        assert (fresh["verdict"], code) == ("not stuck", 0)
+    (tmp_path / "ready0").unlink()
+    moves = "while True: step += 1; run.log(step, {'loss': 0.0}); time.sleep(0.05)\n"
+    with program(tmp_path, logged + moves):
+        found, code = why()
+        assert (found["verdict"], code) == ("not stuck", 0)
+        assert found["text"] == "every rank logged a record a short while ago"
+
+
+def test_no_run_and_more_than_one_are_errors(tmp_path: Path, run_dir: Path) -> None:
+    """With a sentence that names what there is."""
+    command = [sys.executable, "-m", "logclient_backend", "why"]
+    done = subprocess.run([*command, "nobody"], capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT)
+    assert done.returncode == 3 and "No live run on this host is called 'nobody'" in done.stderr
+
+
+RANKS = """
+import torch.distributed as dist
+dist.init_process_group("gloo", init_method="file://" + os.path.abspath("store"), rank=RANK, world_size=RANKS)
+dist.barrier()
+ready()
+def g(): dist.barrier()
+def f(): {odd}
+f() if RANK == 2 else g()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("odd", "kind"),
+    [
+        ("time.sleep(1000)", "user code"),
+        ("os.kill(os.getpid(), 19)", "stopped"),
+        ("dist.all_reduce(__import__('torch').ones(1 << 20))", "collective or peer"),
+    ],
+    ids=["asleep", "stopped", "another collective"],
+)
+def test_odd_rank_among_gloo_ranks_is_named(tmp_path: Path, odd: str, kind: str) -> None:
+    """Four ranks; the others wait in a barrier."""
+    pytest.importorskip("torch")
+    with program(tmp_path, RANKS.format(odd=odd), count=4) as begun:
+        time.sleep(1.0)  # into their functions
+        found, code = why(*of(begun))
+        assert (found["verdict"], found["pids"], code) == (kind, [begun[2].pid], 3), found["text"]
+        assert "wait for peers" in found["text"]
+        if kind != "stopped":
+            sizes = sorted(len(group["pids"]) for group in found["groups"])
+            assert sizes == [1, 3]
+        os.kill(begun[2].pid, signal.SIGCONT)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_loader_worker_that_hangs_is_data_loading(tmp_path: Path) -> None:
+    """The main process waits in its data loader; the child that hangs is named with its own state."""
+    pytest.importorskip("torch")
+    source = """
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+    class Items(Dataset):
+        def __len__(self): return 100
+        def __getitem__(self, at):
+            if at == 7: time.sleep(1000)
+            return torch.ones(1)
+    def f():
+        for number, _ in enumerate(DataLoader(Items(), num_workers=1)):
+            if number == 3: ready()
+    f()
+    """
+    with program(tmp_path, source) as (process,):
+        time.sleep(1.0)
+        found, code = why("--pid", process.pid)
+        assert (found["verdict"], found["pids"], code) == ("data loading", [process.pid], 3), found["text"]
+        assert "its data-loader child" in found["text"] and "__getitem__" in found["text"]
