@@ -184,3 +184,8 @@ def test_a_callback_costs_a_training_little(name: str) -> None:
 def test_an_integration_is_imported_soon(name: str) -> None:
     """CPU time beyond what the framework and `import logclient` take."""
     check("callbacks", "import of the integration", name)
+
+
+def test_detectors_find_what_is_planted_and_nothing_else() -> None:
+    """Spikes of 2 x and more, shifts of a throughput, a straggler; noise; seeds are drawn when it starts."""
+    check("detectors")

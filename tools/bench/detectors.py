@@ -67,12 +67,15 @@ def judge_spikes(report: harness.Report, chance: random.Random, count: int) -> N
         is_judged = factor >= LARGE
         name = f"spikes of {factor:g} x"
         report.figure(
-            f"{name}: 1 - precision", false / max(1, false + found), "", most=FALSE if is_judged else None
+            f"{name}: 1 - precision",
+            false / max(1, false + found),
+            "share",
+            most=FALSE if is_judged else None,
         )
-        report.figure(f"{name}: 1 - recall", 1 - found / count, "", most=MISSED if is_judged else None)
+        report.figure(f"{name}: 1 - recall", 1 - found / count, "share", most=MISSED if is_judged else None)
         report.figure(f"{name}: median delay", harness.median(delays or [math.inf]), "values")
     quiet = [episodes(series.loss(chance.getrandbits(64)))[1] for _ in range(count)]
-    report.figure("series without a spike: episodes in each", sum(quiet) / count, "")
+    report.figure("series without a spike: episodes in each", sum(quiet) / count, "episodes")
 
 
 def judge_shifts(report: harness.Report, chance: random.Random, count: int, steps: int) -> None:
@@ -90,7 +93,9 @@ def judge_shifts(report: harness.Report, chance: random.Random, count: int, step
     detector, false = ShiftDetector(), 0
     for step in range(steps):
         false += detector.add(step, 149.0 * (1 + chance.gauss(0, 0.01))) is not None
-    report.figure("stationary noise of 1 %: false shifts a step", false / steps, "", most=FALSE_PER_STEP)
+    report.figure(
+        "stationary noise of 1 %: false shifts a step", false / steps, "per step", most=FALSE_PER_STEP
+    )
 
 
 def judge_stragglers(report: harness.Report, chance: random.Random, count: int) -> None:
@@ -111,7 +116,7 @@ def judge_stragglers(report: harness.Report, chance: random.Random, count: int) 
                     at = min(at, step + 1)
         found.append(at)
     report.figure("straggler 2.5 % slow of 48: longest delay", max(found), "steps", most=STRAGGLER_WITHIN)
-    report.figure("others named as stragglers", false, "", most=0)
+    report.figure("others named as stragglers", false, "ranks", most=0)
 
 
 def run(report: harness.Report, given: argparse.Namespace) -> None:
@@ -130,7 +135,7 @@ def run(report: harness.Report, given: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     options: dict[str, Any] = {
-        "series": (200, 50, "series of each kind"),
+        "series": (200, 200, "series of each kind"),
         "steps": (1_000_000, 200_000, "of stationary noise"),
         "seed": (0, 0, "0: drawn"),
     }
