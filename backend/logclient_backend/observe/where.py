@@ -1,4 +1,4 @@
-"""Which part of a program a stack is in, by the files and functions of its frames.
+"""The part of a program that a stack is in, by the files and functions of its frames.
 
 The innermost frames decide, but for those that only wait (queues, threads, selectors): behind them stands who waits.
 """
