@@ -1,7 +1,7 @@
 """Every setting: its default, its LOGCLIENT_* variable, its help. The only reader of the environment.
 
 `Config` is frozen; `from_env` reads the variables once, at `init`. What the agent needs travels in the meeting
-place (`meeting.py`), not in the environment.
+place (`shm_dir.py`), not in the environment.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ from logclient.run import Run
 from logclient.shm import layout
 from logclient.shm.columns import read_column
 from logclient.shm.documents import read_document
-from logclient.shm.meeting import Meeting
 from logclient.shm.record import PREFIX, Shape, variable_cells
 from logclient.shm.ring import RingReader, read_block, write_counts
+from logclient.shm.shm_dir import Meeting
 from logclient.spawn import agent as spawn
 from tests.listing import listed
 

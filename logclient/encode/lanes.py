@@ -25,7 +25,8 @@ from sys import getrefcount
 from time import monotonic_ns, time_ns
 
 from ..guest.descriptors import Mapped
-from ..shm import layout, meeting, modes
+from ..shm import layout, modes
+from ..shm import shm_dir as meeting
 from ..shm.proc import file_limit, pid_namespace, start_ticks
 from ..shm.ring import Blocks, RingWriter
 

@@ -19,7 +19,8 @@ import os
 
 from .. import config as settings
 from ..config import Config
-from ..shm import layout, meeting
+from ..shm import layout
+from ..shm import shm_dir as meeting
 from ..shm.owner import is_alive, is_locked
 from ..shm.proc import pid_namespace, start_ticks
 from ..shm.regular import read_start

@@ -27,9 +27,9 @@ from ..session.status import last_values as last_values_of
 from ..session.status import status_of
 from ..shm import lane_file, layout
 from ..shm.columns import read_column
-from ..shm.meeting import folder_name
 from ..shm.record import PREFIX, Shape, variable_cells
 from ..shm.ring import read_block
+from ..shm.shm_dir import folder_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from ..shm.meeting import folder_name
+from ..shm.shm_dir import folder_name
 from ..shm.stats import write_stderr
 from ..spawn import agent as spawn
 from .status import status_of

@@ -32,7 +32,8 @@ from ..errors import BadArgument
 from ..guest import foreign
 from ..guest.descriptors import AboveStandard, Mapped
 from ..launching import launchers
-from ..shm import layout, meeting, refusals
+from ..shm import layout, refusals
+from ..shm import shm_dir as meeting
 from ..shm.documents import DocumentWriter, TooLarge
 from ..shm.owner import ForkMark, LiveLock
 from ..shm.proc import file_limit

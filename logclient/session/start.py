@@ -23,7 +23,7 @@ from ..launching import launchers, parents
 from ..notebook import notebook
 from ..null import NullRun
 from ..run import Run
-from ..shm import meeting
+from ..shm import shm_dir as meeting
 from ..shm.stats import write_stderr
 from ..spawn import agent as spawn
 from ..spawn import lifetime

@@ -25,7 +25,7 @@ from .regular import open_regular, read_start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .meeting import Meeting
+    from .shm_dir import Meeting
 
 NAME = "refused"
 BYTES = 4096

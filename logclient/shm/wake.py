@@ -20,7 +20,7 @@ from ..guest import foreign
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .meeting import Meeting
+    from .shm_dir import Meeting
 
 WORKER = "worker.wake"
 SUPERVISOR = "supervisor.wake"

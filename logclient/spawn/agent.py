@@ -12,9 +12,9 @@ import time
 
 from ..guest.descriptors import Mapped
 from ..shm import layout, modes
-from ..shm.meeting import STDERR_LINE, Meeting
 from ..shm.owner import is_locked
 from ..shm.regular import open_regular, read_start
+from ..shm.shm_dir import STDERR_LINE, Meeting
 from ..shm.stats import terminal_device
 from ..shm.wake import SUPERVISOR, wake
 

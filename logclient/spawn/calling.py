@@ -23,7 +23,7 @@ from . import agent as spawn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..shm.meeting import Meeting
+    from ..shm.shm_dir import Meeting
 
 
 def call_if_needed(place: Meeting, status: memoryview | None, stall_s: float) -> None:

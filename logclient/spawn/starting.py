@@ -24,8 +24,8 @@ from .. import config
 from ..guest import descriptors
 from ..guest.held import let_in
 from ..shm import layout, modes, proc
-from ..shm.meeting import AGENT_PATH, Meeting
 from ..shm.regular import open_regular, read_start
+from ..shm.shm_dir import AGENT_PATH, Meeting
 from ..shm.stats import terminal_device
 from . import detached, interpreter, reap
 from .interpreter import NoInterpreter, Starter

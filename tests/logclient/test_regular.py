@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from logclient.launching import parents
-from logclient.shm import layout, meeting, modes, owner, refusals
-from logclient.shm.meeting import Meeting
+from logclient.shm import layout, modes, owner, refusals
+from logclient.shm import shm_dir as meeting
 from logclient.shm.regular import OddFile, open_regular, read_regular, read_start
+from logclient.shm.shm_dir import Meeting
 from logclient.spawn import agent as spawn
 from logclient.spawn import calling, starting
-from logclient_backend.agent.host.place import open_regular as open_in_place
+from logclient_backend.agent.host.shm_dir_handle import open_regular as open_in_place
 from logclient_backend.agent.host.status import StatusPage
 from logclient_backend.agent.host.stderr_relay import Terminal
 from logclient_backend.agent.output import agent_log

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from logclient.shm.meeting import Meeting
+from logclient.shm.shm_dir import Meeting
 from logclient.shm.wake import SUPERVISOR, WORKER, wake
 
 
@@ -63,7 +63,7 @@ def test_nothing_happens_without_an_agent(place):
 
 DIES_OF_SIGPIPE = """
 import signal, sys
-from logclient.shm.meeting import Meeting
+from logclient.shm.shm_dir import Meeting
 from logclient.shm.wake import wake
 signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 for _ in range(1000):

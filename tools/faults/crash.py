@@ -33,7 +33,7 @@ if not __package__:
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from logclient.shm import layout
-from logclient.shm import meeting as meetings
+from logclient.shm import shm_dir as meetings
 from logclient.spawn.agent import agent_lives, start_agent
 from logclient_backend.wal.reader import WalReader
 from tests.conftest import kill_all_with

@@ -33,8 +33,8 @@ from .drain.producer import Lane, Producer
 from .drain.producers import Roster
 from .host.crash_report import Handover
 from .host.pauses import MIN_S, REST_S, Pipes, Sleeper
-from .host.place import Place
 from .host.process_handle import Watch
+from .host.shm_dir_handle import Place
 from .host.status import StatusPage
 from .output.budget import Budget
 from .output.copier import Copier

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from logclient.config import Config
-from logclient.shm import meeting
+from logclient.shm import shm_dir as meeting
 from logclient.shm.owner import ForkMark, PidMark
 from logclient.shm.proc import entry_of, name_of, pid_namespace, start_ticks
 from logclient.spawn import lifetime

@@ -24,7 +24,7 @@ from typing import Any
 import click
 
 from logclient.errors import LogclientError
-from logclient.shm import meeting as meetings
+from logclient.shm import shm_dir as meetings
 
 from ..runs import contents, folder, live
 from ..runs.curve import Curve

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Self
 
 from logclient.shm import layout
-from logclient.shm.meeting import Meeting
 from logclient.shm.proc import entry_of, start_ticks
+from logclient.shm.shm_dir import Meeting
 from logclient.spawn.agent import map_status
 
 _CLONE_NEWNS = 0x20000  # linux/sched.h

@@ -12,9 +12,9 @@ import click
 
 from logclient.config import Config
 from logclient.errors import NoRun
-from logclient.shm import meeting
-from logclient.shm.meeting import folder_name
+from logclient.shm import shm_dir as meeting
 from logclient.shm.modes import umask_of
+from logclient.shm.shm_dir import folder_name
 from logclient.spawn.agent import start_agent
 
 from ..agent.host.json_file import write_json

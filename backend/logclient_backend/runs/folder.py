@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from logclient import config as settings
 from logclient.errors import NoRun, Unsupported
-from logclient.shm import meeting
+from logclient.shm import shm_dir as meeting
 from logclient.shm.regular import read_regular
 
 from ..wal.reader import WalReader

@@ -18,9 +18,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 from logclient.errors import BadArgument, Corrupt, NoRun, Unsupported
 from logclient.shm.columns import Columns
-from logclient.shm.meeting import folder_name
 from logclient.shm.record import CODES, FLOATS, VARIABLE, Shape
 from logclient.shm.regular import MAX_STORE_BYTES, OddFile, open_regular
+from logclient.shm.shm_dir import folder_name
 
 from ..wal.documents import DocumentFile
 from ..wal.encoded import StreamColumns

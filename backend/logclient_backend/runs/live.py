@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logclient.config import Config
-from logclient.shm import cells, lane_file, layout, meeting, refusals
+from logclient.shm import cells, lane_file, layout, refusals
+from logclient.shm import shm_dir as meeting
 from logclient.shm.owner import is_alive, is_locked
 from logclient.shm.regular import open_regular, read_regular
 from logclient.shm.ring import RingReader, read_counts

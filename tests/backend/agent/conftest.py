@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from logclient.shm import layout
-from logclient.shm.meeting import Meeting
-from logclient_backend.agent.host.place import Place
+from logclient.shm.shm_dir import Meeting
+from logclient_backend.agent.host.shm_dir_handle import Place
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from logclient.shm import layout
-from logclient.shm.meeting import Meeting
+from logclient.shm.shm_dir import Meeting
 from logclient_backend.agent.drain.node_document import Ledger
 from logclient_backend.agent.host.process_handle import Cause
 from logclient_backend.runs.document_head import age_of, is_closed, revision_of

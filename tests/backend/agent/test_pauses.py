@@ -15,8 +15,8 @@ from logclient.shm.wake import WORKER, wake
 from logclient_backend.agent.drain.pace import BUSY_S, Pace
 from logclient_backend.agent.drain.producer import Producer
 from logclient_backend.agent.host.pauses import Pipe, Sleeper
-from logclient_backend.agent.host.place import Kept
 from logclient_backend.agent.host.process_handle import Watch
+from logclient_backend.agent.host.shm_dir_handle import Kept
 from logclient_backend.agent.settings import Settings
 
 LONG_S = 3600.0

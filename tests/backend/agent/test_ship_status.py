@@ -10,7 +10,7 @@ import pytest
 
 from logclient.shm import layout
 from logclient_backend.agent.drain.node_document import Ledger
-from logclient_backend.agent.host.place import Place
+from logclient_backend.agent.host.shm_dir_handle import Place
 from logclient_backend.agent.host.status import StatusPage
 from logclient_backend.agent.shipping import ship_status as module
 from logclient_backend.agent.shipping.ship_process import SHIPPED_FILE, digest

@@ -10,7 +10,7 @@ import pytest
 
 from logclient.shm import layout
 from logclient_backend.agent.host.pauses import Pipes
-from logclient_backend.agent.host.place import Place
+from logclient_backend.agent.host.shm_dir_handle import Place
 from logclient_backend.agent.host.status import StatusPage
 from logclient_backend.agent.settings import Settings
 from logclient_backend.agent.shipping import ship_process

@@ -11,10 +11,10 @@ import pytest
 
 from logclient.encode import lanes
 from logclient.shm import layout
-from logclient.shm.meeting import Meeting
 from logclient.shm.owner import LiveLock
+from logclient.shm.shm_dir import Meeting
 from logclient.spawn import agent as spawn
-from logclient_backend.agent.host.place import Place
+from logclient_backend.agent.host.shm_dir_handle import Place
 from logclient_backend.agent.host.status import StatusPage
 from logclient_backend.agent.supervise import shutdown
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from logclient.shm import layout, meeting
-from logclient_backend.agent.host.place import Place
+from logclient.shm import layout
+from logclient.shm import shm_dir as meeting
+from logclient_backend.agent.host.shm_dir_handle import Place
 from logclient_backend.agent.output import mounts, spool
 from logclient_backend.agent.output.probe import SPOOL
 from logclient_backend.agent.output.segment_pool import Memory

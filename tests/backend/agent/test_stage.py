@@ -14,7 +14,7 @@ from logclient.shm import layout
 from logclient.shm.columns import Columns
 from logclient.shm.record import Shape
 from logclient_backend.agent.drain import drain
-from logclient_backend.agent.host.place import Place
+from logclient_backend.agent.host.shm_dir_handle import Place
 from logclient_backend.agent.output.segment_pool import Memory
 from logclient_backend.agent.output.spooler import Spooler
 from logclient_backend.agent.output.stage import Replaced, Stage, next_writer

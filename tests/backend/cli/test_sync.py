@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from logclient.shm.meeting import folder_name
+from logclient.shm.shm_dir import folder_name
 from logclient_backend.cli.uploading import Patience, Pulse
 from logclient_backend.ship import progress as states
 from logclient_backend.ship.progress import Progress

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from logclient.shm.columns import Columns
-from logclient.shm.meeting import folder_name
 from logclient.shm.record import Shape
+from logclient.shm.shm_dir import folder_name
 from logclient_backend.wal.documents import DocumentFile
 from logclient_backend.wal.encoded import StreamColumns
 from logclient_backend.wal.files import REAL

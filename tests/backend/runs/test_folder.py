@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from logclient.errors import NoRun
-from logclient.shm.meeting import folder_name
+from logclient.shm.shm_dir import folder_name
 from logclient_backend.runs.folder import Found, find, resolve
 from logclient_backend.wal.documents import DocumentFile
 

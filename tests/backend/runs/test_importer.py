@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from logclient.errors import BadArgument, LogclientError, NoRun, Unsupported
-from logclient.shm.meeting import folder_name
+from logclient.shm.shm_dir import folder_name
 from logclient_backend.runs.export import Export
 from logclient_backend.runs.folder import find
 from logclient_backend.runs.importer import Import

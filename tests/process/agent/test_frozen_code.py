@@ -16,7 +16,7 @@ from ..disturbed import ROOMY, Trainer, wait_until
 # the main thread does so.
 _SUPERVISOR = """
 import os, sys, threading
-from logclient.shm import meeting
+from logclient.shm import shm_dir as meeting
 from logclient_backend.agent.supervise import page_pinning
 from logclient_backend.agent.shipping import ship_process
 from logclient_backend.agent.supervise.supervisor import Supervisor

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from logclient.shm import layout, meeting
+from logclient.shm import layout
+from logclient.shm import shm_dir as meeting
 from logclient.shm.wake import SUPERVISOR, WORKER, wake
 from logclient.spawn.agent import map_status
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from logclient.config import Config
-from logclient.shm import meeting
+from logclient.shm import shm_dir as meeting
 from tools.faults import frozen, fuse
 from tools.faults.frozen import LoopExt4
 from tools.faults.fuse import Fuse

@@ -289,7 +289,7 @@ def _seen_outside(namespace: int, pid: int) -> int:
 REUSE = """
 import os, signal, sys, time
 import logclient
-from logclient.shm import layout, meeting
+from logclient.shm import layout, shm_dir as meeting
 from logclient.spawn import agent as spawn
 def spawned(code, pid=0):
     if pid:

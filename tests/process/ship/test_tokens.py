@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from logclient.shm import meeting
-from logclient_backend.agent.host.place import Place
+from logclient.shm import shm_dir as meeting
+from logclient_backend.agent.host.shm_dir_handle import Place
 from logclient_backend.agent.shipping.tokens import Tokens, trainers_of
 from logclient_backend.wire import address
 from logclient_backend.wire.credentials import Access

@@ -25,7 +25,7 @@ from logclient.shm.ring import Taken
 
 from ...wal.files import WRITE
 from ..host.mapping import map_file
-from ..host.place import Place
+from ..host.shm_dir_handle import Place
 
 _MAX_BYTES = 64 << 20
 

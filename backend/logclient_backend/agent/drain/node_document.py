@@ -41,8 +41,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from logclient.shm import layout, modes
-from logclient.shm.meeting import Meeting
 from logclient.shm.regular import read_regular
+from logclient.shm.shm_dir import Meeting
 
 from ...signals import signal_name
 from ..host.process_handle import Cause

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from logclient.shm import layout
-from logclient.shm.meeting import LANES_FLOOR
+from logclient.shm.shm_dir import LANES_FLOOR
 
 from ..host.pauses import REST_S, REST_SHARE
 from ..settings import Settings

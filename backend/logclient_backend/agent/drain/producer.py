@@ -26,7 +26,7 @@ from logclient.shm.regular import read_regular
 from logclient.shm.ring import RingReader, read_counts
 
 from ..host.mapping import map_file
-from ..host.place import LANES, Kept, Place
+from ..host.shm_dir_handle import LANES, Kept, Place
 from .device import Cells
 from .other_nodes import Beside
 

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from logclient.shm import layout
 
 from ..host.crash_report import Handover
-from ..host.place import Kept, Place, is_lane_file
 from ..host.process_handle import Cause, Watch
+from ..host.shm_dir_handle import Kept, Place, is_lane_file
 from .node_document import Ledger
 from .producer import BadLaneFile, Producer, remove_files
 from .slurm import Scheduler, is_cut_short, job_of

@@ -20,8 +20,8 @@ from collections.abc import Iterable
 
 from logclient.shm import wake
 
-from .place import Place
 from .process_handle import Watch
+from .shm_dir_handle import Place
 
 MIN_S = 0.004
 REST_S = 2.0  # pause of a process at rest

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import time
 
-from logclient.shm.meeting import STDERR_LINE, Meeting
 from logclient.shm.regular import read_regular
+from logclient.shm.shm_dir import STDERR_LINE, Meeting
 
 DESCRIPTOR = 3  # where the launcher finds it
 WRITE_WAIT_S = 0.2

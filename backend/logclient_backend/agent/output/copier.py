@@ -40,7 +40,7 @@ from ...wal.writer import Replica
 from ..drain import other_nodes
 from ..drain.other_nodes import Beside
 from ..host.crash_report import describe
-from ..host.place import Kept
+from ..host.shm_dir_handle import Kept
 from . import agent_log
 from .budget import Budget
 from .spooler import SpooledSegment

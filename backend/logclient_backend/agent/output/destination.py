@@ -15,10 +15,10 @@ import os
 import time
 from typing import Any
 
-from logclient.shm.meeting import folder_name
+from logclient.shm.shm_dir import folder_name
 
 from ..host.json_file import write_json
-from ..host.place import Place
+from ..host.shm_dir_handle import Place
 from .copier import Copier
 from .mounts import network_of
 from .probe import HAS_FOLDER

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 
 from logclient.errors import LogclientError
 from logclient.shm import modes
-from logclient.shm.meeting import Meeting, folder_name
 from logclient.shm.regular import read_regular
+from logclient.shm.shm_dir import Meeting, folder_name
 
 from ...wal.documents import DocumentFile
 from ..host.json_file import write_json

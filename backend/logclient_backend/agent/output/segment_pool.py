@@ -21,7 +21,7 @@ from logclient.shm import modes
 from ...wal.files import NEW, RealFiles
 from ...wal.segment import HEADER_BYTES, parse_header, parse_name, segment_name
 from ...wal.writer import OpenSegment
-from ..host.place import NOTE, SEGMENT, SPARE, Kept, Place
+from ..host.shm_dir_handle import NOTE, SEGMENT, SPARE, Kept, Place
 
 _CHUNK = bytes(1 << 18)
 _PREPARED = 2  # one to write to, and one to go on with while that is copied and sealed

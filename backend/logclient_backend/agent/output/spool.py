@@ -28,10 +28,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from logclient.config import temporary_folders
-from logclient.shm import meeting
-from logclient.shm.meeting import Meeting, folder_name
+from logclient.shm import shm_dir as meeting
 from logclient.shm.modes import remove_if_empty, umask_of
 from logclient.shm.regular import OddFile
+from logclient.shm.shm_dir import Meeting, folder_name
 
 from ...wal.files import REAL, WRITE, read_file
 from ...wal.seal import seal

@@ -21,7 +21,7 @@ import time
 from collections import deque
 
 from logclient.shm import modes
-from logclient.shm.meeting import Meeting
+from logclient.shm.shm_dir import Meeting
 
 from ...wal.coverage import Spans, pack_footer, parse_footer
 from ...wal.files import READ, REAL

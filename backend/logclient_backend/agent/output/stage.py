@@ -30,7 +30,7 @@ from ...wal.segment import ORDER_BYTES, order_of, parse_name
 from ...wal.writer import OpenSegment
 from ..drain.drain import Harvest
 from ..drain.producer import Lane, Producer
-from ..host.place import LANES, Place
+from ..host.shm_dir_handle import LANES, Place
 from .segment_pool import Memory
 from .spooler import SpooledSegment, Spooler
 from .staged import Staged, Watermark, resume, write_off

@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING
 
 from logclient.errors import BadArgument
 from logclient.shm import layout, modes
-from logclient.shm.meeting import Meeting, folder_name
 from logclient.shm.regular import read_regular
+from logclient.shm.shm_dir import Meeting, folder_name
 
 from ...wire import messages
 from ..host.crash_report import describe
 from ..host.pauses import Pipe, Pipes, Sleeper
-from ..host.place import NOTE, Place
+from ..host.shm_dir_handle import NOTE, Place
 from ..host.status import StatusPage
 from ..output.probe import HAS_FOLDER
 from ..settings import Settings

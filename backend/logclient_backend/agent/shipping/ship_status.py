@@ -23,7 +23,7 @@ from logclient.shm.stats import ship_texts
 
 from ...wal.seqs import SeqSet
 from ..drain.node_document import Ledger
-from ..host.place import Place
+from ..host.shm_dir_handle import Place
 from .ship_process import SHIPPED_FILE, digest
 
 _LOG_EVERY_S = 60.0

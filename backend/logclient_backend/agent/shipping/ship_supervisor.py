@@ -20,8 +20,8 @@ from logclient.shm import layout
 from logclient.shm.stats import ship_texts
 
 from ..host.pauses import Pipes
-from ..host.place import Place
 from ..host.process_handle import Cause, Watch
+from ..host.shm_dir_handle import Place
 from ..host.status import StatusPage
 from ..settings import Settings
 from . import ship_process

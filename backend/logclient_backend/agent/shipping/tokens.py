@@ -20,7 +20,7 @@ from logclient.errors import BadArgument
 
 from ...wire import address, credentials
 from ...wire.credentials import Access
-from ..host.place import Place, is_lane_file, open_regular, watch_of
+from ..host.shm_dir_handle import Place, is_lane_file, open_regular, watch_of
 
 _MAX_BYTES = 4 << 20  # of an environment
 

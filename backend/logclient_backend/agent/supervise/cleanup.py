@@ -17,13 +17,13 @@ import time
 from collections.abc import Callable, Iterable
 
 from logclient.shm import layout
-from logclient.shm import meeting as meetings
-from logclient.shm.meeting import GONE, Meeting
+from logclient.shm import shm_dir as meetings
 from logclient.shm.modes import MAKING, is_ours, remove_if_empty
 from logclient.shm.owner import is_locked
 from logclient.shm.regular import read_regular
+from logclient.shm.shm_dir import GONE, Meeting
 
-from ..host.place import LANES, SEGMENT, Place, is_lane_file
+from ..host.shm_dir_handle import LANES, SEGMENT, Place, is_lane_file
 from .shutdown import remove
 
 _STALE_S = 10.0

@@ -17,7 +17,7 @@ from logclient.shm import layout
 from logclient.shm.proc import pid_namespace
 from logclient.shm.regular import open_regular
 
-from ..host.place import Place
+from ..host.shm_dir_handle import Place
 from ..host.status import StatusPage
 
 _LOCK = "agent.lock"

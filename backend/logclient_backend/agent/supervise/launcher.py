@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from logclient.config import temporary_folders
 from logclient.shm import layout, modes
-from logclient.shm import meeting as meetings
+from logclient.shm import shm_dir as meetings
 from logclient.shm.regular import read_regular
 from logclient.spawn import reap
 

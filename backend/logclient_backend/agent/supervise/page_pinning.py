@@ -18,7 +18,7 @@ import warnings
 import zstandard
 
 from logclient.config import fail_points
-from logclient.shm.meeting import folder_name
+from logclient.shm.shm_dir import folder_name
 
 from ... import failpoint
 from ...wal.codec import Codec

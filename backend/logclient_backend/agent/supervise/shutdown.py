@@ -16,9 +16,9 @@ import os
 import time
 
 from logclient.shm import layout, modes
-from logclient.shm.meeting import GONE
+from logclient.shm.shm_dir import GONE
 
-from ..host.place import Place, is_lane_file, open_regular, watch_of
+from ..host.shm_dir_handle import Place, is_lane_file, open_regular, watch_of
 from ..host.status import StatusPage
 
 _STALE_S = 10.0

@@ -25,15 +25,15 @@ from typing import NoReturn
 
 from logclient.config import token_variable
 from logclient.shm import layout, modes
-from logclient.shm.meeting import Meeting
 from logclient.shm.proc import pid_namespace
+from logclient.shm.shm_dir import Meeting
 from logclient.shm.wake import wake
 
 from ..host import rlimits
 from ..host.crash_report import Handover
 from ..host.pauses import REST_SHARE, Pipes, Sleeper
-from ..host.place import Place
 from ..host.process_handle import Watch
+from ..host.shm_dir_handle import Place
 from ..host.status import StatusPage
 from ..host.stderr_relay import Terminal
 from ..output.segment_pool import Memory

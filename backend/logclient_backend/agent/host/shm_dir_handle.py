@@ -27,8 +27,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from logclient.shm import layout, refusals, regular
-from logclient.shm.meeting import Meeting
 from logclient.shm.proc import has_mapped, pid_namespace
+from logclient.shm.shm_dir import Meeting
 
 from ...wal.segment import parse_name
 from . import rlimits

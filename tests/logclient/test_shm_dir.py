@@ -19,7 +19,8 @@ import logclient
 from logclient.config import Config
 from logclient.encode import lanes
 from logclient.session.session import Session
-from logclient.shm import layout, meeting, modes, proc
+from logclient.shm import layout, modes, proc
+from logclient.shm import shm_dir as meeting
 from tests.lanes import opened
 
 MIB = 1 << 20
