@@ -1,7 +1,7 @@
 """Every setting: its default, its LOGCLIENT_* variable, its help. The only reader of the environment.
 
-`Config` is frozen; `from_env` reads the variables once, at `init`. What the agent needs travels in the meeting
-place (`shm_dir.py`), not in the environment.
+`Config` is frozen; `from_env` reads the variables once, at `init`. What the agent needs travels in the shm
+directory (`shm_dir.py`), not in the environment.
 """
 
 from __future__ import annotations
@@ -268,9 +268,11 @@ def _is_id(text: str) -> bool:
 
 def _check_server(address: str) -> None:
     """Only what is wrong at first sight: the agent, which finds and asks the server, knows the rest."""
-    scheme, found, place = address.strip().rpartition("://")
+    scheme, found, authority = address.strip().rpartition("://")
     host, _, port = (
-        place.rstrip("/").rpartition(":") if place.rfind(":") > place.rfind("]") else (place, "", "")
+        authority.rstrip("/").rpartition(":")
+        if authority.rfind(":") > authority.rfind("]")
+        else (authority, "", "")
     )
     if "@" in address:  # not shown: what is before it may be a password
         raise BadArgument(
@@ -288,17 +290,17 @@ _PARENT = "LOGCLIENT_PARENT"
 _RANK_TAKEN = "LOGCLIENT_RANK_TAKEN"
 
 
-def parent_meeting() -> str | None:
-    """The run that a parent process handed on, if any: `<owner's PID>-<its start>-<PID namespace>:<meeting place>`."""
+def parent_shm_dir() -> str | None:
+    """The run that a parent process handed on, if any: `<owner's PID>-<its start>-<PID namespace>:<shm directory>`."""
     return os.environ.get(_PARENT) or None
 
 
-def hand_on(meeting: str | None) -> None:
+def hand_on(handle: str | None) -> None:
     """Let child processes started from now on find this run (None: no longer)."""
-    if meeting is None:
+    if handle is None:
         os.environ.pop(_PARENT, None)
     else:
-        os.environ[_PARENT] = meeting
+        os.environ[_PARENT] = handle
 
 
 def environment() -> Mapping[str, str]:
@@ -348,7 +350,7 @@ def server_variable() -> str:
 
 
 def token_variable() -> str:
-    """The token for it. No setting: settings are written into the meeting place, and shown."""
+    """The token for it. No setting: settings are written into the shm directory, and shown."""
     return os.environ.get("LOGCLIENT_TOKEN", "")
 
 

@@ -134,7 +134,7 @@ class Run(Logger):
     def __reduce__(self) -> tuple[Any, ...]:
         from .session.start import attach
 
-        return attach, (self._session.place.path,)
+        return attach, (self._session.shm_dir.path,)
 
     # ---- what the user attaches to the run ------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class Run(Logger):
 
     @property
     def project(self) -> str:
-        return str(self._session.place.project)
+        return str(self._session.shm_dir.project)
 
     @property
     def name(self) -> str:

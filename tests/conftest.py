@@ -1,4 +1,4 @@
-"""What every test shares: the pace, what root tests need, and a run folder with a meeting place of its own."""
+"""What every test shares: the pace, what root tests need, and a run folder with a shm directory of its own."""
 
 from __future__ import annotations
 
@@ -144,22 +144,22 @@ def patient(_no_settings_from_outside: None, monkeypatch: pytest.MonkeyPatch) ->
 def run_dir(
     _no_settings_from_outside: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Path]:
-    """A run folder and a meeting place on tmpfs that only this test uses, set in the environment.
+    """A run folder and a shm directory on tmpfs that only this test uses, set in the environment.
 
-    Afterwards no process that was started with this meeting place is left, nor the meeting place.
+    Afterwards no process that was started with this shm directory is left, nor the shm directory.
     """
-    meeting_place = tempfile.mkdtemp(prefix="logclient-test-", dir="/dev/shm")
+    shm_root = tempfile.mkdtemp(prefix="logclient-test-", dir="/dev/shm")
     run_dir = tmp_path / "runs"
     monkeypatch.setenv("LOGCLIENT_DIR", str(run_dir))
-    monkeypatch.setenv("LOGCLIENT_SHM_DIR", meeting_place)
+    monkeypatch.setenv("LOGCLIENT_SHM_DIR", shm_root)
     monkeypatch.setenv("LOGCLIENT_SPOOL_DIR", str(tmp_path))  # used where a network folder takes nothing
     try:
         yield run_dir
     finally:
         try:
-            kill_all_with(f"LOGCLIENT_SHM_DIR={meeting_place}")
+            kill_all_with(f"LOGCLIENT_SHM_DIR={shm_root}")
         finally:
-            shutil.rmtree(meeting_place, ignore_errors=True)
+            shutil.rmtree(shm_root, ignore_errors=True)
 
 
 def kill_all_with(setting: str, timeout_s: float = 10.0) -> None:

@@ -26,7 +26,7 @@ from logclient.shm.columns import read_column
 from logclient.shm.documents import read_document
 from logclient.shm.record import PREFIX, Shape, variable_cells
 from logclient.shm.ring import RingReader, read_block, write_counts
-from logclient.shm.shm_dir import Meeting
+from logclient.shm.shm_dir import ShmDir
 from logclient.spawn import agent as spawn
 from tests.listing import listed
 
@@ -38,11 +38,11 @@ import json, os, signal, sys, threading, time
 sys.path[:0] = [{root!r}, {backend!r}]
 from logclient.spawn import agent as spawn
 
-def start_no_agent(place, *_, answer="", **__):
+def start_no_agent(shm_dir, *_, answer="", **__):
     for name in ("folder.json", answer):
         if name:
-            with open(place.file(name), "w") as file:
-                json.dump({{"state": "ok", "dir": place.dir}}, file)
+            with open(shm_dir.file(name), "w") as file:
+                json.dump({{"state": "ok", "dir": shm_dir.dir}}, file)
 
 spawn.start_agent = start_no_agent
 import logclient
@@ -181,12 +181,12 @@ def _value(code: str, cell: bytes) -> Any:
     return read_column(code, memoryview(cell).cast("Q"))[0]  # type: ignore[arg-type]
 
 
-def start_no_agent(place: Meeting, *_: Any, answer: str = "", **__: Any) -> None:
+def start_no_agent(shm_dir: ShmDir, *_: Any, answer: str = "", **__: Any) -> None:
     """Answers as an agent's launcher does, and leaves nobody behind."""
     for name in filter(None, ("folder.json", answer)):
-        path = Path(place.file(name))
+        path = Path(shm_dir.file(name))
         path.touch(mode=0o600)
-        path.write_text(json.dumps({"state": "ok", "dir": place.dir}))
+        path.write_text(json.dumps({"state": "ok", "dir": shm_dir.dir}))
 
 
 @contextmanager
@@ -210,9 +210,9 @@ def logged(row: dict[Any, Any]) -> tuple[Record, dict[str, Any]]:
         return record, run.status()
 
 
-def lane_files(meeting_root: str | os.PathLike[str] | None = None) -> list[LaneFile]:
-    """All lane files under the meeting place of this test, those of dead processes too; oldest first."""
-    root = Path(meeting_root or os.environ["LOGCLIENT_SHM_DIR"])
+def lane_files(shm_root: str | os.PathLike[str] | None = None) -> list[LaneFile]:
+    """All lane files under the shm directory of this test, those of dead processes too; oldest first."""
+    root = Path(shm_root or os.environ["LOGCLIENT_SHM_DIR"])
     files = [LaneFile(path) for path in listed(root, "*/*/*.lanes")]
     return sorted(files, key=lambda file: file.words[layout.FILE_CREATED_NS])
 

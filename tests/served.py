@@ -50,7 +50,7 @@ def backing(store: Store, **more: Any) -> Backing:
 def take_in(store: Store, folder: Path) -> list[Found]:
     """All runs of a folder as an upload brings them."""
     catalog = Catalog(store.reader.documents, store.reader.contents)
-    runs = find(str(folder), places=[], home="/nonexistent")
+    runs = find(str(folder), live_dirs=[], home="/nonexistent")
     for run in runs:
         for node in run.nodes:
             now = min(node.heard_ns, time.time_ns())

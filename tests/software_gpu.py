@@ -184,7 +184,7 @@ class Tensor:
         return self._same(self._data[part])
 
     def unbind(self) -> list[Tensor]:
-        return [self._same(self._data[place : place + 1].reshape(())) for place in range(len(self._data))]
+        return [self._same(self._data[index : index + 1].reshape(())) for index in range(len(self._data))]
 
     def detach(self) -> Tensor:
         return self

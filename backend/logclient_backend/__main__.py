@@ -22,10 +22,10 @@ def main() -> int:
     return 0
 
 
-def _take_paths(place: str = "") -> None:
+def _take_paths(shm_dir: str = "") -> None:
     """Add the folders of the trainer's modules behind our own: packages of the agent may be there, and nowhere else."""
     try:
-        with open(f"{place}/agent.path", "rb", opener=_no_wait) as file:
+        with open(f"{shm_dir}/agent.path", "rb", opener=_no_wait) as file:
             paths = [os.fsdecode(path) for path in file.read(1 << 24).split(b"\0") if path]
     except OSError:
         return

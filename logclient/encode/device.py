@@ -172,7 +172,7 @@ class Device:
             return False
         me = cells.Claim()
         try:
-            use = lane.next_place(frame.frame_bytes)
+            use = lane.next_position(frame.frame_bytes)
             claimed = None if use is None else area.claim(plan.cell_bytes, me)
             if use is None or claimed is None:
                 return False

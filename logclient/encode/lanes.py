@@ -11,7 +11,7 @@ Invariants:
   that a frame has not yet stored. Its reference count says so in one indivisible look;
 - the file is complete before it is visible: reserved with posix_fallocate, so that a full mount is an error here
   and never a SIGBUS later, mapped and populated, then renamed into place (`show`);
-- lane 0 has at least 3/4 of the file, of a file below `meeting.LANES_FLOOR` most of what the areas leave, and serves
+- lane 0 has at least 3/4 of the file, of a file below `LANES_FLOOR` most of what the areas leave, and serves
   the single-threaded case alone;
 - the last lanes of a file that is large enough are for records with device values (`device.py`) and nothing else.
 """
@@ -26,9 +26,9 @@ from time import monotonic_ns, time_ns
 
 from ..guest.descriptors import Mapped
 from ..shm import layout, modes
-from ..shm import shm_dir as meeting
 from ..shm.proc import file_limit, pid_namespace, start_ticks
 from ..shm.ring import Blocks, RingWriter
+from ..shm.shm_dir import LANES_FLOOR, MIN_LANES, SHARE, ShmDir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Lanes:
         rank: int | None,
         mark: Mark = _NEVER_FORKED,
         *,
-        room_of: meeting.Meeting | None = None,
+        room_of: ShmDir | None = None,
     ) -> None:
         """Make the file, not yet visible. Raises OSError.
 
@@ -211,7 +211,7 @@ def _lay_out(words: memoryview, total: int, count: int, process: bytes, rank: in
     words[layout.FILE_BLOCKS], words[layout.FILE_BLOCKS + 1], words[layout.FILE_BLOCKS + 2] = at, cell, cells
     at += cell * cells
     first = total * 3 // 4
-    if total < meeting.LANES_FLOOR:
+    if total < LANES_FLOOR:
         count = min(count, _SMALL_LANES)
         first = total - at - _MIN_LANE * (count - 1)
     device = [_page(scale * size, _MIN_LANE) for size in _DEVICE_LANES]
@@ -251,7 +251,7 @@ def _page(size: float, least: int, step: int = 4096) -> int:
 
 
 def make(
-    place: meeting.Meeting,
+    shm_dir: ShmDir,
     total_bytes: int,
     count: int,
     rank: int | None,
@@ -261,9 +261,9 @@ def make(
 ) -> Lanes:
     """Lanes within the run's budget on this node: smaller where it is short. Raises OSError."""
     last: OSError | None = None
-    for size in _sizes(place, total_bytes, forked=forked):
+    for size in _sizes(shm_dir, total_bytes, forked=forked):
         try:
-            return Lanes(place.path, size, count, rank, mark, room_of=place)
+            return Lanes(shm_dir.path, size, count, rank, mark, room_of=shm_dir)
         except OSError as error:
             if error.errno not in _TOO_LARGE:
                 raise
@@ -271,33 +271,33 @@ def make(
     raise last or OSError(errno.EFBIG, f"the limit of file sizes is {file_limit():,} bytes (ulimit -f)")
 
 
-def _sizes(place: meeting.Meeting, wanted: int, *, forked: bool) -> list[int]:
+def _sizes(shm_dir: ShmDir, wanted: int, *, forked: bool) -> list[int]:
     """Return the sizes to try, the largest first."""
-    floor = meeting.LANES_FLOOR
-    left = place.budget_bytes // 2 - place.taken_bytes(_LANES)
+    floor = LANES_FLOOR
+    left = shm_dir.budget_bytes // 2 - shm_dir.taken_bytes(_LANES)
     # other processes want a share too; the last ones still get the floor
     size = floor if forked else max(floor, min(wanted, left // 2))
     limit = file_limit()
     sizes = [min(size, limit) // mmap.PAGESIZE * mmap.PAGESIZE]
-    while sizes[-1] > meeting.MIN_LANES:
-        least = floor if sizes[-1] > floor else meeting.MIN_LANES
+    while sizes[-1] > MIN_LANES:
+        least = floor if sizes[-1] > floor else MIN_LANES
         sizes.append(max(least, sizes[-1] // 2 // mmap.PAGESIZE * mmap.PAGESIZE))
-    return [size for size in sizes if size >= meeting.MIN_LANES]
+    return [size for size in sizes if size >= MIN_LANES]
 
 
-def _has_room(place: meeting.Meeting, size: int) -> bool:
+def _has_room(shm_dir: ShmDir, size: int) -> bool:
     """May the run have a lane file of this size, which is there already?
 
     Within the run's share of the mount, half of it for lanes. Beyond that a process still gets the floor, or less: all
     that the run takes may be a quarter of the mount with the floor and half of it with less, where enough stays free.
     """
-    budget: int = place.budget_bytes
-    if size > meeting.LANES_FLOOR:
-        return place.taken_bytes(_LANES) <= budget // 2  # the other half is for the agent's segments
-    taken = place.taken_bytes()
+    budget: int = shm_dir.budget_bytes
+    if size > LANES_FLOOR:
+        return shm_dir.taken_bytes(_LANES) <= budget // 2  # the other half is for the agent's segments
+    taken = shm_dir.taken_bytes()
     if taken <= budget:
         return True
-    mount = os.statvfs(place.path)
+    mount = os.statvfs(shm_dir.path)
     whole, free = mount.f_blocks * mount.f_frsize, mount.f_bavail * mount.f_frsize
-    share = 4 if size == meeting.LANES_FLOOR else 2
-    return taken <= whole // share and free >= whole // meeting.SHARE
+    share = 4 if size == LANES_FLOOR else 2
+    return taken <= whole // share and free >= whole // SHARE

@@ -72,11 +72,11 @@ def _spec_of(name: str) -> Any:
 
 
 def _is_standard(name: str, spec: Any) -> bool:
-    places = (f"{name}.py", os.path.join(name, "__init__.py"))
+    candidates = (f"{name}.py", os.path.join(name, "__init__.py"))
     return getattr(spec, "origin", "") in (
         "built-in",
         "frozen",
-        *(os.path.join(_FOLDER, place) for place in places),
+        *(os.path.join(_FOLDER, candidate) for candidate in candidates),
     )
 
 
@@ -90,8 +90,8 @@ def folder_of(package: str) -> str:
     """The folder in which a package lies; empty where it is none that can be found. Loads nothing."""
     module = sys.modules.get(package)
     spec = module.__spec__ if module is not None else _spec_of(package)
-    places = list(getattr(spec, "submodule_search_locations", None) or ())
+    locations = list(getattr(spec, "submodule_search_locations", None) or ())
     try:
-        return os.path.dirname(os.path.abspath(places[0])) if places else ""
+        return os.path.dirname(os.path.abspath(locations[0])) if locations else ""
     except FileNotFoundError:  # found by way of a working directory that is gone
         return ""

@@ -204,7 +204,7 @@ class Tie:
         self._given = run
         self._settings = dict(settings or {})
         self._copied: tuple[int, str] | None = (
-            None  # of a copy: PID of the process and meeting place of the run
+            None  # of a copy: PID of the process and shm directory of the run
         )
         trial = None if run is not None else searches.current()
         self._made_in = None if trial is None else trial.key
@@ -293,7 +293,7 @@ class Tie:
         if self._copied is not None:
             return _copy, (*self._copied, kept)
         run = current_run.get() if self.run is None else self.run  # copied before a training began
-        path = session_of(run).place.path if isinstance(run, Run) else ""
+        path = session_of(run).shm_dir.path if isinstance(run, Run) else ""
         return _copy, (os.getpid(), path, kept | {"mode": "disabled"} if self.is_off else kept)
 
 
@@ -421,8 +421,8 @@ def _follow(pid: int, path: str) -> Run | NullRun:
         from logclient.launching import parents  # with what `init` needs: nothing that an import should pay
         from logclient.session.start import attach
 
-        place = parents.find(None)
-        if place is not None and place.path == path:
+        shm_dir = parents.find(None)
+        if shm_dir is not None and shm_dir.path == path:
             return attach(path)
     return NullRun("", {}, ())
 

@@ -118,7 +118,7 @@ def of_run(session: Session) -> str:
     """The run as this process sees it."""
     mood, state = _state(session)
     rows = [
-        ("project", _text(session.place.project)),
+        ("project", _text(session.shm_dir.project)),
         ("run", _text(session.run_id)),
         ("folder", _where(session)),
     ]
@@ -190,11 +190,11 @@ def _server(server: ServerStatus) -> str:
 
 
 def _where(session: Session) -> str:
-    answer = session.folder or session.place.folder_answer()
+    answer = session.folder or session.shm_dir.folder_answer()
     if answer.get("state") in ("ok", "fallback") and os.path.isabs(session.dir):
         path = os.path.join(session.dir, folder_name(session.run_id))
         return f"<a href='file://{quote(os.fsencode(path))}'>{_text(path, 1000)}</a>"
-    return _text(session.place.where_it_goes(answer), 1000)
+    return _text(session.shm_dir.where_it_goes(answer), 1000)
 
 
 def _counts(status: Status) -> str:

@@ -29,12 +29,12 @@ def finish_earlier(sessions: Iterable[Session], project: str, name: str | None) 
     from . import card  # noqa: F401 - so that `finish` can keep the last values without reading a file then
 
     for session in tuple(sessions):
-        place = session.place
-        given = None if place.name == place.run_id else place.name
+        shm_dir = session.shm_dir
+        given = None if shm_dir.name == shm_dir.run_id else shm_dir.name
         is_ours = session.is_owner and session.pid == os.getpid() and not session.closed
-        if is_ours and place.project == project and given == (name or None):
-            if not spawn.agent_lives(place):
-                spawn.start_agent(place, session.settings.start_timeout_s, check_folder=False)
+        if is_ours and shm_dir.project == project and given == (name or None):
+            if not spawn.agent_lives(shm_dir):
+                spawn.start_agent(shm_dir, session.settings.start_timeout_s, check_folder=False)
             # the agent goes on with what is not on disk by then
             closing.end(
                 session,

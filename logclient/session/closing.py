@@ -80,7 +80,7 @@ def _wait_until_left(session: Session, deadline: float) -> None:
     lanes = session.lanes
     if lanes is not None:
         lanes.words[layout.STATE] = layout.STATE_FINISHED
-        wake(session.place)
+        wake(session.shm_dir)
         _see_it_left(lanes.words, session.status_page, deadline)
 
 
@@ -130,7 +130,7 @@ def let_go(session: Session) -> None:
         outcome.counts = lane_counts(session.lanes.words)
         session.lanes.words[layout.STATE] = layout.STATE_FINISHED
         session.lanes.forget()
-        wake(session.place)
+        wake(session.shm_dir)
     known = None if session.status_page is None else memoryview(bytes(session.status_page)).cast("Q")
     session.release_maps()
     if session.encoder is not None and session.encoder.device is not None:

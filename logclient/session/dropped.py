@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def forget(session: Session) -> None:
     """Forget a run that is closed in this process."""
     handles.forget(session)
-    leave_family(session.place.path)
+    leave_family(session.shm_dir.path)
 
 
 def let_go_durable() -> None:
@@ -48,9 +48,9 @@ def let_go_durable() -> None:
         if session.pid != os.getpid() or is_nowhere or waiting.is_durable(session):
             _let_go(path, session)
             continue
-        wake(session.place)
+        wake(session.shm_dir)
         try:
-            calling.call_if_needed(session.place, session.status_page, session.settings.stall_s)
+            calling.call_if_needed(session.shm_dir, session.status_page, session.settings.stall_s)
         except Exception as error:
             if foreign.is_users(error):
                 raise
@@ -65,14 +65,14 @@ def end_all(begun: float, state: dict[str, Any]) -> None:
             if not done and not session.settings.quiet:
                 who = f"nobody works on it ({trouble})" if trouble else "the agent goes on with it"
                 write_stderr(
-                    f"{session.place.shown}, whose handle was dropped, is not on disk after "
+                    f"{session.shm_dir.shown}, whose handle was dropped, is not on disk after "
                     f"{time.monotonic() - begun:.1f} s: {who}, and `logclient recover` finishes the job"
                 )
         _let_go(path, session)
 
 
 def _dropped() -> Iterator[tuple[str, Session]]:
-    for path, handle in tuple(handles.by_place.items()):
+    for path, handle in tuple(handles.by_shm_dir.items()):
         if handle() is None:
             yield path, handle.session
 
@@ -80,7 +80,7 @@ def _dropped() -> Iterator[tuple[str, Session]]:
 def _let_go(path: str, session: Session) -> None:
     """Give up all that this process holds of it."""
     is_ours = session.pid == os.getpid()
-    handles.by_place.pop(path, None)
+    handles.by_shm_dir.pop(path, None)
     session.counters.publish()
     session.counters.detach()
     lanes, page = session.lanes, session.status_page
@@ -104,7 +104,7 @@ def _let_go(path: str, session: Session) -> None:
     session.lanes = session.documents = session.encoder = session.live = None
     session.stop_recording()
     if is_ours:
-        wake(session.place)
+        wake(session.shm_dir)
         leave_family(path)
 
 
@@ -112,6 +112,6 @@ def leave_family(path: str) -> None:
     """Reap what is left of a run that has ended in this process, and name another run to children."""
     if reap.got_orphans():
         reap.ended()
-    if settings.parent_meeting() == parents.handle(path):
+    if settings.parent_shm_dir() == parents.handle(path):
         others = [each for each in handles.sessions() if each.is_owner and each.pid == os.getpid()]
-        settings.hand_on(parents.handle(others[-1].place.path) if others else None)
+        settings.hand_on(parents.handle(others[-1].shm_dir.path) if others else None)

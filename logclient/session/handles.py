@@ -1,4 +1,4 @@
-"""The runs that this process has open, by meeting place, with a weak reference to the `Run` that the user holds.
+"""The runs that this process has open, by shm directory, with a weak reference to the `Run` that the user holds.
 
 Runs in the training process: `note` in `init` and in a forked child that logs, the finalizer wherever the last
 reference goes: inside another run's `log`, in a signal handler, in a collection of garbage, in a forked child.
@@ -40,7 +40,7 @@ class Handle(_RunReference):
     __index__ = os.getpid
 
 
-by_place: dict[str, Handle] = {}
+by_shm_dir: dict[str, Handle] = {}
 
 
 def note(run: Run, session: Session) -> None:
@@ -51,34 +51,34 @@ def note(run: Run, session: Session) -> None:
     else:
         handle = Handle(run, partial(setitem, lanes.words, layout.DROPPED))
     handle.session = session
-    by_place[session.place.path] = handle
+    by_shm_dir[session.shm_dir.path] = handle
 
 
 def find(path: str) -> Run | None:
-    """The run of that meeting place that this process, or the one it was forked from, has open."""
-    handle = by_place.get(path)
+    """The run of that shm directory that this process, or the one it was forked from, has open."""
+    handle = by_shm_dir.get(path)
     return None if handle is None else handle()
 
 
 def sessions() -> list[Session]:
     """Sessions whose run the user still holds."""
-    return [handle.session for handle in tuple(by_place.values()) if handle() is not None]
+    return [handle.session for handle in tuple(by_shm_dir.values()) if handle() is not None]
 
 
 def session_at(path: str) -> Session | None:
     """The session of the run that `find` returns."""
-    handle = by_place.get(path)
+    handle = by_shm_dir.get(path)
     return None if handle is None or handle() is None else handle.session
 
 
 def user_of(session: Session) -> Run | None:
     """The run by which the user holds this session, if it is still there."""
-    handle = by_place.get(session.place.path)
+    handle = by_shm_dir.get(session.shm_dir.path)
     return None if handle is None or handle.session is not session else handle()
 
 
 def forget(session: Session) -> None:
     """The run is closed in this process, or in a forked child: is its parent's."""
-    handle = by_place.get(session.place.path)
+    handle = by_shm_dir.get(session.shm_dir.path)
     if handle is not None and handle.session is session:
-        del by_place[session.place.path]
+        del by_shm_dir[session.shm_dir.path]

@@ -1,6 +1,6 @@
 """The line at the end of a run: where the run is, what is missing, what was lost, and the command that stores the rest.
 
-Runs in the training process, in `finish` and the exit hook. The line of `init` is `Meeting.where_it_goes`, which the
+Runs in the training process, in `finish` and the exit hook. The line of `init` is `ShmDir.where_it_goes`, which the
 agent writes as well. Reads memory alone.
 """
 
@@ -26,8 +26,8 @@ def write_end(session: Session, done: bool, took_s: float, trouble: str, deadlin
 
     `took_s`: how long `finish` waited; `trouble`: why nobody works on what is left, empty where somebody does.
     """
-    answer = session.folder or session.place.folder_answer()
-    if not done and not trouble and not spawn.agent_lives(session.place):
+    answer = session.folder or session.shm_dir.folder_answer()
+    if not done and not trouble and not spawn.agent_lives(session.shm_dir):
         trouble = "its agent is gone"
     line = goodbye(session, status_of(session), answer, done, took_s, trouble)
     # what was made durable just now says that this disk answers
@@ -35,7 +35,7 @@ def write_end(session: Session, done: bool, took_s: float, trouble: str, deadlin
         if trouble:  # no agent is there to write it
             spawn.write_to_stderr_file(line)
         else:
-            spawn.write_line(session.place, line, deadline)
+            spawn.write_line(session.shm_dir, line, deadline)
 
 
 def goodbye(
@@ -43,9 +43,9 @@ def goodbye(
 ) -> str:
     """Return the line for the user: where the run is, or what is missing and which command stores it; what was lost."""
     if done and answer.get("state") != "fallback":
-        line = f"{session.place.shown} is in {session.dir}"
+        line = f"{session.shm_dir.shown} is in {session.dir}"
     elif done or answer.get("state") == "none":
-        line = session.place.where_it_goes(answer)
+        line = session.shm_dir.where_it_goes(answer)
     else:
         line = _what_is_left(session, status, took_s, trouble)
     line += about_server(session, status)

@@ -33,11 +33,11 @@ from ..guest import foreign
 from ..guest.descriptors import AboveStandard, Mapped
 from ..launching import launchers
 from ..shm import layout, refusals
-from ..shm import shm_dir as meeting
 from ..shm.documents import DocumentWriter, TooLarge
 from ..shm.owner import ForkMark, LiveLock
 from ..shm.proc import file_limit
 from ..shm.ring import Forked
+from ..shm.shm_dir import ShmDir
 from ..shm.stats import Counters, Notices, no_device
 from ..shm.wake import wake
 from ..spawn import agent as spawn
@@ -95,17 +95,17 @@ class Session:
         "notices",
         "outcome",
         "pid",
-        "place",
         "rank",
         "recorders",
         "settings",
+        "shm_dir",
         "status_page",
         "trouble",
     )
 
-    def __init__(self, place: meeting.Meeting, config: Config, *, is_owner: bool, rank: int | None) -> None:
+    def __init__(self, shm_dir: ShmDir, config: Config, *, is_owner: bool, rank: int | None) -> None:
         self.mark = ForkMark().page
-        self.place = place
+        self.shm_dir = shm_dir
         self.settings = config
         self.rank = rank
         self.notices = Notices(config.quiet)
@@ -150,7 +150,7 @@ class Session:
         made = None
         try:
             made = lanes.make(
-                self.place, settings.lanes_bytes, settings.lanes, self.rank, mark, forked=forked
+                self.shm_dir, settings.lanes_bytes, settings.lanes, self.rank, mark, forked=forked
             )
             self.live = LiveLock(made.path[: -len("lanes")] + "live")
             made.show()
@@ -159,13 +159,13 @@ class Session:
                 made.withdraw()
             if not isinstance(error, OSError):
                 raise
-            if isinstance(error, FileNotFoundError) and not os.path.exists(self.place.path):
+            if isinstance(error, FileNotFoundError) and not os.path.exists(self.shm_dir.path):
                 what = "is over, or somebody removed its shared memory"
-                self.trouble = f"{self.place.shown} {what}: {self.place.path} is not there"
+                self.trouble = f"{self.shm_dir.shown} {what}: {self.shm_dir.path} is not there"
             else:
-                self.trouble = f"no shared memory in {self.place.path}: {error}"
+                self.trouble = f"no shared memory in {self.shm_dir.path}: {error}"
             self.notices.once("lanes", f"{self.trouble}; nothing is logged")
-            self.counters.count_in(refusals.take_slot(self.place), mark)
+            self.counters.count_in(refusals.take_slot(self.shm_dir), mark)
             return
         if len(made.mem) < settings.lanes_bytes // 4096 * 4096 and not forked:
             what = f"{len(made.mem):,} bytes instead of {settings.lanes_bytes:,}"
@@ -173,16 +173,16 @@ class Session:
             if file_limit() < settings.lanes_bytes:
                 cause = f"files may have {file_limit():,} bytes at most (ulimit -f)"
             self.notices.once("lanes", f"{cause}: this process gets {what}; bursts may be forgotten")
-        place, lose = self.place, self.counters.left_out.add
-        device = Device(made, lambda: place.budget_bytes // 2 - place.taken_bytes(".device"), lose, mark)
+        shm_dir, lose = self.shm_dir, self.counters.left_out.add
+        device = Device(made, lambda: shm_dir.budget_bytes // 2 - shm_dir.taken_bytes(".device"), lose, mark)
         self.encoder = Encoder(made.mem, self.rank, mark, device)
         self.documents = DocumentWriter(made.mem, made.path, mark)
-        self.status_page = spawn.map_status(self.place)
+        self.status_page = spawn.map_status(self.shm_dir)
         self.lanes = made
         self._fill_all()
         self.mark[0] = 1
         self.counters.attach(made.words, mark)
-        wake(place)
+        wake(shm_dir)
 
     def after_fork(self) -> str:
         """The first log() of a forked child: lanes of its own, and an agent if none lives. Answers what is in the way.
@@ -224,7 +224,7 @@ class Session:
         if self.lanes is not None:
             from ..spawn import calling  # `init` has loaded it
 
-            calling.call_if_needed(self.place, self.status_page, self.settings.stall_s)
+            calling.call_if_needed(self.shm_dir, self.status_page, self.settings.stall_s)
         return ""
 
     def take_rank(self, rank: int) -> None:
@@ -289,8 +289,8 @@ class Session:
             "role": role,
             "pid": self.pid,
             "rank": self.rank,
-            "run_id": str(self.place.run_id),
-            "project": str(self.place.project),
+            "run_id": str(self.shm_dir.run_id),
+            "project": str(self.shm_dir.project),
         } | start
         self.write("start", start)
         if about:
@@ -348,20 +348,20 @@ class Session:
     @property
     def run_id(self) -> str:
         """The run's id."""
-        return str(self.place.run_id)
+        return str(self.shm_dir.run_id)
 
     @property
     def name(self) -> str:
         """The run's name; its user may have changed it."""
-        return str(self.about.get("name", self.place.name))
+        return str(self.about.get("name", self.shm_dir.name))
 
     @property
     def dir(self) -> str:
         """The folder in which the agent keeps the runs."""
-        answer = self.folder or self.place.folder_answer()
-        return str(answer.get("dir") or self.place.dir)
+        answer = self.folder or self.shm_dir.folder_answer()
+        return str(answer.get("dir") or self.shm_dir.dir)
 
     @property
     def server(self) -> str:
         """The address given to `init`; the agent may know another one, from the configuration file."""
-        return str(self.place.facts.get("server") or "")
+        return str(self.shm_dir.facts.get("server") or "")

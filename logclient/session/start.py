@@ -1,4 +1,4 @@
-"""Starting, joining and ending runs in this process: which run, its meeting place, its agent, its exit hook.
+"""Starting, joining and ending runs in this process: which run, its shm directory, its agent, its exit hook.
 
 Runs in the training process, in `init` and once per forked or spawned child. May make system calls; every wait
 has a deadline. Never touches the run folder itself: its disk may be frozen, so the agent's launcher does.
@@ -23,7 +23,8 @@ from ..launching import launchers, parents
 from ..notebook import notebook
 from ..null import NullRun
 from ..run import Run
-from ..shm import shm_dir as meeting
+from ..shm import shm_dir as shm_dirs
+from ..shm.shm_dir import ShmDir
 from ..shm.stats import write_stderr
 from ..spawn import agent as spawn
 from ..spawn import lifetime
@@ -52,14 +53,14 @@ class Attempt:
 
     Whoever calls `start` calls `undo` for whatever exception came before the run was handed over: a bad argument that
     shows late, an alarm, Ctrl-C. What a handler of the user's raises strikes at few points only (`held.py`), and
-    `undo` goes by what lies in the meeting place, so it needs no word from the code that was interrupted.
+    `undo` goes by what lies in the shm directory, so it needs no word from the code that was interrupted.
     """
 
     def __init__(self) -> None:
         self._session: Session | None = None  # made by this call
-        self._place: meeting.Meeting | None = None
-        self._open_before = frozenset(handles.by_place)
-        self._handed_on = settings.parent_meeting()
+        self._shm_dir: ShmDir | None = None
+        self._open_before = frozenset(handles.by_shm_dir)
+        self._handed_on = settings.parent_shm_dir()
         self._ordinal: tuple[str, str] | None = None
 
     def start(
@@ -100,22 +101,22 @@ class Attempt:
         facts = _facts(chosen, run_id)
         for _ in range(_TRIES):
             try:
-                place = self._place = meeting.make(chosen, meeting.folder_name(run_id), facts)
+                shm_dir = self._shm_dir = shm_dirs.make(chosen, shm_dirs.folder_name(run_id), facts)
             except OSError as error:
                 return _without_memory(chosen, run_id, error)
-            is_new = place.node == facts["node"]
+            is_new = shm_dir.node == facts["node"]
             if not is_new and chosen.run_id and chosen.resume == "never":
-                self._place = None  # it is another's
+                self._shm_dir = None  # it is another's
                 raise BadArgument(
-                    f"resume='never', but run {run_id!r} is open on this host and goes to {place.dir}"
+                    f"resume='never', but run {run_id!r} is open on this host and goes to {shm_dir.dir}"
                 )
-            if _is_open_here(handles.session_at(place.path)):
-                return self._join(place, chosen, config)
-            session = self._make(place, chosen, launch, is_owner=True)
-            if os.path.isdir(place.path):
-                break  # else the agent of an earlier attempt took the meeting place away in this moment
-        if place.trouble:
-            lies = f"shared memory lies in {os.path.dirname(place.path)} ({place.trouble})"
+            if _is_open_here(handles.session_at(shm_dir.path)):
+                return self._join(shm_dir, chosen, config)
+            session = self._make(shm_dir, chosen, launch, is_owner=True)
+            if os.path.isdir(shm_dir.path):
+                break  # else the agent of an earlier attempt took the shm directory away in this moment
+        if shm_dir.trouble:
+            lies = f"shared memory lies in {os.path.dirname(shm_dir.path)} ({shm_dir.trouble})"
             session.notices.once("place", lies)
         start_facts = {
             "created_ns": facts["created_ns"],
@@ -126,7 +127,7 @@ class Attempt:
         }
         session.introduce(
             start_facts | {"program": _program(), "parent_run": parents.inherited_id()},
-            name=place.name,
+            name=shm_dir.name,
             group=chosen.group,
             **described,
         )
@@ -135,31 +136,31 @@ class Attempt:
         run = Run(session)
         if config:
             run.config.update(config)
-        if not is_new and chosen.dir and facts["dir"] != place.dir:
+        if not is_new and chosen.dir and facts["dir"] != shm_dir.dir:
             session.notices.once(
-                "dir", f"run {run_id} is open on this host and goes to {place.dir}, not to {facts['dir']}"
+                "dir", f"run {run_id} is open on this host and goes to {shm_dir.dir}, not to {facts['dir']}"
             )
         if not is_new and (chosen.server or chosen.mode == "offline"):
-            _compare_server(session, place, str(facts["server"]))
-        _start_agent(session, place, chosen)
+            _compare_server(session, shm_dir, str(facts["server"]))
+        _start_agent(session, shm_dir, chosen)
         _keep(run, session)
-        settings.hand_on(parents.handle(place.path))
+        settings.hand_on(parents.handle(shm_dir.path))
         return run
 
-    def _join(self, place: meeting.Meeting, chosen: Config, config: Mapping[str, Any]) -> Run:
-        known, session = handles.find(place.path), handles.session_at(place.path)
+    def _join(self, shm_dir: ShmDir, chosen: Config, config: Mapping[str, Any]) -> Run:
+        known, session = handles.find(shm_dir.path), handles.session_at(shm_dir.path)
         if known is not None and session is not None and _is_open_here(session):
             if 0 <= chosen.rank != session.rank:
                 session.take_rank(chosen.rank)
             if config:
                 known.config.update(config)
             return known
-        self._place = place
+        self._shm_dir = shm_dir
         launch = launchers.find(settings.environment())
-        session = self._make(place, chosen, launch, is_owner=False)
+        session = self._make(shm_dir, chosen, launch, is_owner=False)
         session.introduce({"created_ns": time.time_ns()})
-        if not spawn.agent_lives(place):
-            _call_agent(session, place, chosen, check_folder=False)
+        if not spawn.agent_lives(shm_dir):
+            _call_agent(session, shm_dir, chosen, check_folder=False)
         run = Run(session)
         _keep(run, session)
         if config:
@@ -167,11 +168,11 @@ class Attempt:
         return run
 
     def _make(
-        self, place: meeting.Meeting, chosen: Config, launch: launchers.Launch | None, *, is_owner: bool
+        self, shm_dir: ShmDir, chosen: Config, launch: launchers.Launch | None, *, is_owner: bool
     ) -> Session:
         """The session, known to `undo` before it holds anything."""
         session = self._session = Session.__new__(Session)
-        Session.__init__(session, place, chosen, is_owner=is_owner, rank=_rank(chosen, launch))
+        Session.__init__(session, shm_dir, chosen, is_owner=is_owner, rank=_rank(chosen, launch))
         return session
 
     def _id_of_launch(self, launch: launchers.Launch | None, chosen: Config) -> str | None:
@@ -194,17 +195,17 @@ class Attempt:
                 continue
 
     def _undo(self) -> None:
-        session, place = self._session, self._place
+        session, shm_dir = self._session, self._shm_dir
         if session is not None:
             self._session = None
             _abandon(session)
-        if place is not None and place.path not in self._open_before:
-            place.withdraw(os.getpid(), frozenset(), is_served=spawn.agent_lives(place))
-            self._place = None
+        if shm_dir is not None and shm_dir.path not in self._open_before:
+            shm_dir.withdraw(os.getpid(), frozenset(), is_served=spawn.agent_lives(shm_dir))
+            self._shm_dir = None
         if self._ordinal is not None:
             _inits[self._ordinal] -= 1
             self._ordinal = None
-        if settings.parent_meeting() != self._handed_on:
+        if settings.parent_shm_dir() != self._handed_on:
             settings.hand_on(self._handed_on)
 
 
@@ -224,7 +225,7 @@ class _OneAtATime:
 
 
 def _facts(chosen: Config, run_id: str) -> dict[str, Any]:
-    """Return the facts that the meeting place of a new run holds."""
+    """Return the facts that the shm directory of a new run holds."""
     return {
         "version": 1,
         "run_id": run_id,
@@ -251,24 +252,24 @@ def _inert(chosen: Config) -> NullRun:
 
 
 def attach(path: str) -> Run | NullRun:
-    """The run of a meeting place in this process: the open one, or a handle with lanes of its own."""
+    """The run of a shm directory in this process: the open one, or a handle with lanes of its own."""
     run = handles.find(path)
     if run is not None and _is_open_here(handles.session_at(path)):
         return run
-    place = meeting.read(path)
-    if place is None:
+    shm_dir = shm_dirs.read(path)
+    if shm_dir is None:
         return NullRun("", {}, (), closed="the run that this handle belongs to is over")
     if settings.is_agent():
         return _inert(Config.from_env())
     attempt = Attempt()
     with _OneAtATime():
-        return attempt._join(place, Config.from_env(**_inherited_settings(place)), {})
+        return attempt._join(shm_dir, Config.from_env(**_inherited_settings(shm_dir)), {})
 
 
 def attach_to_parent() -> Run | NullRun | None:
     """The live run of a parent process, if there is one."""
-    place = None if settings.is_agent() else parents.find(None)
-    return None if place is None else attach(place.path)
+    shm_dir = None if settings.is_agent() else parents.find(None)
+    return None if shm_dir is None else attach(shm_dir.path)
 
 
 def _is_open_here(session: Session | None) -> bool:
@@ -334,17 +335,17 @@ def _at_exit() -> None:
         pass  # as above
 
 
-def _start_agent(session: Session, place: meeting.Meeting, chosen: Config) -> None:
-    """Bring an agent to the meeting place, and hear what the run folder is like."""
+def _start_agent(session: Session, shm_dir: ShmDir, chosen: Config) -> None:
+    """Bring an agent to the shm directory, and hear what the run folder is like."""
     strict = chosen.folder_errors == "raise"
     in_file = not chosen.quiet and spawn.is_stderr_file()
     trouble = None
-    if not is_none_left() and spawn.agent_lives(place):
-        answer = place.folder_answer()
+    if not is_none_left() and spawn.agent_lives(shm_dir):
+        answer = shm_dir.folder_answer()
     else:
         name = f"{os.urandom(8).hex()}.answer"
         trouble = spawn.start_agent(
-            place,
+            shm_dir,
             chosen.start_timeout_s,
             check_folder=True,
             answer=name,
@@ -352,40 +353,40 @@ def _start_agent(session: Session, place: meeting.Meeting, chosen: Config) -> No
             strict=strict,
             tell=in_file,
         )
-        answer = place.take_answer(name)
+        answer = shm_dir.take_answer(name)
         session.has_line_writer = in_file
     state, reason = answer.get("state", ""), answer.get("reason", "")
     if state in ("exists", "missing"):
-        raise BadArgument(f"resume={chosen.resume!r}, but run {place.run_id!r} {reason}")
+        raise BadArgument(f"resume={chosen.resume!r}, but run {shm_dir.run_id!r} {reason}")
     if strict and state != "ok":
         if not state:
             reason = trouble or f"it does not answer within {chosen.start_timeout_s:g} s"
-        raise FolderError(f"run folder {place.dir} cannot be used: {reason}")
+        raise FolderError(f"run folder {shm_dir.dir} cannot be used: {reason}")
     session.folder = answer
-    line = place.where_it_goes(answer)
+    line = shm_dir.where_it_goes(answer)
     if trouble or state != "ok":
         session.notices.once("agent" if trouble else "folder", trouble or line)
-        if trouble and in_file and not spawn.agent_lives(place):
+        if trouble and in_file and not spawn.agent_lives(shm_dir):
             spawn.write_to_stderr_file(trouble)
         session.write_notices()
     elif not chosen.quiet and session.rank in (None, 0):  # once is enough, also with hundreds of ranks
         write_stderr(line)  # where that is a file, whose disk may be frozen, the launcher does
 
 
-def _compare_server(session: Session, place: meeting.Meeting, wanted: str) -> None:
+def _compare_server(session: Session, shm_dir: ShmDir, wanted: str) -> None:
     """An agent keeps to the server that it was started with: that of an earlier attempt may be another one."""
-    there = place.server
+    there = shm_dir.server
     if there == wanted:
         return
     keeps = f"ships to {there}" if there else "was started without a server"
     then = f"`logclient sync --server {wanted}` takes it there" if wanted else "it is not offline"
     session.notices.once(
-        "server", f"run {place.run_id} is open on this host with an agent that {keeps}: {then}"
+        "server", f"run {shm_dir.run_id} is open on this host with an agent that {keeps}: {then}"
     )
 
 
-def _call_agent(session: Session, place: meeting.Meeting, chosen: Config, *, check_folder: bool) -> None:
-    trouble = spawn.start_agent(place, chosen.start_timeout_s, check_folder=check_folder)
+def _call_agent(session: Session, shm_dir: ShmDir, chosen: Config, *, check_folder: bool) -> None:
+    trouble = spawn.start_agent(shm_dir, chosen.start_timeout_s, check_folder=check_folder)
     if trouble and session.notices.once("agent", trouble):
         session.write_notices()
 
@@ -417,7 +418,7 @@ def _absolute(path: str) -> str:
 
 
 def _without_memory(chosen: Config, run_id: str, error: OSError) -> NullRun:
-    where = ", ".join(meeting.places(chosen))
+    where = ", ".join(shm_dirs.shm_roots(chosen))
     line = f"no shared memory for run {run_id} in {where} ({error.strerror or error}); nothing is logged"
     if chosen.folder_errors == "raise":
         raise LogclientError(line) from error
@@ -430,7 +431,7 @@ def _rank(chosen: Config, launch: launchers.Launch | None) -> int | None:
     return chosen.rank if chosen.rank >= 0 else launchers.rank_of(settings.environment(), launch)
 
 
-def _inherited_settings(place: meeting.Meeting) -> dict[str, Any]:
+def _inherited_settings(shm_dir: ShmDir) -> dict[str, Any]:
     names = (
         "lanes",
         "lanes_bytes",
@@ -441,7 +442,7 @@ def _inherited_settings(place: meeting.Meeting) -> dict[str, Any]:
         "finish_timeout_s",
         "stall_s",
     )
-    return {name: place.settings[name] for name in names if name in place.settings}
+    return {name: shm_dir.settings[name] for name in names if name in shm_dir.settings}
 
 
 def _new_id() -> str:

@@ -31,7 +31,7 @@ def status_of(session: Session) -> Status:
     if words is not None and not isinstance(words.obj, Mapped):
         now_ns = session.outcome.left_ns  # the page is a copy, of when this process let go of the run
     agent = describe_agent(words, now_ns, stall_s)
-    if agent["state"] == "gone" and words is not None and spawn.agent_lives(session.place):
+    if agent["state"] == "gone" and words is not None and spawn.agent_lives(session.shm_dir):
         agent["state"] = "stalled"  # on a machine that is very busy, or stopped
     return {
         "state": _state_of(session),

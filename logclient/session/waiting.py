@@ -85,7 +85,7 @@ def until_durable(session: Session, timeout_s: float) -> tuple[bool, str]:
     wanted = [(lane, lane[layout.SEQ]) for lane in lane_file.headers(words)]
     documents = words[layout.DOCUMENTS_WRITTEN]
     words[layout.FLUSH_ASKED] += 1
-    wake(session.place)
+    wake(session.shm_dir)
     deadline = time.monotonic() + timeout_s
     service = Service(session, deadline)
     while True:
@@ -155,7 +155,7 @@ class Service:
             return False
         finally:
             if session.status_page is None:
-                session.status_page = spawn.map_status(session.place)
+                session.status_page = spawn.map_status(session.shm_dir)
 
     def _is_fresh(self) -> bool:
         """Does the page show a beat, or a call, of just now?"""
@@ -169,14 +169,14 @@ class Service:
 
     def _is_served(self) -> bool:
         session = self._session
-        place, page = session.place, session.status_page
+        shm_dir, page = session.shm_dir, session.status_page
         health = describe_agent(page, time.monotonic_ns(), session.settings.stall_s)["state"]
         is_silent = page is not None and health in ("gone", "gave up")
-        if not os.path.exists(place.file("run.json")):  # an agent that lives serves what it has open
+        if not os.path.exists(shm_dir.file("run.json")):  # an agent that lives serves what it has open
             self.trouble = "its shared memory was removed" if is_silent else ""
             return not is_silent
         # without a descriptor the lock cannot be asked and counts as held, and the page shows no beat
-        return not is_none_left() and spawn.agent_lives(place) and not self._hangs(is_silent)
+        return not is_none_left() and spawn.agent_lives(shm_dir) and not self._hangs(is_silent)
 
     def _hangs(self, is_silent: bool) -> bool:
         self.trouble = "its agent does not answer" if is_silent else ""
@@ -190,8 +190,8 @@ class Service:
         left = max(0.0, min(session.settings.start_timeout_s, self._deadline - now))
         if session.status_page is not None:
             session.status_page[layout.AGENT_CALLED_NS] = time.monotonic_ns()
-        is_known = bool(session.place.folder_answer().get("state"))
-        trouble = spawn.start_agent(session.place, left, check_folder=not is_known)
+        is_known = bool(session.shm_dir.folder_answer().get("state"))
+        trouble = spawn.start_agent(session.shm_dir, left, check_folder=not is_known)
         if trouble and time.monotonic() - now < left:
             self.trouble = trouble
             return False

@@ -1,7 +1,7 @@
 """Shared memory: what client and agent both read and write. The backend may import this room as a whole.
 
 ===================  ======================================================================
-`shm_dir.py`         the meeting place: the run's folder on tmpfs
+`shm_dir.py`         the shm directory: the run's folder on tmpfs
 `layout.py`          offsets, magic numbers and versions of a lane file
 `ring.py`            the overwriting ring of one lane
 `lane_file.py`       reading a lane file: headers, schemas, newest frames

@@ -154,7 +154,7 @@ class Cells:
 
     def begin(self, cell: int, content: bytes, lane: RingWriter) -> None:
         """Say what will lie in it. Until `name` is called it counts as named by a later frame of the lane."""
-        words, tail, size = lane.place()
+        words, tail, size = lane.tail_position()
         if not self._mark[0]:
             raise Forked
         self.uses[cell] = words, tail + 2 * size
@@ -162,7 +162,7 @@ class Cells:
 
     def name(self, cell: int, lane: RingWriter) -> None:
         """The lane's last frame names it: in use until the agent has stored that, or the lane forgot it."""
-        words, tail, _ = lane.place()
+        words, tail, _ = lane.tail_position()
         self.uses[cell] = words, tail
 
     def give_up(self, me: Claim, asked: int) -> None:

@@ -81,10 +81,10 @@ class Columns:
         cells: list[Column] = [[] if code in VARIABLE else array("Q") for code in shape.codes]
         view, at = memoryview(frames), 0
         while at < len(frames):
-            word, number, place, at_step, at_time, _ = PREFIX.unpack_from(frames, at)
+            word, number, at_order, at_step, at_time, _ = PREFIX.unpack_from(frames, at)
             size = word & layout.LENGTH_MASK
             seq.append(number)
-            order.append(place)
+            order.append(at_order)
             step.append(at_step)
             time.append(at_time)
             found = variable_cells(shape, view[at + layout.FRAME_PREFIX : at + size])

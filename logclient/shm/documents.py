@@ -106,7 +106,7 @@ class DocumentWriter:
         return is_done
 
     def _spill(self, kind: int, payload: bytes) -> str:
-        """A document larger than its slot: a file in the meeting place, whole or not there."""
+        """A document larger than its slot: a file in the shm directory, whole or not there."""
         stem = self._path[: -len(".lanes")]
         path = f"{stem}.{layout.DOCUMENT_KINDS[kind]}.{os.urandom(4).hex()}.block"
         try:
@@ -124,7 +124,7 @@ class DocumentWriter:
 def read_document(mem: memoryview, kind_name: str, seen_version: int = 0) -> tuple[int, bytes] | None:
     """(version, JSON bytes) of the newest slot that checks; None where none is newer than `seen_version`.
 
-    The bytes may be ``{"file": name}``: the document then lies in that file of the meeting place.
+    The bytes may be ``{"file": name}``: the document then lies in that file of the shm directory.
     """
     words = mem.cast("Q")
     start, size = _slots(words, layout.DOCUMENT_KINDS.index(kind_name))

@@ -150,7 +150,8 @@ AGENT_CALLED_NS = 28  # time.monotonic_ns at which an agent was called for: it s
 AGENT_REVISION = (
     29  # of the documents of this node that were made last: only grows, also over dead workers and agents
 )
-CLOSING_STORED = 1  # all producers gone, about to remove the place: who is in by then is served all the same
+# all producers gone, about to remove the directory: who is in by then is served all the same
+CLOSING_STORED = 1
 CLOSING_KEPT = 2  # the same, but what is there stays: who comes now calls for another agent
 SHIP_OFF, SHIP_LOOKING, SHIP_STARTING = 0, 1, 2  # looking: is there a server?
 SHIP_STATES = (

@@ -165,7 +165,7 @@ def remove_if_empty(folder: str) -> bool:
 def umask_of(facts: Mapping[str, object]) -> int:
     """Return the umask for the run folder: that of the program that made the run, less the owner's own bits.
 
-    `facts` is what the meeting place or a spool says. Without one the folder is for its owner alone.
+    `facts` is what the shm directory or a spool says. Without one the folder is for its owner alone.
     """
     given = facts.get("umask")
     return given & _OTHERS if type(given) is int else _OTHERS

@@ -1,4 +1,4 @@
-"""Counts of processes that got no lanes: a page of the meeting place, one slot per process, with records refused.
+"""Counts of processes that got no lanes: a page of the shm directory, one slot per process, with records refused.
 
 Runs in the training process, in `init` or the first `log` of a forked child; the agent and readers add the slots up.
 A process with lanes counts in its lane file. One without has no file of its own, and would count for itself alone.
@@ -10,7 +10,7 @@ A process with lanes counts in its lane file. One without has no file of its own
 
 Invariants:
 
-- the page is made with the meeting place, so it is there when the mount is full;
+- the page is made with the shm directory, so it is there when the mount is full;
 - a slot is taken under a record lock that is held for some microseconds, and is written by its process alone.
 """
 
@@ -25,7 +25,7 @@ from .regular import open_regular, read_start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .shm_dir import Meeting
+    from .shm_dir import ShmDir
 
 NAME = "refused"
 BYTES = 4096
@@ -35,10 +35,10 @@ _FIRST_NAP_S = 0.001
 _MAX_NAP_S = 0.05  # a hundred that ask each millisecond would keep the one with the lock from running
 
 
-def take_slot(place: Meeting) -> memoryview | None:
+def take_slot(shm_dir: ShmDir) -> memoryview | None:
     """Return the word in which this process counts; None where there is none to be had."""
     try:
-        fd = open_regular(place.file(NAME), os.O_RDWR)
+        fd = open_regular(shm_dir.file(NAME), os.O_RDWR)
     except OSError:
         return None
     try:
@@ -63,10 +63,10 @@ def total(words: memoryview) -> int:
     return sum(words[1 : 1 + min(words[0], _SLOTS)])
 
 
-def read(place: Meeting) -> int:
+def read(shm_dir: ShmDir) -> int:
     """Return the same, asked once; 0 where the page is gone."""
     try:
-        page = read_start(place.file(NAME), BYTES)
+        page = read_start(shm_dir.file(NAME), BYTES)
     except OSError:
         return 0
     return total(memoryview(page).cast("Q")) if len(page) == BYTES else 0

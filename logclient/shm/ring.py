@@ -184,12 +184,12 @@ class RingWriter:
             off = 0
         return off, end
 
-    def next_place(self, size: int) -> tuple[memoryview, int] | None:
+    def next_position(self, size: int) -> tuple[memoryview, int] | None:
         """The lane's header and the position behind a frame of `size` bytes; None where room must be made for it."""
         end = self._tail + size
         return (self._words, end) if end <= self._limit and self._off + size <= self._size else None
 
-    def place(self) -> tuple[memoryview, int, int]:
+    def tail_position(self) -> tuple[memoryview, int, int]:
         """The lane's header, the position behind its last frame, the size of the ring."""
         return self._words, self._tail, self._size
 
@@ -508,8 +508,8 @@ class RingReader:
         return taken
 
     def _give_up(self, position: int) -> bool:
-        place, looks = self._suspect
-        self._suspect = (position, looks + 1 if place == position else 1)
+        suspect, looks = self._suspect
+        self._suspect = (position, looks + 1 if suspect == position else 1)
         return self._suspect[1] > _RETRY_LOOKS
 
 

@@ -1,4 +1,4 @@
-"""The meeting place: one folder on tmpfs per run and node, where its processes and its agent find each other.
+"""The shm directory: one folder on tmpfs per run and node, where its processes and its agent find each other.
 
 Runs in the training process at `init`, and in the agent and the command line, which read it.
 
@@ -19,7 +19,7 @@ Runs in the training process at `init`, and in the agent and the command line, w
 Invariants:
 
 - `run.json` is written once, whole, by whoever made the folder; there is no handshake;
-- containers that share the mount have a place each, also for the same run (the second one `<folder>.<PID namespace>`):
+- containers that share the mount have a directory each, also for the same run (the second: `<folder>.<PID namespace>`):
   an agent ends with its container, and must not be the one that another container relies on.
 """
 
@@ -48,14 +48,14 @@ LANES_FLOOR = 256 << 10
 MIN_LANES = 64 << 10  # where the run has its share: for a process that would get none
 _MIN_FREE = SHARE * (LANES_FLOOR + (32 << 10))  # one process with the floor, and our small files
 _ATTEMPTS = 8
-GONE = ".gone-"  # prefix of the name of a meeting place that is being removed
+GONE = ".gone-"  # prefix of the name of a shm directory that is being removed
 SERVER = "server.json"
 AGENT_PATH = "agent.path"  # file with the folders in which the agent finds modules, a zero byte between two
 STDERR_LINE = "say"  # file with a line that the agent shall write to standard error
 
 
-class Meeting:
-    """One meeting place; `facts` is what `run.json` holds."""
+class ShmDir:
+    """One shm directory; `facts` is what `run.json` holds."""
 
     __slots__ = ("facts", "path", "trouble")
 
@@ -129,9 +129,9 @@ class Meeting:
         return f"{kept}; `logclient recover --dir FOLDER` stores it, before a reboot"
 
     def withdraw(self, pid: int, keep: frozenset[str], *, is_served: bool) -> None:
-        """The run did not start: remove what this process left, and the place unless another process is in it.
+        """The run did not start: remove what this process left, and the directory unless another process is in it.
 
-        `keep` are lane files of this process that belong to a run. An agent that serves the place (`is_served`)
+        `keep` are lane files of this process that belong to a run. An agent that serves it (`is_served`)
         removes it itself, once the lanes in it are given up.
         """
         try:
@@ -174,8 +174,8 @@ class Meeting:
         return total
 
 
-def places(config: Config) -> list[str]:
-    """Folders that may hold meeting places, best first."""
+def shm_roots(config: Config) -> list[str]:
+    """Folders that may hold shm directories, best first."""
     found = [os.path.abspath(config.shm_dir)] if config.shm_dir else []
     found += [path for path in ("/dev/shm",) if path not in found]
     runtime = f"/run/user/{os.geteuid()}"
@@ -186,29 +186,29 @@ def places(config: Config) -> list[str]:
 
 
 def bases(config: Config) -> Iterator[str]:
-    """Existing folders of this user in which meeting places lie."""
-    for place in places(config):
-        yield from bases_in(place)
+    """Existing folders of this user in which shm directories lie."""
+    for root in shm_roots(config):
+        yield from bases_in(root)
 
 
-def bases_in(place: str, kind: str = "logclient") -> Iterator[str]:
+def bases_in(root: str, kind: str = "logclient") -> Iterator[str]:
     """The folders of this user that `make_base` made there."""
     prefix = f"{kind}-{os.geteuid()}"
     try:
-        names = sorted(os.listdir(place))
+        names = sorted(os.listdir(root))
     except OSError:
         return
     for name in names:
         if name == prefix or name.startswith(prefix + "-"):
-            path = os.path.join(place, name)
+            path = os.path.join(root, name)
             if is_ours(path):
                 yield path
 
 
-def make_base(place: str, kind: str = "logclient") -> str:
-    """The folder of this user in `place`: made, or ours already, else a fresh name. Raises OSError."""
+def make_base(root: str, kind: str = "logclient") -> str:
+    """The folder of this user in `root`: made, or ours already, else a fresh name. Raises OSError."""
     name = f"{kind}-{os.geteuid()}"
-    path = os.path.join(place, name)
+    path = os.path.join(root, name)
     for _ in range(8):
         is_new = modes.make_folder(path)
         if is_ours(path):
@@ -216,27 +216,27 @@ def make_base(place: str, kind: str = "logclient") -> str:
         if is_new:  # a file system that gives it another owner or mode: so would be the next one
             modes.remove_if_empty(path)
             break
-        others = [other for other in sorted(os.listdir(place)) if other.startswith(f"{name}-")]
-        ours = [os.path.join(place, other) for other in others]
+        others = [other for other in sorted(os.listdir(root)) if other.startswith(f"{name}-")]
+        ours = [os.path.join(root, other) for other in others]
         for other in ours:
             modes.mend(other)
-        path = next(filter(is_ours, ours), os.path.join(place, f"{name}-{os.urandom(4).hex()}"))
-    raise OSError(errno.EACCES, "no folder of our own can be made", place)
+        path = next(filter(is_ours, ours), os.path.join(root, f"{name}-{os.urandom(4).hex()}"))
+    raise OSError(errno.EACCES, "no folder of our own can be made", root)
 
 
-def find(config: Config, folder: str) -> Meeting | None:
-    """The meeting place of a run folder name on this node, if there is one."""
+def find(config: Config, folder: str) -> ShmDir | None:
+    """The shm directory of a run folder name on this node, if there is one."""
     for base in bases(config):
-        meeting = read(os.path.join(base, folder))
-        if meeting is not None:
-            return meeting
+        shm_dir = read(os.path.join(base, folder))
+        if shm_dir is not None:
+            return shm_dir
     return None
 
 
-def read(path: str) -> Meeting | None:
-    """The meeting place at `path`; None where it is none, or not ours."""
+def read(path: str) -> ShmDir | None:
+    """The shm directory at `path`; None where it is none, or not ours."""
     facts = _read_json(os.path.join(path, "run.json")) if is_ours(path) else None
-    return None if facts is None else Meeting(path, facts)
+    return None if facts is None else ShmDir(path, facts)
 
 
 def _read_json(path: str) -> dict[str, Any] | None:
@@ -249,16 +249,16 @@ def _read_json(path: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def make(config: Config, folder: str, facts: dict[str, Any]) -> Meeting:
-    """Make (or join, if another process was first) the meeting place of a run. Raises OSError."""
+def make(config: Config, folder: str, facts: dict[str, Any]) -> ShmDir:
+    """Make (or join, if another process was first) the shm directory of a run. Raises OSError."""
     trouble: list[OSError] = []
-    for place in places(config):
+    for root in shm_roots(config):
         for attempt in range(_ATTEMPTS):
             try:
-                found = _make_in(place, folder, facts)
+                found = _make_in(root, folder, facts)
             except FileNotFoundError as error:
                 if (
-                    os.path.isdir(place) and attempt < _ATTEMPTS - 1
+                    os.path.isdir(root) and attempt < _ATTEMPTS - 1
                 ):  # an agent that left removed our folder just now
                     continue
                 trouble.append(error)
@@ -271,34 +271,34 @@ def make(config: Config, folder: str, facts: dict[str, Any]) -> Meeting:
     raise trouble[0] if trouble else OSError(errno.ENOENT, "no place for shared memory", folder)
 
 
-def _make_in(place: str, folder: str, facts: dict[str, Any]) -> Meeting:
+def _make_in(root: str, folder: str, facts: dict[str, Any]) -> ShmDir:
     here = facts["pid_namespace"] = pid_namespace()
     facts["umask"] = umask()  # decides who may read the run folder
-    path = os.path.join(make_base(place), folder)
+    path = os.path.join(make_base(root), folder)
     modes.make_folder(path)
-    present = read(path) or _fill(place, path, facts)
+    present = read(path) or _fill(root, path, facts)
     if present.facts.get("pid_namespace", here) != here and "." not in folder:
-        return _make_in(place, f"{folder}.{here}", facts)
+        return _make_in(root, f"{folder}.{here}", facts)
     return present
 
 
-def _fill(place: str, path: str, facts: dict[str, Any]) -> Meeting:
-    """Write the first files of a meeting place; of several processes at it, in any PID namespace, one counts."""
+def _fill(root: str, path: str, facts: dict[str, Any]) -> ShmDir:
+    """Write the first files of a shm directory; of several processes at it, in any PID namespace, one counts."""
     json = stdlib.load("json")
 
     free = os.statvfs(path)
     free_bytes = free.f_bavail * free.f_frsize
     if free_bytes < _MIN_FREE:
         modes.remove_if_empty(path)
-        raise OSError(errno.ENOSPC, f"{free_bytes:,} bytes are free, {_MIN_FREE:,} are needed", place)
+        raise OSError(errno.ENOSPC, f"{free_bytes:,} bytes are free, {_MIN_FREE:,} are needed", root)
     facts["budget_bytes"] = free_bytes // SHARE
     page = memoryview(bytearray(layout.STATUS_BYTES)).cast("Q")
-    page[layout.AGENT_CALLED_NS] = time.monotonic_ns()  # whoever makes the place calls for an agent
+    page[layout.AGENT_CALLED_NS] = time.monotonic_ns()  # whoever makes the directory calls for an agent
     modes.publish_first(os.path.join(path, "agent.status"), page.tobytes())
     modes.publish_first(os.path.join(path, refusals.NAME), bytes(refusals.BYTES))
-    # last: it shows the place to others
+    # last: it shows the directory to others
     modes.publish_first(os.path.join(path, "run.json"), json.dumps(facts).encode())
-    return read(path) or Meeting(path, facts)
+    return read(path) or ShmDir(path, facts)
 
 
 def _has_lanes(folder: str) -> bool:

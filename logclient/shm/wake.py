@@ -2,7 +2,7 @@
 
 Runs in the training process: in `init`, `flush`, `finish`, and once in a forked child that logs. `log` wakes nobody.
 
-Each lasting process of an agent reads one named pipe of the meeting place and sleeps until a byte comes, or until its
+Each lasting process of an agent reads one named pipe of the shm directory and sleeps until a byte comes, or until its
 own pause is over. The agent makes the pipes (`agent/host/pauses.py`); they stay when it is replaced.
 
 Invariants:
@@ -20,17 +20,17 @@ from ..guest import foreign
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .shm_dir import Meeting
+    from .shm_dir import ShmDir
 
 WORKER = "worker.wake"
 SUPERVISOR = "supervisor.wake"
 SHIPPER = "ship.wake"
 
 
-def wake(place: Meeting, process: str = WORKER) -> None:
+def wake(shm_dir: ShmDir, process: str = WORKER) -> None:
     """End the pause of that process of the agent: open, write one byte, close."""
     try:
-        fd = os.open(place.file(process), os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(shm_dir.file(process), os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             os.write(fd, b"\0")
         finally:

@@ -14,7 +14,7 @@ from ..guest.descriptors import Mapped
 from ..shm import layout, modes
 from ..shm.owner import is_locked
 from ..shm.regular import open_regular, read_start
-from ..shm.shm_dir import STDERR_LINE, Meeting
+from ..shm.shm_dir import STDERR_LINE, ShmDir
 from ..shm.stats import terminal_device
 from ..shm.wake import SUPERVISOR, wake
 
@@ -22,22 +22,22 @@ _POLL_S = 0.002
 _WRITE_WAIT_S = 0.6  # the supervisor is woken for it
 
 
-def agent_lives(meeting: Meeting) -> bool:
-    """Does a supervisor hold the election lock of this meeting place, and stays with those who come now?"""
-    return is_locked(meeting.file("agent.lock")) and not _is_keeping(meeting)
+def agent_lives(shm_dir: ShmDir) -> bool:
+    """Does a supervisor hold the election lock of this shm directory, and stays with those who come now?"""
+    return is_locked(shm_dir.file("agent.lock")) and not _is_keeping(shm_dir)
 
 
-def _is_keeping(meeting: Meeting) -> bool:
+def _is_keeping(shm_dir: ShmDir) -> bool:
     """Is its agent about to leave, with all that there is left in shared memory?"""
     try:
-        page = read_start(meeting.file("agent.status"), 8 * (layout.AGENT_CLOSING + 1))
+        page = read_start(shm_dir.file("agent.status"), 8 * (layout.AGENT_CLOSING + 1))
     except OSError:
         return False
     return page[8 * layout.AGENT_CLOSING :] == layout.CLOSING_KEPT.to_bytes(8, "little")
 
 
 def start_agent(
-    meeting: Meeting,
+    shm_dir: ShmDir,
     timeout_s: float,
     *,
     check_folder: bool,
@@ -46,17 +46,17 @@ def start_agent(
     strict: bool = False,
     tell: bool = False,
 ) -> str | None:
-    """Start an agent for this meeting place; None, or why that did not work in time.
+    """Start an agent for this shm directory; None, or why that did not work in time.
 
     With `check_folder` its launcher looks at the run folder first (`resume`, `strict`: as the user wants it), leaves
-    what it found in the file `answer` of the meeting place, and where asked to `tell` writes where the run goes into
+    what it found in the file `answer` of the shm directory, and where asked to `tell` writes where the run goes into
     the file that is standard error: its disk may be frozen, too. There is no agent where the answer says that the run
     must not start.
     """
     from . import starting  # `init` has loaded it
 
     return starting.start(
-        meeting,
+        shm_dir,
         timeout_s,
         check_folder=check_folder,
         answer=answer,
@@ -71,20 +71,20 @@ def is_stderr_file() -> bool:
     return terminal_device() != 0 and os.get_inheritable(2)
 
 
-def write_line(meeting: Meeting, line: str, deadline: float) -> None:
+def write_line(shm_dir: ShmDir, line: str, deadline: float) -> None:
     """Have the agent, which was started with `tell`, write a line into the file that is standard error.
 
     Where none lives, a process of its own does.
     """
-    if not agent_lives(meeting):
+    if not agent_lives(shm_dir):
         write_to_stderr_file(line)
         return
-    path = meeting.file(STDERR_LINE)
+    path = shm_dir.file(STDERR_LINE)
     try:
         modes.publish(path, f"logclient: {line}\n".encode("utf-8", "backslashreplace"))
     except OSError:
         return
-    wake(meeting, SUPERVISOR)
+    wake(shm_dir, SUPERVISOR)
     deadline = min(deadline, time.monotonic() + _WRITE_WAIT_S)
     while os.path.exists(path) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
@@ -97,10 +97,10 @@ def write_to_stderr_file(line: str) -> None:
     write_now(line)
 
 
-def map_status(meeting: Meeting) -> memoryview | None:
+def map_status(shm_dir: ShmDir) -> memoryview | None:
     """The agent's status page as words (layout.AGENT_...); None where it is gone."""
     try:
-        fd = open_regular(meeting.file("agent.status"), os.O_RDWR)
+        fd = open_regular(shm_dir.file("agent.status"), os.O_RDWR)
     except OSError:
         return None
     try:

@@ -23,27 +23,27 @@ from . import agent as spawn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..shm.shm_dir import Meeting
+    from ..shm.shm_dir import ShmDir
 
 
-def call_if_needed(place: Meeting, status: memoryview | None, stall_s: float) -> None:
+def call_if_needed(shm_dir: ShmDir, status: memoryview | None, stall_s: float) -> None:
     """Start an agent where none lives and none was called for; returns before it is there."""
     if status is None or _is_called(status, stall_s):
         return
-    if is_locked(place.file("agent.lock")) and status[layout.AGENT_CLOSING] != layout.CLOSING_KEPT:
+    if is_locked(shm_dir.file("agent.lock")) and status[layout.AGENT_CLOSING] != layout.CLOSING_KEPT:
         return
-    if _note_call(place, status, stall_s):
-        spawn.start_agent(place, 0.0, check_folder=False)  # why it is late is told by `flush` and `finish`
+    if _note_call(shm_dir, status, stall_s):
+        spawn.start_agent(shm_dir, 0.0, check_folder=False)  # why it is late is told by `flush` and `finish`
 
 
 def _is_called(status: memoryview, stall_s: float) -> bool:
     return describe_agent(status, time.monotonic_ns(), stall_s)["state"] == "starting"
 
 
-def _note_call(place: Meeting, status: memoryview, stall_s: float) -> bool:
+def _note_call(shm_dir: ShmDir, status: memoryview, stall_s: float) -> bool:
     """Note that an agent is called for now; False where another process has just done so."""
     try:
-        fd = open_regular(place.file("agent.status"), os.O_RDWR)
+        fd = open_regular(shm_dir.file("agent.status"), os.O_RDWR)
     except OSError:
         return False
     try:

@@ -8,7 +8,7 @@ Invariants:
 - neither the launcher, which lives for some 50 ms, nor the agent that it leaves behind is our child (`detached.py`);
   where that cannot be had, the launcher is one, and reaped here;
 - the agent starts with null streams, in a session of its own, in an environment without tracers and without what
-  changes an interpreter; folders of modules are passed in a file of the meeting place;
+  changes an interpreter; folders of modules are passed in a file of the shm directory;
 - every wait has a deadline; a launcher that hangs (frozen disk) is left behind and said so;
 - where no agent can be started, the answer comes at once.
 """
@@ -25,7 +25,7 @@ from ..guest import descriptors
 from ..guest.held import let_in
 from ..shm import layout, modes, proc
 from ..shm.regular import open_regular, read_start
-from ..shm.shm_dir import AGENT_PATH, Meeting
+from ..shm.shm_dir import AGENT_PATH, ShmDir
 from ..shm.stats import terminal_device
 from . import detached, interpreter, reap
 from .interpreter import NoInterpreter, Starter
@@ -44,7 +44,7 @@ _MIN_FILES = 20  # open ones, of each process of an agent: with 14 it got nowher
 
 
 def start(
-    meeting: Meeting,
+    shm_dir: ShmDir,
     timeout_s: float,
     *,
     check_folder: bool,
@@ -54,12 +54,12 @@ def start(
     tell: bool,
 ) -> str | None:
     """Start an agent; the implementation of `start_agent`."""
-    starter = _find(meeting, time.monotonic() + timeout_s)
+    starter = _find(shm_dir, time.monotonic() + timeout_s)
     if isinstance(starter, str):
-        _call_off(meeting)
+        _call_off(shm_dir)
         return starter
     return _launch(
-        meeting,
+        shm_dir,
         starter,
         timeout_s,
         check_folder=check_folder,
@@ -70,7 +70,7 @@ def start(
     )
 
 
-def _find(meeting: Meeting, deadline: float) -> Starter | str:
+def _find(shm_dir: ShmDir, deadline: float) -> Starter | str:
     """Return the way to start the agent, or why there is none."""
     if config.is_agent():
         return "this process was started by an agent of logclient: it starts none"
@@ -81,17 +81,17 @@ def _find(meeting: Meeting, deadline: float) -> Starter | str:
     files = proc.most_files()
     if files < _MIN_FILES:
         return f"no agent can be started: {files} files may be open (ulimit -Hn), and it needs {_MIN_FILES}{_KEPT}"
-    _pass_paths(meeting)
+    _pass_paths(shm_dir)
     try:  # to ask a Python takes its own time, once per process
-        return interpreter.find(_python(meeting), meeting.file(AGENT_PATH), deadline)
+        return interpreter.find(_python(shm_dir), shm_dir.file(AGENT_PATH), deadline)
     except NoInterpreter as why:
         return f"{why}{_KEPT}"
 
 
-def _call_off(meeting: Meeting) -> None:
+def _call_off(shm_dir: ShmDir) -> None:
     """No agent is on its way: whoever waits for one need not."""
     try:
-        fd = open_regular(meeting.file("agent.status"), os.O_WRONLY)
+        fd = open_regular(shm_dir.file("agent.status"), os.O_WRONLY)
     except OSError:
         return
     try:
@@ -101,7 +101,7 @@ def _call_off(meeting: Meeting) -> None:
 
 
 def _launch(
-    meeting: Meeting,
+    shm_dir: ShmDir,
     starter: Starter,
     timeout_s: float,
     *,
@@ -114,7 +114,7 @@ def _launch(
     """Start the launcher and wait for its answer."""
     deadline = time.monotonic() + timeout_s
     end = f"{os.urandom(8).hex()}.end"
-    words = [*starter.words, "agent", meeting.path, f"--trainer={os.getpid()}", f"--end={end}"]
+    words = [*starter.words, "agent", shm_dir.path, f"--trainer={os.getpid()}", f"--end={end}"]
     words += ["--stays"] if starter.is_entry else []
     streams = {}
     if check_folder:
@@ -125,9 +125,9 @@ def _launch(
             streams[_TERMINAL] = 2
     reap.ended()  # what earlier runs left
     try:
-        code = _Launcher(starter, words, streams).wait(meeting.file(end), deadline)
+        code = _Launcher(starter, words, streams).wait(shm_dir.file(end), deadline)
     except OSError as error:
-        _call_off(meeting)
+        _call_off(shm_dir)
         return f"{starter.program} cannot be started ({error.strerror}): there is no agent{_KEPT}"
     if code is None:
         return (
@@ -135,24 +135,24 @@ def _launch(
             f"(`logclient doctor` tells); until it has, records stay in shared memory"
         )
     if code == _NO_ANSWER:
-        _call_off(meeting)
+        _call_off(shm_dir)
         return f"{starter.program} ended without starting the agent: try `logclient doctor`{_KEPT}"
     return f"the agent's launcher ended with {code}: try `logclient doctor`{_KEPT}" if code else None
 
 
-def _python(meeting: Meeting) -> str:
-    given = meeting.facts.get("settings")
+def _python(shm_dir: ShmDir) -> str:
+    given = shm_dir.facts.get("settings")
     named = given.get("python") if isinstance(given, dict) else None
     return str(named or "")
 
 
-def _pass_paths(meeting: Meeting) -> None:
-    """Leave the folders of this program's modules in the meeting place: what the agent needs may be there alone."""
+def _pass_paths(shm_dir: ShmDir) -> None:
+    """Leave the folders of this program's modules in the shm directory: what the agent needs may be there alone."""
     try:
         folders = b"\0".join(map(os.fsencode, interpreter.module_folders()))
-        modes.publish(meeting.file(AGENT_PATH), folders, at_once=True)
+        modes.publish(shm_dir.file(AGENT_PATH), folders, at_once=True)
     except (OSError, ValueError):
-        return  # the place is gone or full: those of an earlier start are there, or it does without
+        return  # the directory is gone or full: those of an earlier start are there, or it does without
 
 
 class _Launcher:

@@ -53,10 +53,10 @@ def test_norms_and_histograms_come_from_the_device_without_a_wait(run_dir: Path)
     status = run.status()
     assert (status["refused"], status["left_out"], status["forgotten"]) == (0, 0, 0), status
     (found,) = logclient.read(run_dir)
-    for place, name in enumerate(("0.weight", "0.bias", "2.weight", "2.bias")):
+    for index, name in enumerate(("0.weight", "0.bias", "2.weight", "2.bias")):
         series = found.series(f"grad/{name}/norm")
         assert series.step.tolist() == list(range(STEPS))
-        assert series.value.tolist() == pytest.approx([row[place] for row in wanted], rel=1e-5)
+        assert series.value.tolist() == pytest.approx([row[index] for row in wanted], rel=1e-5)
         assert len(found.series(f"param/{name}/norm").value) == STEPS
         shares = [key for key in found.keys() if key.startswith(f"grad/{name}/share/")]  # noqa: SIM118
         total: Any = sum(found.series(key).value for key in shares)

@@ -366,4 +366,4 @@ def test_copy_made_before_a_training_belongs_to_the_run_that_is_open(run_dir: Pa
     """What is handed to a launcher was mostly never used in the parent."""
     with opened() as (run, _):
         copied = pickle.loads(pickle.dumps(Callback()))
-        assert copied._tie._copied == (os.getpid(), run._session.place.path)
+        assert copied._tie._copied == (os.getpid(), run._session.shm_dir.path)

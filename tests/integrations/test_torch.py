@@ -89,12 +89,12 @@ def torchrun(where: Path, script: str) -> None:
     assert ended.code == 0, ended
 
 
-def by_place(run_dir: Path, key: str) -> dict[tuple[int, int], float]:
+def by_rank_and_step(run_dir: Path, key: str) -> dict[tuple[int, int], float]:
     """Values by (rank, step)."""
     (run,) = logclient.read(run_dir)
     series = run.series(key)
-    places = zip(series.rank.tolist(), series.step.tolist(), strict=True)
-    return dict(zip(places, series.value.tolist(), strict=True))
+    keys = zip(series.rank.tolist(), series.step.tolist(), strict=True)
+    return dict(zip(keys, series.value.tolist(), strict=True))
 
 
 def test_page(tmp_path: Path, run_dir: Path) -> None:
@@ -104,7 +104,7 @@ def test_page(tmp_path: Path, run_dir: Path) -> None:
     (run,) = the_runs(run_dir, 1)
     assert by_rank(run, "train/loss") == ranks(2, range(50))
     assert by_rank(run, "grad/weight/norm") == ranks(2, range(0, 50, 10))
-    norms, losses = by_place(run_dir, "grad/norm"), by_place(run_dir, "train/loss")
+    norms, losses = by_rank_and_step(run_dir, "grad/norm"), by_rank_and_step(run_dir, "train/loss")
     for step in range(0, 50, 10):
         assert norms[0, step] == pytest.approx(norms[1, step])
     assert losses[0, 0] != losses[1, 0]
@@ -114,7 +114,7 @@ def test_static_graph(tmp_path: Path, run_dir: Path) -> None:
     """In its first pass DDP averages at the very end, in two steps."""
     torchrun(tmp_path, STATIC)
     the_runs(run_dir, 1)
-    taken, averaged = by_place(run_dir, "grad/0.weight/norm"), by_place(run_dir, "averaged")
+    taken, averaged = by_rank_and_step(run_dir, "grad/0.weight/norm"), by_rank_and_step(run_dir, "averaged")
     assert len(taken) == 6
     assert taken == pytest.approx(averaged)
 

@@ -98,7 +98,7 @@ def test_everything_shown_is_data(run_dir: Path) -> None:
         assert source.isprintable() and source.encode()
         assert len(view.links) == 1 and re.fullmatch(r"file://[\w/.%~-]+", view.links[0])
         assert "<script>alert('x')</script>&\"\\u202e\\n" in view.text
-        run._session.about["name"] = run._session.place.facts["project"] = NASTY  # what no file would hold
+        run._session.about["name"] = run._session.shm_dir.facts["project"] = NASTY  # what no file would hold
         assert Shown(run._repr_html_()).text.count("\\ud800\\x00") == 2
 
 

@@ -66,7 +66,7 @@ def test_cell_is_taken_again_only_when_its_values_came_and_its_record_is_gone(
     cell, taken, at = begun(area, lane, [(0, FLOAT)])
     area.name(cell, lane)
     assert not area._is_free(cell)
-    words, tail, _ = lane.place()
+    words, tail, _ = lane.tail_position()
     words[layout.FORGOT] = tail + 8
     assert not area._is_free(cell)  # the device may still write
     area.mem[at : at + 4] = struct.pack("<f", 1.0)
@@ -84,7 +84,7 @@ def test_cell_of_an_interrupted_call_is_not_taken_before_its_values_came(
     """The copy was asked for, the record never committed: after a lap of its lane and with its values it is free."""
     cell, _, at = begun(area, lane, [(0, FLOAT)])
     assert not area._is_free(cell)
-    words, tail, size = lane.place()
+    words, tail, size = lane.tail_position()
     words[layout.FORGOT] = tail + 2 * size
     assert not area._is_free(cell)
     area.mem[at : at + 4] = struct.pack("<f", 1.0)

@@ -142,7 +142,7 @@ def test_assigned_config_is_the_whole_of_it(run_dir: Path) -> None:
 
 
 def test_what_is_too_long_is_cut_and_said(run_dir: Path) -> None:
-    """Names, notes, tags: in init and when set; the meeting place stays small."""
+    """Names, notes, tags: in init and when set; the shm directory stays small."""
     long = "n" * (1 << 20)
     with opened(long, name=long, group=long, notes=long * 70, tags=[long] * 2_000) as (run, file):
         about_run = file.document("about")
@@ -155,7 +155,7 @@ def test_what_is_too_long_is_cut_and_said(run_dir: Path) -> None:
             for what in ("project of 1,048,576", "name of", "group of", "notes of 73,400,320", "2,000 tags")
         )
         assert all(
-            path.stat().st_size < 64 << 10 for path in listed(Path(run._session.place.path), "run.json")
+            path.stat().st_size < 64 << 10 for path in listed(Path(run._session.shm_dir.path), "run.json")
         )
         run.tags = ["t" * 1000]
         run.alert(long, long)
@@ -185,17 +185,17 @@ def test_document_that_grows_without_end_keeps_its_last_whole_state(
         assert any("a change of config is not stored" in line for line in run.status()["notices"])
 
 
-def test_lanes_of_a_place_that_nobody_can_read_are_left_alone(run_dir: Path, tmp_path: Path) -> None:
+def test_lanes_of_a_shm_dir_that_nobody_can_read_are_left_alone(run_dir: Path, tmp_path: Path) -> None:
     """Another run's agent sweeps what lies beside it, and no lane file of which nobody knows whose it is."""
     script = Script(
         tmp_path,
         'logclient.init("p").log(1, {"a": 1.0})\n'
-        "print(logclient._run._session.place.path, flush=True)\nos.kill(os.getpid(), 9)",
+        "print(logclient._run._session.shm_dir.path, flush=True)\nos.kill(os.getpid(), 9)",
     )
-    place = script.process.communicate(timeout=60)[0].strip()
-    (lanes,) = listed(Path(place), "*.lanes")
-    (Path(place) / "run.json").write_text("{")
-    os.utime(place, (time.time() - 3600, time.time() - 3600))
+    shm_dir = script.process.communicate(timeout=60)[0].strip()
+    (lanes,) = listed(Path(shm_dir), "*.lanes")
+    (Path(shm_dir) / "run.json").write_text("{")
+    os.utime(shm_dir, (time.time() - 3600, time.time() - 3600))
     code = "import logclient; run = logclient.init('q', quiet=True); run.log(1, {'a': 1.0}); assert run.finish(60)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120, cwd=tmp_path)
     agents = Path(os.environ["LOGCLIENT_SHM_DIR"])

@@ -13,12 +13,12 @@ import pytest
 
 from logclient.launching import parents
 from logclient.shm import layout, modes, owner, refusals
-from logclient.shm import shm_dir as meeting
+from logclient.shm import shm_dir as shm_dirs
 from logclient.shm.regular import OddFile, open_regular, read_regular, read_start
-from logclient.shm.shm_dir import Meeting
+from logclient.shm.shm_dir import ShmDir
 from logclient.spawn import agent as spawn
 from logclient.spawn import calling, starting
-from logclient_backend.agent.host.shm_dir_handle import open_regular as open_in_place
+from logclient_backend.agent.host.shm_dir_handle import open_regular as open_kept
 from logclient_backend.agent.host.status import StatusPage
 from logclient_backend.agent.host.stderr_relay import Terminal
 from logclient_backend.agent.output import agent_log
@@ -44,43 +44,47 @@ def _raises(function: Callable[[], Any]) -> bool:
     return False
 
 
-# what is asked of a place in which the file of that name is odd, and what comes of it
-ASKED: dict[str, tuple[str, Callable[[Meeting], Any], Any]] = {
-    "facts": ("run.json", lambda place: meeting.read(place.path), None),
+# what is asked of a shm directory in which the file of that name is odd, and what comes of it
+ASKED: dict[str, tuple[str, Callable[[ShmDir], Any], Any]] = {
+    "facts": ("run.json", lambda shm_dir: shm_dirs.read(shm_dir.path), None),
     "is an agent about to leave": ("agent.status", spawn._is_keeping, False),
     "map the status page": ("agent.status", spawn.map_status, None),
-    "call an agent off": ("agent.status", lambda place: _raises(lambda: starting._call_off(place)), False),
+    "call an agent off": (
+        "agent.status",
+        lambda shm_dir: _raises(lambda: starting._call_off(shm_dir)),
+        False,
+    ),
     "note a call": (
         "agent.status",
-        lambda place: calling._note_call(place, memoryview(bytearray(4096)).cast("Q"), 1.0),
+        lambda shm_dir: calling._note_call(shm_dir, memoryview(bytearray(4096)).cast("Q"), 1.0),
         False,
     ),
     "its agent's page": (
         "agent.status",
-        lambda place: _raises(lambda: StatusPage(place.file("agent.status"))),
+        lambda shm_dir: _raises(lambda: StatusPage(shm_dir.file("agent.status"))),
         True,
     ),
     "who refuses": (refusals.NAME, refusals.take_slot, None),
     "what was refused": (refusals.NAME, refusals.read, 0),
-    "an agent's lock": ("agent.lock", lambda place: owner.is_locked(place.file("agent.lock")), False),
-    "who is in": (LANES, lambda place: list(parents._who_is_in(place)), []),
-    "whose lanes": (LANES, lambda place: meeting._is_of(place.file(LANES), os.getpid()), False),
-    "an exit code": ("any.answer", lambda place: starting._take_code(place.file("any.answer")), None),
+    "an agent's lock": ("agent.lock", lambda shm_dir: owner.is_locked(shm_dir.file("agent.lock")), False),
+    "who is in": (LANES, lambda shm_dir: list(parents._who_is_in(shm_dir)), []),
+    "whose lanes": (LANES, lambda shm_dir: shm_dirs._is_of(shm_dir.file(LANES), os.getpid()), False),
+    "an exit code": ("any.answer", lambda shm_dir: starting._take_code(shm_dir.file("any.answer")), None),
     "a line for a terminal": (
-        meeting.STDERR_LINE,
-        lambda place: Terminal(place, os.open(os.devnull, os.O_WRONLY)).look(),
+        shm_dirs.STDERR_LINE,
+        lambda shm_dir: Terminal(shm_dir, os.open(os.devnull, os.O_WRONLY)).look(),
         None,
     ),
     "a file to write": (
         "any.new",
-        lambda place: _raises(lambda: modes.private(place.file("any.new"), os.O_WRONLY | os.O_CREAT)),
+        lambda shm_dir: _raises(lambda: modes.private(shm_dir.file("any.new"), os.O_WRONLY | os.O_CREAT)),
         True,
     ),
-    "a log": (agent_log.NAME, lambda place: agent_log.write(place.path, [(0, "line")]), None),
-    "kept by an agent": (LANES, lambda place: open_in_place(place.file(LANES)), -1),
+    "a log": (agent_log.NAME, lambda shm_dir: agent_log.write(shm_dir.path, [(0, "line")]), None),
+    "kept by an agent": (LANES, lambda shm_dir: open_kept(shm_dir.file(LANES)), -1),
     "a lock of tokens": (
         "tokens.lock",
-        lambda place: _raises(lambda: Tokens(place.path).add("name", ["read"])),
+        lambda shm_dir: _raises(lambda: Tokens(shm_dir.path).add("name", ["read"])),
         True,
     ),
 }
@@ -104,7 +108,7 @@ def test_nobody_waits_for_what_is_no_regular_file(tmp_path: Path, what: str, kin
     tmp_path.chmod(0o700)
     KINDS[kind](tmp_path / name)
     got: list[Any] = []
-    asker = threading.Thread(target=lambda: got.append(ask(Meeting(str(tmp_path), {}))), daemon=True)
+    asker = threading.Thread(target=lambda: got.append(ask(ShmDir(str(tmp_path), {}))), daemon=True)
     asker.start()
     asker.join(DEADLINE_S)
     assert got == [expected]

@@ -1,4 +1,4 @@
-"""The meeting place: ours alone, within its share of the mount, and somewhere else where that cannot be."""
+"""The shm directory: ours alone, within its share of the mount, and somewhere else where that cannot be."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from logclient.config import Config
 from logclient.encode import lanes
 from logclient.session.session import Session
 from logclient.shm import layout, modes, proc
-from logclient.shm import shm_dir as meeting
+from logclient.shm import shm_dir as shm_dirs
 from tests.lanes import opened
 
 MIB = 1 << 20
-FLOOR = meeting.LANES_FLOOR
+FLOOR = shm_dirs.LANES_FLOOR
 FreeBytes = Callable[..., None]
 
 
@@ -96,19 +96,19 @@ BAD_BASES: dict[str, Callable[[Path, Path], object]] = {
 
 
 @pytest.mark.parametrize("how", BAD_BASES)
-def test_place_that_is_not_ours_is_left_alone(how: str, shm: Path, tmp_path: Path) -> None:
+def test_shm_root_that_is_not_ours_is_left_alone(how: str, shm: Path, tmp_path: Path) -> None:
     """A link, another user's folder, one that others may enter, a file: a fresh name, found by the next process."""
     elsewhere = tmp_path / "elsewhere"
     BAD_BASES[how](base_of(shm), elsewhere)
     with opened() as (run, file):
         run.log(1, {"a": 1.0})
-        place = Path(run._session.place.path)
-        assert place.parent.name.startswith(f"logclient-{os.getuid()}-") and place.parent.parent == shm
-        assert modes.is_ours(str(place)) and len(file.read()) == 1
+        shm_dir = Path(run._session.shm_dir.path)
+        assert shm_dir.parent.name.startswith(f"logclient-{os.getuid()}-") and shm_dir.parent.parent == shm
+        assert modes.is_ours(str(shm_dir)) and len(file.read()) == 1
         with opened("other") as (other, _):
-            assert Path(other._session.place.path).parent == place.parent
-        found = meeting.find(Config({"shm_dir": str(shm)}), place.name)
-        assert found is not None and found.path == str(place)
+            assert Path(other._session.shm_dir.path).parent == shm_dir.parent
+        found = shm_dirs.find(Config({"shm_dir": str(shm)}), shm_dir.name)
+        assert found is not None and found.path == str(shm_dir)
     assert not elsewhere.exists() or not list(elsewhere.iterdir())
 
 
@@ -120,7 +120,7 @@ def test_links_inside_the_folder_are_not_followed(shm: Path, tmp_path: Path) -> 
     folder.mkdir(parents=True, mode=0o700)
     base_of(shm).chmod(0o700)
     (folder / "run.json").symlink_to(target)
-    assert meeting.read(str(folder)) is None
+    assert shm_dirs.read(str(folder)) is None
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_lanes_take_their_share(
     free_bytes(free)
     with opened(lanes_bytes=wanted) as (run, file):
         assert len(file.mem) == expected
-        assert run._session.place.budget_bytes == free // 8
+        assert run._session.shm_dir.budget_bytes == free // 8
         largest = max(reader.size for reader in file.readers)
         assert largest == file.readers[0].size and largest >= expected * 3 // 4 - 8
         run.log(1, {"a": 1.0})
@@ -176,7 +176,7 @@ def test_any_number_of_lanes_fits_the_floor(count: int, run_dir: Path) -> None:
         assert [record.lane for record in file.read()] == list(range(count + run._session.lanes.device_count))
 
 
-def test_of_two_containers_that_begin_a_run_at_once_each_has_its_place(
+def test_of_two_containers_that_begin_a_run_at_once_each_has_its_shm_dir(
     shm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one, in a PID namespace of its own, writes its facts just before we would write ours."""
@@ -189,18 +189,18 @@ def test_of_two_containers_that_begin_a_run_at_once_each_has_its_place(
         return real(path)
 
     monkeypatch.setattr(os, "statvfs", statvfs)
-    mine = meeting.make(Config.from_env(), "same", {"run_id": "same"})
+    mine = shm_dirs.make(Config.from_env(), "same", {"run_id": "same"})
     assert mine.path == f"{wanted}.{proc.pid_namespace()}"
-    assert meeting.make(Config.from_env(), "same", {"run_id": "same"}).path == mine.path
+    assert shm_dirs.make(Config.from_env(), "same", {"run_id": "same"}).path == mine.path
 
 
 def test_used_up_share_refuses_and_says_so_once(free_bytes: FreeBytes, run_dir: Path) -> None:
     """With no budget left a process trains on: every record is refused and counted, one notice says why."""
     free_bytes(1 << 40)
     with opened() as (run, _):
-        run._session.place.facts["budget_bytes"] = 1
+        run._session.shm_dir.facts["budget_bytes"] = 1
         free_bytes(1 * MIB)
-        session = Session(run._session.place, run._session.settings, is_owner=False, rank=None)
+        session = Session(run._session.shm_dir, run._session.settings, is_owner=False, rank=None)
         child = logclient.Run(session)
         for step in range(5):
             child.log(step, {"a": 1.0})
@@ -209,14 +209,14 @@ def test_used_up_share_refuses_and_says_so_once(free_bytes: FreeBytes, run_dir: 
         assert (status["accepted"], status["refused"]) == (0, 5)
         assert sum("no shared memory" in line and "used up" in line for line in status["notices"]) >= 1
         assert len(status["notices"]) == 2 and child.flush(0) and child.finish(0)
-        assert len(list(Path(run._session.place.path).glob("*.lanes*"))) == 1
+        assert len(list(Path(run._session.shm_dir.path).glob("*.lanes*"))) == 1
 
 
-@pytest.mark.parametrize("size", [meeting.MIN_LANES, 2 * meeting.MIN_LANES])
+@pytest.mark.parametrize("size", [shm_dirs.MIN_LANES, 2 * shm_dirs.MIN_LANES])
 def test_a_file_below_the_floor_has_room_for_a_burst(size: int, run_dir: Path) -> None:
     """A quarter of the least file at least is lane 0's, and the second lane takes records, too."""
     with opened() as (run, _):
-        made = lanes.Lanes(run._session.place.path, size, 4, None)
+        made = lanes.Lanes(run._session.shm_dir.path, size, 4, None)
         header = layout.LANE_HEADERS + layout.LANE_BYTES
         sizes = [made.words[header + number * layout.LANE_HEADER_WORDS] for number in range(2)]
         assert len(made) == 2 and made.device_count == 0
@@ -238,13 +238,13 @@ def test_full_mount_halves_the_lanes_and_never_leaves_half_a_file(
     monkeypatch.setattr(os, "posix_fallocate", fallocate)
     with opened() as (run, file):
         assert len(file.mem) == 1 * MIB
-        room[0] = meeting.MIN_LANES - 1
+        room[0] = shm_dirs.MIN_LANES - 1
         with pytest.raises(OSError, match="full"):
-            lanes.make(run._session.place, MIB, 4, None)
-        assert len(list(Path(run._session.place.path).glob("*.lanes*"))) == 1
+            lanes.make(run._session.shm_dir, MIB, 4, None)
+        assert len(list(Path(run._session.shm_dir.path).glob("*.lanes*"))) == 1
 
 
-def test_place_too_small_or_missing_gives_way_to_another(
+def test_shm_root_too_small_or_missing_gives_way_to_another(
     shm: Path, tmp_path: Path, free_bytes: FreeBytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Case C6-2: a mount that is filled, not there or no folder: another one, and one line that says which and why."""
@@ -254,9 +254,9 @@ def test_place_too_small_or_missing_gives_way_to_another(
     file.write_text("")
     for bad, why in ((shm, "bytes are free"), (tmp_path / "gone", "No such"), (file, "Not a directory")):
         free_bytes(1 << 40, **{shm.name: 1 * MIB})
-        monkeypatch.setattr(meeting, "places", lambda _, bad=bad: [str(bad), str(other)])
+        monkeypatch.setattr(shm_dirs, "shm_roots", lambda _, bad=bad: [str(bad), str(other)])
         with opened() as (run, _):
-            assert Path(run._session.place.path).parent.parent == other
+            assert Path(run._session.shm_dir.path).parent.parent == other
             (line,) = [line for line in run.status()["notices"] if why in line]
             assert str(other) in line and str(bad) in line
     shutil.rmtree(other)
@@ -266,7 +266,7 @@ def test_no_shared_memory_anywhere_trains_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_dir: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Case C6-2: init does not raise, log() counts, one line tells; with folder_errors="raise" it is an error."""
-    monkeypatch.setattr(meeting, "places", lambda _: [str(tmp_path / "gone")])
+    monkeypatch.setattr(shm_dirs, "shm_roots", lambda _: [str(tmp_path / "gone")])
     run = logclient.init("p", quiet=True)
     run.log(1, {"a": 1.0})
     assert run.status()["refused"] == 1 and run.finish()
@@ -274,12 +274,12 @@ def test_no_shared_memory_anywhere_trains_on(
         logclient.init("p", quiet=True, folder_errors="raise")
 
 
-def test_places_are_tried_in_order_and_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_shm_roots_are_tried_in_order_and_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The folder asked for first, then /dev/shm, at last /tmp."""
     monkeypatch.chdir(tmp_path)
-    found = meeting.places(Config({"shm_dir": "here"}))
+    found = shm_dirs.shm_roots(Config({"shm_dir": "here"}))
     assert found[:2] == [str(tmp_path / "here"), "/dev/shm"] and found[-1] == "/tmp"
-    assert meeting.places(Config())[0] == "/dev/shm"
+    assert shm_dirs.shm_roots(Config())[0] == "/dev/shm"
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def test_places_are_tried_in_order_and_absolute(monkeypatch: pytest.MonkeyPatch,
 def test_awkward_run_ids_get_an_opaque_folder(run_id: str, run_dir: Path) -> None:
     """Case R2-26: stored verbatim, under a name that is harmless anywhere."""
     with opened(id=run_id) as (run, file):
-        folder = Path(run._session.place.path).name
+        folder = Path(run._session.shm_dir.path).name
         assert folder.startswith("id-") and folder[3:].isalnum() and len(folder) == 27
         assert run.id == run_id and file.document("start")["run_id"] == run_id
 
@@ -311,4 +311,4 @@ def test_awkward_run_ids_get_an_opaque_folder(run_id: str, run_dir: Path) -> Non
 @pytest.mark.parametrize(("name", "shown"), [("mlp", "run mlp (id-1)"), ("id-1", "run id-1")])
 def test_a_run_without_a_name_is_not_named_twice(name: str, shown: str) -> None:
     """In the lines at start and at the end."""
-    assert meeting.Meeting("/nowhere", {"run_id": "id-1", "name": name}).shown == shown
+    assert shm_dirs.ShmDir("/nowhere", {"run_id": "id-1", "name": name}).shown == shown

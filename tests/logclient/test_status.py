@@ -43,7 +43,7 @@ def test_shape_is_the_same_in_every_state_of_a_process(
     found.append(run.status())
     assert run.finish(0) is False and repr(run)
     with monkeypatch.context() as patched:
-        patched.setattr(spawn, "map_status", lambda place: None)
+        patched.setattr(spawn, "map_status", lambda shm_dir: None)
         with opened() as (run, _):
             run.log(1, {"a": 1.0})
             assert not run.flush(0)
@@ -72,7 +72,7 @@ def test_shape_is_the_same_in_a_forked_child(tmp_path: Path, run_dir: Path) -> N
     def child(gone):
         if gone:
             import shutil
-            shutil.rmtree(run._session.place.path)
+            shutil.rmtree(run._session.shm_dir.path)
         told, tell = os.pipe()
         if not os.fork():
             before = run.status()

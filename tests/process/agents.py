@@ -67,8 +67,8 @@ def checked(run_dir: Path, accepted: int, *, lost: int | None = 0, order: bool =
 
 def nothing_left(deadline_s: float = 10) -> None:
     """No file of ours stays in this test's shared memory."""
-    place = Path(os.environ["LOGCLIENT_SHM_DIR"])
-    wait_until(lambda: not listed(place), deadline_s, "shared memory is clean")
+    shm_root = Path(os.environ["LOGCLIENT_SHM_DIR"])
+    wait_until(lambda: not listed(shm_root), deadline_s, "shared memory is clean")
 
 
 def log_of(run_dir: Path) -> str:

@@ -75,7 +75,7 @@ class Trainer:
         wait_until(lambda: self._words()[3] or self.process.poll() is not None, 30, "the trainer starts")
         assert self._words()[3], "the trainer ended before its first record"
         head = self.truth.read_bytes()[trainer.RUN_AT :].rstrip(b"\0").decode().split("\n")
-        self.run_id, self.meeting = head[0], head[1]
+        self.run_id, self.shm_dir = head[0], head[1]
 
     def _words(self) -> memoryview:
         if not self.truth.exists() or self.truth.stat().st_size < trainer.BYTES:
@@ -99,7 +99,7 @@ class Trainer:
     def status_page(self) -> StatusPage:
         """Map the page once, and keep it: its folder may be removed."""
         if self._page is None:
-            self._page = StatusPage(os.path.join(self.meeting, "agent.status"))
+            self._page = StatusPage(os.path.join(self.shm_dir, "agent.status"))
         return self._page
 
     def word(self, index: int) -> int:
@@ -107,7 +107,7 @@ class Trainer:
         if self._page is not None:
             return int(self._page.words[index])
         try:
-            with open(os.path.join(self.meeting, "agent.status"), "rb") as file:
+            with open(os.path.join(self.shm_dir, "agent.status"), "rb") as file:
                 return int.from_bytes(os.pread(file.fileno(), 8, 8 * index), "little")
         except FileNotFoundError:
             return 0
@@ -170,12 +170,12 @@ class Trainer:
         return self.end()
 
     def wait_gone(self, timeout_s: float = 30) -> None:
-        """Until the agent has stored everything and removed the meeting place."""
-        wait_until(lambda: not os.path.exists(self.meeting), timeout_s, "the agent leaves")
+        """Until the agent has stored everything and removed the shm directory."""
+        wait_until(lambda: not os.path.exists(self.shm_dir), timeout_s, "the agent leaves")
 
     def wait_agent_gone(self, timeout_s: float = 30) -> None:
-        """Wait until its processes have ended, even where the meeting place is gone: its page was mapped before."""
-        assert self._page is not None, "the page goes with the meeting place"
+        """Wait until its processes have ended, even where the shm directory is gone: its page was mapped before."""
+        assert self._page is not None, "the page goes with the shm directory"
         pids = (self.agent_pid(layout.AGENT_SUPERVISOR), self.agent_pid(layout.AGENT_WORKER))
         wait_until(
             lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), timeout_s, "the agent ends"

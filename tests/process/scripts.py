@@ -130,13 +130,13 @@ def steps(found: RunView, key: str = "loss") -> list[int]:
     return [step for step, _ in points(found).get(key, [])]
 
 
-def places() -> list[Path]:
-    """Meeting places of this test that are there now."""
+def shm_dirs() -> list[Path]:
+    """Shm directories of this test that are there now."""
     return [path.parent for path in listed(Path(os.environ["LOGCLIENT_SHM_DIR"]), "logclient-*/*/run.json")]
 
 
-def place_of(run_id: str) -> Path:
-    """The meeting place of a run; it must be there."""
+def shm_dir_of(run_id: str) -> Path:
+    """The shm directory of a run; it must be there."""
     (found,) = listed(Path(os.environ["LOGCLIENT_SHM_DIR"]), f"logclient-*/{run_id}")
     return found
 
@@ -185,7 +185,7 @@ def wait_state(where: Path, name: str, deadline_s: float = 20.0) -> RunView:
 
 
 def agents() -> list[int]:
-    """Supervisors and workers of this test, by the meeting place in their command line."""
+    """Supervisors and workers of this test, by the shm directory in their command line."""
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdecimal():

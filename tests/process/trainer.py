@@ -3,7 +3,7 @@
 Run by tests and benches as ``python -m tests.process.trainer '{"records": ...}'``; with `until_told` it logs until
 SIGUSR1. The truth file is mapped: what was
 written into it survives SIGKILL of this process. Words: 0 records whose log() returned, 1 records begun, 2 longest
-call in ns, 3 the agent's meeting place is known (run id behind the words), 4 finished.
+call in ns, 3 the agent's shm directory is known (run id behind the words), 4 finished.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def main(plan: dict[str, Any]) -> None:
     words = memoryview(truth)[:RUN_AT].cast("Q")
     run = logclient.init("disturbed", quiet=plan.get("quiet", True), **plan.get("init", {}))
     assert isinstance(run, logclient.Run), "no shared memory for the test"
-    place = f"{run.id}\n{run._session.place.path}".encode() if run.id else b"\n"
-    truth[RUN_AT : RUN_AT + len(place)] = place
+    about = f"{run.id}\n{run._session.shm_dir.path}".encode() if run.id else b"\n"
+    truth[RUN_AT : RUN_AT + len(about)] = about
     words[3] = 1
     keys = [f"m{i}" for i in range(plan.get("values", 10))]
     log, clock = run.log, time.perf_counter_ns

@@ -16,7 +16,7 @@ FORKS_AND_STOPS = "import os, signal; os.fork(); print(flush=True); os.kill(os.g
 
 
 def test_leftovers_of_a_run_are_killed(run_dir: Path) -> None:
-    """A process started with the meeting place, and one it forked, die even when stopped; others live."""
+    """A process started with the shm directory, and one it forked, die even when stopped; others live."""
     setting = f"LOGCLIENT_SHM_DIR={os.environ['LOGCLIENT_SHM_DIR']}"
     elsewhere = {**os.environ, "LOGCLIENT_SHM_DIR": "/dev/shm/another"}
     with (
@@ -35,7 +35,7 @@ def test_leftovers_of_a_run_are_killed(run_dir: Path) -> None:
 
 
 def test_run_dir_is_the_tests_own(run_dir: Path) -> None:
-    """Client code finds folder and meeting place through its settings."""
+    """Client code finds folder and shm directory through its settings."""
     assert os.environ["LOGCLIENT_DIR"] == str(run_dir)
     assert Path(os.environ["LOGCLIENT_SHM_DIR"]).parent == Path("/dev/shm")
 

@@ -112,8 +112,8 @@ def run(report: harness.Report, given: argparse.Namespace) -> None:
             chaos.strike(what, chance)
         statuses = [trainer.end(PEACE_S + 10 * records / given.rate) for trainer in chaos.trainers]
         logged_s = time.monotonic() - begin
-        meeting = Path(chaos.trainers[0].meeting)
-        processes.wait_until(lambda: not meeting.exists(), PEACE_S, 0.1, "the agent has shipped all and left")
+        shm_dir = Path(chaos.trainers[0].shm_dir)
+        processes.wait_until(lambda: not shm_dir.exists(), PEACE_S, 0.1, "the agent has shipped all and left")
         all_s = time.monotonic() - begin
         code = collector.stop()
         judge(report, chaos, statuses, code)

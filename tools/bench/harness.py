@@ -239,7 +239,7 @@ def without_path(env: dict[str, str]) -> dict[str, str]:
 
 
 class Place:
-    """A run folder and a meeting place of one's own, as settings in `env`."""
+    """A run folder and a shm directory of one's own, as settings in `env`."""
 
     def __init__(self, folder: Path, memory: Path) -> None:
         self.runs = folder / "runs"

@@ -132,7 +132,7 @@ class Server:
         begin = time.perf_counter()
         self._run = logclient.init("bench", **settings)
         took_ms = 1e3 * (time.perf_counter() - begin)
-        return {"meeting": self._run._session.place.path, "run_id": self._run.id, "init_ms": took_ms}
+        return {"shm_dir": self._run._session.shm_dir.path, "run_id": self._run.id, "init_ms": took_ms}
 
     def do_measure(self, call: str, count: int, pace_ns: int, spin: bool = False) -> dict[str, Any]:
         before = waited_ms()
@@ -188,12 +188,12 @@ class Probe:
             cwd=harness.ROOT,
             env={**place.env, **(env or {})},
         )
-        self.meeting = Path()
+        self.shm_dir = Path()
         self.init_ms = 0.0
 
     def __enter__(self) -> Self:
         found = self.ask("init", **self._settings)
-        self.meeting, self.init_ms = Path(found["meeting"]), found["init_ms"]
+        self.shm_dir, self.init_ms = Path(found["shm_dir"]), found["init_ms"]
         return self
 
     def __exit__(
@@ -227,7 +227,7 @@ class Probe:
 
     def agent_pid(self, word: int) -> int:
         """PID of supervisor or worker (`layout.AGENT_...`) as the status page says it; 0 where there is none."""
-        with open(self.meeting / "agent.status", "rb") as page:
+        with open(self.shm_dir / "agent.status", "rb") as page:
             page.seek(8 * word)
             return int.from_bytes(page.read(8), "little")
 

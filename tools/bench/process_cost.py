@@ -64,8 +64,9 @@ init_s = time.perf_counter() - start
 for step in range(3000):
     run.log(step, {"a": step + 0.1, "b": step + 0.2, "c": step + 0.3})
 after = {"memory": memory(), "threads": len(os.listdir("/proc/self/task")), "sockets": sockets()}
-place = run._session.place if hasattr(run, "_session") else run._place  # of an earlier commit
-lanes = sum(entry.stat().st_size for entry in os.scandir(place.path) if entry.name.endswith(".lanes"))
+session = run._session
+shm_dir = session.shm_dir if hasattr(session, "shm_dir") else session.place  # of an earlier commit
+lanes = sum(entry.stat().st_size for entry in os.scandir(shm_dir.path) if entry.name.endswith(".lanes"))
 run.flush(10)
 time.sleep(0.3)
 start = time.perf_counter()

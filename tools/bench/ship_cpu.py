@@ -97,7 +97,7 @@ def ship(folder: str, records: int, *, is_sealed: bool, packs: bool) -> float:
         progress = Progress()
         access, hello = Access(address), Hello("run", "node")
         begun = time.process_time()
-        source = FolderSource([folder] if is_sealed else [], place="" if is_sealed else folder)
+        source = FolderSource([folder] if is_sealed else [], shm_dir="" if is_sealed else folder)
         deadline = time.monotonic() + DEADLINE_S
         Shipper(
             lambda: Session(access, hello, packs=packs), source, progress, ShipSettings(until_done=is_sealed)

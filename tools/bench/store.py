@@ -157,8 +157,8 @@ def evict(folder: str) -> None:
 
 def run_writing(report: harness.Report, points: int, folder: str) -> None:
     for name, is_float32, most in (("float32", True, 6.0), ("float64 noise", False, 9.5)):
-        place = os.path.join(folder, name.split()[0])
-        store = open_store(place)
+        path = os.path.join(folder, name.split()[0])
+        store = open_store(path)
         try:
             spent, done = write(store, "run", timed(batches(points, keys=KEYS, is_float32=is_float32)))
         finally:
@@ -169,18 +169,18 @@ def run_writing(report: harness.Report, points: int, folder: str) -> None:
             "s of CPU per million points",
             most=CPU_BAR_S,
         )
-        report.figure(f"store, compacted, {name}", size_of(place) / done, "bytes per point", most=most)
+        report.figure(f"store, compacted, {name}", size_of(path) / done, "bytes per point", most=most)
 
 
 def run_long(report: harness.Report, points: int, folder: str) -> None:
-    place = os.path.join(folder, "long")
-    store = open_store(place, synchronous="NORMAL")
+    path = os.path.join(folder, "long")
+    store = open_store(path, synchronous="NORMAL")
     try:
         write(store, "run", timed(one_stream(points)))
     finally:
         store.close()
-    evict(place)
-    store = open_store(place)
+    evict(path)
+    store = open_store(path)
     try:
         begin = time.perf_counter()
         found = store.reader.buckets("run", "train/metric0")

@@ -33,7 +33,7 @@ if not __package__:
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from logclient.shm import layout
-from logclient.shm import shm_dir as meetings
+from logclient.shm import shm_dir as shm_dirs
 from logclient.spawn.agent import agent_lives, start_agent
 from logclient_backend.wal.reader import WalReader
 from tests.conftest import kill_all_with
@@ -63,7 +63,7 @@ SETTINGS = {"SEGMENT_BYTES": str(128 << 10), "STALL_S": "1.0", "RESTART_LIMIT": 
 
 @contextmanager
 def training(folder: Path, env: dict[str, str] | None = None, **plan: Any) -> Iterator[Trainer]:
-    """A `Trainer`; at the end neither it, nor an agent of its, nor its meeting place is left."""
+    """A `Trainer`; at the end neither it, nor an agent of its, nor its shm directory is left."""
     trainer = None
     try:
         trainer = Trainer(folder, env, **plan)
@@ -74,7 +74,7 @@ def training(folder: Path, env: dict[str, str] | None = None, **plan: Any) -> It
             trainer.process.wait(10)
             assert trainer.process.stdout is not None
             trainer.process.stdout.close()
-            shutil.rmtree(trainer.meeting, ignore_errors=True)
+            shutil.rmtree(trainer.shm_dir, ignore_errors=True)
 
 
 def kill_agents(deadline_s: float = 10.0) -> None:
@@ -87,12 +87,12 @@ def kill_agents(deadline_s: float = 10.0) -> None:
     processes.wait_until(none_left, deadline_s, what="all agents gone")
 
 
-def recover(meeting: str) -> None:
-    """Start an agent for a meeting place that has none, as `logclient recover` does."""
-    place = meetings.read(meeting)
-    if place is None:
+def recover(path: str) -> None:
+    """Start an agent for a shm directory that has none, as `logclient recover` does."""
+    shm_dir = shm_dirs.read(path)
+    if shm_dir is None:
         return  # everything was stored already
-    trouble = start_agent(place, START_S, check_folder=False)
+    trouble = start_agent(shm_dir, START_S, check_folder=False)
     if trouble is not None:
         raise RuntimeError(trouble)
 
@@ -222,10 +222,10 @@ def disturb(trainer: Trainer, rng: random.Random, seconds: float) -> dict[str, i
 
 
 def _bring_back(trainer: Trainer) -> bool:
-    place = meetings.read(trainer.meeting)
-    if place is None or agent_lives(place):
+    shm_dir = shm_dirs.read(trainer.shm_dir)
+    if shm_dir is None or agent_lives(shm_dir):
         return False
-    recover(trainer.meeting)
+    recover(trainer.shm_dir)
     return True
 
 
@@ -250,8 +250,8 @@ def crash(seed: int, seconds: float, folder: Path) -> dict[str, Any]:
         else:
             trainer.end()
         kill_agents()
-        recover(trainer.meeting)
-        wait_until(lambda: not os.path.exists(trainer.meeting), GONE_S, "a sound agent stores everything")
+        recover(trainer.shm_dir)
+        wait_until(lambda: not os.path.exists(trainer.shm_dir), GONE_S, "a sound agent stores everything")
         found = account(Path(os.environ["LOGCLIENT_DIR"]), trainer.logged, trainer.begun)
         counts = {name: getattr(found, name) for name in ("accepted", "stored", "forgotten", "damaged")}
         told = {

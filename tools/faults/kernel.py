@@ -203,8 +203,8 @@ def users_of(point: str) -> list[int]:
 
 def _links(pid: str) -> Iterator[str]:
     """Not its mapped files: to list them waits for a lock that a process hung in a page fault may hold."""
-    for place in ("cwd", "root", "exe"):
-        yield from _link(f"/proc/{pid}/{place}")
+    for link in ("cwd", "root", "exe"):
+        yield from _link(f"/proc/{pid}/{link}")
     try:
         descriptors = os.listdir(f"/proc/{pid}/fd")
     except OSError:

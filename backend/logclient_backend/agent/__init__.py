@@ -6,7 +6,7 @@
 `drain/`          reads lanes: producers, columns, gaps, documents
 `output/`         stages columns on tmpfs and copies them to the run folder
 `shipping/`       ships what is stored to a collector
-`host/`           meeting place, processes, pages and limits, for all of them
+`host/`           shm directory, processes, pages and limits, for all of them
 `settings.py`     the settings that `init` wrote
 ================  =========================================================================
 

@@ -1,4 +1,4 @@
-"""The agent's settings: what `init` wrote into the meeting place, checked for type, else the defaults.
+"""The agent's settings: what `init` wrote into the shm directory, checked for type, else the defaults.
 
 Invariant: what is out of range is brought into it, never refused: a run goes on whatever it was asked for.
 """
@@ -22,7 +22,7 @@ class Settings:
     """Units are in the names; meanings in `logclient.config.SETTINGS`."""
 
     def __init__(self, facts: dict[str, Any]) -> None:
-        """`facts`: what the meeting place says."""
+        """`facts`: what the shm directory says."""
         given = facts.get("settings")
         given = given if isinstance(given, dict) else {}
         self.poll_s = _number(given, "poll_s", 0.05, least=0.001)

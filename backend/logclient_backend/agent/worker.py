@@ -34,7 +34,7 @@ from .drain.producers import Roster
 from .host.crash_report import Handover
 from .host.pauses import MIN_S, REST_S, Pipes, Sleeper
 from .host.process_handle import Watch
-from .host.shm_dir_handle import Place
+from .host.shm_dir_handle import ShmDirHandle
 from .host.status import StatusPage
 from .output.budget import Budget
 from .output.copier import Copier
@@ -60,27 +60,27 @@ class Worker:
     """All state of one worker incarnation."""
 
     def __init__(
-        self, place: Place, status: StatusPage, settings: Settings, handover: Handover, pipes: Pipes
+        self, handle: ShmDirHandle, status: StatusPage, settings: Settings, handover: Handover, pipes: Pipes
     ) -> None:
         self.status = status
         self.settings = settings
-        self.spooler = Spooler(place.meeting, place.public, settings)
+        self.spooler = Spooler(handle.shm_dir, handle.public, settings)
         self.stage = Stage(
-            place, status.words, settings.segment_bytes, settings.spill_bytes, settings.seal_s, self.spooler
+            handle, status.words, settings.segment_bytes, settings.spill_bytes, settings.seal_s, self.spooler
         )
         budget = Budget(settings.disk_bytes, settings.keep_bytes)
         self.copier = Copier(self.stage.segments, self.stage.writer, budget, status.words)
-        self.ledger = Ledger(place.meeting, status.words)
-        self.roster = Roster(place, handover, self.ledger, self.copier.write_line)
-        self.destination = Destination(place, self.copier, settings.network_sync_s)
+        self.ledger = Ledger(handle.shm_dir, status.words)
+        self.roster = Roster(handle, handover, self.ledger, self.copier.write_line)
+        self.destination = Destination(handle, self.copier, settings.network_sync_s)
         self.shipped = Shipped(
-            place, status.words, self.ledger, self.copier.write_line, leave_s=settings.ship_leave_s
+            handle, status.words, self.ledger, self.copier.write_line, leave_s=settings.ship_leave_s
         )
         self.patience = Patience(self.roster, self.stage, self.copier, status.words, settings.leave_s)
         self.pace = Pace(settings, time.monotonic())
         self.copier.on_result = self._copied
         self.copier.was_made = handover.has_made
-        self._place = place
+        self._handle = handle
         self._handover = handover
         self._pipes = pipes
         self._sleeper = Sleeper(pipes.worker)
@@ -156,7 +156,7 @@ class Worker:
         )
 
     def _has_newcomers(self) -> bool:
-        self._place.look()
+        self._handle.look()
         return self.roster.is_behind
 
     def _is_copier_slow(self) -> bool:
@@ -190,7 +190,7 @@ class Worker:
             self._next_look = min(self._next_look, self._staged_at + self.settings.sync_s)
 
     def _pause_s(self, now: float) -> float:
-        may_be_long = self._sleeper.may_be_long and not self._place.is_removed
+        may_be_long = self._sleeper.may_be_long and not self._handle.is_removed
         pause_s = self.pace.pause_s(now, may_be_long=may_be_long)
         if self._is_full:
             pause_s = max(pause_s, self.settings.poll_s)
@@ -362,7 +362,7 @@ class Worker:
                 producer.words[layout.DOCUMENTS_DURABLE] = seen
             at_once |= producer.words[layout.DOCUMENTS_DURABLE] < producer.documents_wanted
             self._look_beside(producer)
-        self.ledger.refused = max(self.ledger.refused, self._place.refused)
+        self.ledger.refused = max(self.ledger.refused, self._handle.refused)
         if self.copier.found is not None and not self.ledger.has_absorbed:
             self.ledger.absorb(self.copier.found)
         if self.ledger.is_due(at_once=at_once):

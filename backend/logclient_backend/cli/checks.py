@@ -18,9 +18,9 @@ from functools import partial
 from typing import Any
 
 from logclient.config import Config
-from logclient.shm import shm_dir as meeting
 from logclient.shm.owner import ForkMark, PidMark
 from logclient.shm.proc import entry_of, name_of, pid_namespace, start_ticks
+from logclient.shm.shm_dir import LANES_FLOOR, SHARE, shm_roots
 from logclient.spawn import lifetime
 
 from ..agent.host.process_handle import Watch
@@ -74,9 +74,9 @@ def shared_memory() -> list[Finding]:
     """The mount that lanes would be on, and what a run would get of it."""
     subject = "shared memory"
     config = Config.from_env()
-    place = next((path for path in meeting.places(config) if os.access(path, os.W_OK | os.X_OK)), None)
-    if place is None:
-        tried = ", ".join(meeting.places(config))
+    root = next((path for path in shm_roots(config) if os.access(path, os.W_OK | os.X_OK)), None)
+    if root is None:
+        tried = ", ".join(shm_roots(config))
         return [
             Finding(
                 subject,
@@ -85,19 +85,19 @@ def shared_memory() -> list[Finding]:
                 "mount a tmpfs, and set LOGCLIENT_SHM_DIR to it",
             )
         ]
-    kind = mount_of(place)[1]
-    found = os.statvfs(place)
+    kind = mount_of(root)[1]
+    found = os.statvfs(root)
     total, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
-    budget = free // meeting.SHARE
-    lanes = max(meeting.LANES_FLOOR, min(config.lanes_bytes, budget // 4))
+    budget = free // SHARE
+    lanes = max(LANES_FLOOR, min(config.lanes_bytes, budget // 4))
     spill = min(config.spill_bytes, budget // 2)
-    what = f"{place}: {kind}, {size(free)} free of {size(total)}"
+    what = f"{root}: {kind}, {size(free)} free of {size(total)}"
     gets = (
-        f"a run may take {size(budget)} (1/{meeting.SHARE} of what is free): {size(lanes)} of lanes a process, about "
+        f"a run may take {size(budget)} (1/{SHARE} of what is free): {size(lanes)} of lanes a process, about "
         f"{duration(lanes * 3 / 4 / _RECORD_BYTES / _FRAME_RATE)} of {_FRAME_RATE:,} records/s of 10 values, and "
         f"{size(spill)} while a disk hangs"
     )
-    if budget < meeting.LANES_FLOOR:
+    if budget < LANES_FLOOR:
         advice = "make room, or give the container more: docker run --shm-size=1g, or an emptyDir with medium: Memory"
         return [Finding(subject, "do", f"{what}: too little, nothing would be logged", advice)]
     findings = []
@@ -111,8 +111,8 @@ def shared_memory() -> list[Finding]:
         findings.append(Finding(subject, "do", f"{what}: a run gets less than its settings ask for", advice))
     else:
         findings.append(Finding(subject, "ok", what))
-    if place != "/dev/shm" and not config.shm_dir:
-        findings.append(Finding(subject, "note", f"/dev/shm cannot be written: {place} is taken instead"))
+    if root != "/dev/shm" and not config.shm_dir:
+        findings.append(Finding(subject, "note", f"/dev/shm cannot be written: {root} is taken instead"))
     findings.append(Finding(subject, "note", gets))
     return findings
 
@@ -120,11 +120,11 @@ def shared_memory() -> list[Finding]:
 def left_behind() -> list[Finding]:
     """Runs that wait in shared memory for somebody."""
     subject = "live runs"
-    told = [(place, place.agent()["state"], place.dir) for place in live.scan()]
+    told = [(live_dir, live_dir.agent()["state"], live_dir.dir) for live_dir in live.scan()]
     told = [each for each in told if each[0].is_there]  # what an agent leaves meanwhile is stored
-    places = [place for place, _, _ in told]
-    alone = [place for place, state, _ in told if state in ("gone", "gave up")]
-    homeless = [place for place, _, dir in told if not dir]
+    live_dirs = [live_dir for live_dir, _, _ in told]
+    alone = [live_dir for live_dir, state, _ in told if state in ("gone", "gave up")]
+    homeless = [live_dir for live_dir, _, dir in told if not dir]
     findings = []
     if alone:
         text = f"{plural(len(alone), 'run')} in shared memory without an agent: {_names(alone)}"
@@ -133,14 +133,16 @@ def left_behind() -> list[Finding]:
         text = f"{plural(len(homeless), 'run')} in shared memory only, lost with a reboot: {_names(homeless)}"
         findings.append(Finding(subject, "do", text, "logclient recover --dir FOLDER"))
     if not findings:
-        text = f"{plural(len(places), 'live run')}, each with an agent" if places else "none on this host"
+        text = (
+            f"{plural(len(live_dirs), 'live run')}, each with an agent" if live_dirs else "none on this host"
+        )
         findings.append(Finding(subject, "ok", text))
     return findings
 
 
-def _names(places: list[live.LivePlace]) -> str:
-    names = [place.name for place in places[:5]]
-    return ", ".join(names) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
+def _names(live_dirs: list[live.LiveShmDir]) -> str:
+    names = [live_dir.name for live_dir in live_dirs[:5]]
+    return ", ".join(names) + (f" and {len(live_dirs) - 5} more" if len(live_dirs) > 5 else "")
 
 
 # ---- disk -------------------------------------------------------------------------------------------------
@@ -259,7 +261,7 @@ def _ms(seconds: float) -> str:
 
 
 def agent_starts() -> list[Finding]:
-    """Does this interpreter run the agent's module at all? Without a meeting place it leaves with code 2."""
+    """Does this interpreter run the agent's module at all? Without a shm directory it leaves with code 2."""
     subject = "agent"
     if not sys.executable:
         advice = "start Python by its path: the agent is started with the same interpreter"
@@ -296,13 +298,13 @@ def agent_starts() -> list[Finding]:
 def agent_outlives() -> list[Finding]:
     """May the agent finish its work after the trainer is gone?"""
     subject = "agent's life"
-    place = lifetime.why()
-    if place:
+    confinement = lifetime.why()
+    if confinement:
         advice = (
             "where its processes end with the trainer, so does the agent: all but the last 0.5 s are in the run folder "
             "then, if its disk answers; finish() and the exit hook wait until all is"
         )
-        return [Finding(subject, "note", f"this is {place}", advice)]
+        return [Finding(subject, "note", f"this is {confinement}", advice)]
     first = name_of(entry_of(1))
     if first and first not in _USUAL_INITS:
         text = (

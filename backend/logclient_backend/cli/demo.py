@@ -24,7 +24,7 @@ from typing import Any
 import click
 
 from logclient.errors import LogclientError
-from logclient.shm import shm_dir as meetings
+from logclient.shm.shm_dir import folder_name
 
 from ..runs import contents, folder, live
 from ..runs.curve import Curve
@@ -144,9 +144,11 @@ class Demo:
             )
             try:
                 notes = self._wait_first_step(work / "truth", trainer)
-                place = next((place for place in live.scan() if place.run_id == self.run_id), None)
-                if notes is not None and place is not None:
-                    self._disturb(Agent(place.meeting), disk, notes, trainer)
+                live_dir = next(
+                    (live_dir for live_dir in live.scan() if live_dir.run_id == self.run_id), None
+                )
+                if notes is not None and live_dir is not None:
+                    self._disturb(Agent(live_dir.shm_dir), disk, notes, trainer)
                 answer, _ = trainer.communicate(timeout=_END_S)
                 self.trained = json.loads(answer)
             except (ValueError, subprocess.TimeoutExpired):
@@ -263,7 +265,7 @@ class Demo:
 
     def _wait_agent_gone(self) -> None:
         deadline = time.monotonic() + _END_S
-        while any(place.run_id == self.run_id for place in live.scan()):
+        while any(live_dir.run_id == self.run_id for live_dir in live.scan()):
             if time.monotonic() > deadline:
                 self.troubles.append("the agent did not end: see `logclient status`")
                 return
@@ -271,7 +273,7 @@ class Demo:
 
     def _bring_home(self, where: str) -> None:
         """From the disk that froze, which ends with this command, to where runs are kept."""
-        name = meetings.folder_name(self.run_id)
+        name = folder_name(self.run_id)
         if os.path.isdir(os.path.join(where, name)):
             shutil.copytree(os.path.join(where, name), os.path.join(self.base, name))
 

@@ -98,11 +98,11 @@ def check(run: RunView, notes: list[Truth], counts: dict[str, int]) -> Checked:
             continue
         at, last = reached[pid], truth.rows
         for row in rows_of(part.columns, part.start, part.stop):
-            place = at
-            while place < last and truth.bytes(place) != row:
-                place += 1  # the note of a record that is not stored
-            if place < last:
-                at = place + 1
+            index = at
+            while index < last and truth.bytes(index) != row:
+                index += 1  # the note of a record that is not stored
+            if index < last:
+                at = index + 1
             elif (wrong := wrong + 1) >= _MAX_WRONG:
                 break
         reached[pid] = at

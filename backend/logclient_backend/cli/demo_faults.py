@@ -21,7 +21,7 @@ from typing import Self
 
 from logclient.shm import layout
 from logclient.shm.proc import entry_of, start_ticks
-from logclient.shm.shm_dir import Meeting
+from logclient.shm.shm_dir import ShmDir
 from logclient.spawn.agent import map_status
 
 _CLONE_NEWNS = 0x20000  # linux/sched.h
@@ -50,10 +50,10 @@ print(time.monotonic() - frozen)
 class Agent:
     """The agent of one run, as its status page tells."""
 
-    def __init__(self, meeting: Meeting) -> None:
-        words = map_status(meeting)
+    def __init__(self, shm_dir: ShmDir) -> None:
+        words = map_status(shm_dir)
         if words is None:
-            raise OSError(f"no status page in {meeting.path}")
+            raise OSError(f"no status page in {shm_dir.path}")
         self._words = words
 
     @property

@@ -78,9 +78,9 @@ class Digits(torch.utils.data.Dataset[Any]):
     def __len__(self) -> int:
         return CHUNK * BATCH
 
-    def __getitem__(self, places: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    def __getitem__(self, indexes: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
         begin = time.perf_counter()
-        at = torch.tensor(places) % len(self.labels)
+        at = torch.tensor(indexes) % len(self.labels)
         images = self.images[at]
         shifted = torch.roll(images, int(torch.randint(-1, 2, ())), dims=2)
         noisy = shifted + 0.3 * torch.randn_like(shifted)

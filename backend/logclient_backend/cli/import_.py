@@ -35,7 +35,9 @@ def command(folder: str, replace: bool, dir: str | None, as_json: bool) -> None:
     base = run_folder(dir)
     made = Import(folder)
     busy = {
-        os.path.realpath(os.path.dirname(place.node_folder)) for place in live.scan() if place.node_folder
+        os.path.realpath(os.path.dirname(live_dir.node_folder))
+        for live_dir in live.scan()
+        if live_dir.node_folder
     }
     with screen.progress("importing", made.points_declared) as advance:
         path = made.run(base, replace=replace, busy=busy, progress=advance)

@@ -12,7 +12,7 @@ import click
 
 from logclient.config import Config
 from logclient.errors import NoRun
-from logclient.shm import shm_dir as meeting
+from logclient.shm import shm_dir as shm_dirs
 from logclient.shm.modes import umask_of
 from logclient.shm.shm_dir import folder_name
 from logclient.spawn.agent import start_agent
@@ -21,7 +21,7 @@ from ..agent.host.json_file import write_json
 from ..agent.output import probe
 from ..agent.supervise import cleanup
 from ..runs import live
-from ..runs.live import LiveLanes, LivePlace
+from ..runs.live import LiveLanes, LiveShmDir
 from . import screen, spools
 from .options import with_json
 from .text import plural, safe
@@ -37,7 +37,7 @@ _PROBE_S = 10.0
 class Job:
     """One run that is being stored. Its lane files stay mapped, so its counts are known after they are gone."""
 
-    place: LivePlace
+    live_dir: LiveShmDir
     lanes: list[LiveLanes]
     targets: dict[str, int]  # records accepted by process when we came
     dir: str = ""  # where it goes
@@ -55,7 +55,7 @@ class Job:
     def is_done(self) -> bool:
         """All records that were there are durable, and the documents: an agent that leaves has seen to that."""
         return not self.waiting and (
-            not self.place.is_there or all(lanes.has_durable_documents for lanes in self.lanes)
+            not self.live_dir.is_there or all(lanes.has_durable_documents for lanes in self.lanes)
         )
 
     def counts(self) -> dict[str, int]:
@@ -95,10 +95,10 @@ def command(run: str | None, dir: str | None, timeout_s: float, as_json: bool) -
     logclient recover
     logclient recover --dir /data/runs --timeout 300
     """
-    cleanup.clear(meeting.bases(Config.from_env()))
+    cleanup.clear(shm_dirs.bases(Config.from_env()))
     spooled = spools.bring_home(run, timeout_s)
-    places = live.scan()
-    jobs = [job for place in _wanted(places, run, spooled) if (job := _job(place)) is not None]
+    live_dirs = live.scan()
+    jobs = [job for live_dir in _wanted(live_dirs, run, spooled) if (job := _job(live_dir)) is not None]
     if not jobs and not spooled:
         if as_json:
             screen.print_json({"runs": [], "spooled": []})
@@ -109,7 +109,7 @@ def command(run: str | None, dir: str | None, timeout_s: float, as_json: bool) -
         dir = os.path.abspath(dir)
     for job in jobs:
         job.trouble = _begin(job, dir) or ""
-        job.dir = job.place.dir  # asked now: the meeting place goes when all is stored
+        job.dir = job.live_dir.dir  # asked now: the shm directory goes when all is stored
     total = sum(job.waiting for job in jobs)
     with screen.progress("storing", total) as advance:
         _wait(jobs, timeout_s, total, advance)
@@ -125,14 +125,14 @@ def command(run: str | None, dir: str | None, timeout_s: float, as_json: bool) -
         raise click.exceptions.Exit(4 if any(good) else 1)
 
 
-def _wanted(places: list[LivePlace], run: str | None, spooled: list[dict[str, Any]]) -> list[LivePlace]:
+def _wanted(live_dirs: list[LiveShmDir], run: str | None, spooled: list[dict[str, Any]]) -> list[LiveShmDir]:
     """Return the runs that are meant: by id, by name, or by a part of the id."""
     if run is None:
-        return places
+        return live_dirs
     for found in (
-        [place for place in places if place.run_id == run],
-        [place for place in places if place.name == run],
-        [place for place in places if run in place.run_id],
+        [live_dir for live_dir in live_dirs if live_dir.run_id == run],
+        [live_dir for live_dir in live_dirs if live_dir.name == run],
+        [live_dir for live_dir in live_dirs if run in live_dir.run_id],
     ):
         if found:
             return found
@@ -141,25 +141,27 @@ def _wanted(places: list[LivePlace], run: str | None, spooled: list[dict[str, An
     raise NoRun(f"no run in shared memory on this host has {run!r} as its id, in its id, or as its name")
 
 
-def _job(place: LivePlace) -> Job | None:
+def _job(live_dir: LiveShmDir) -> Job | None:
     """None where an agent has all in hand: its processes live, or it stores what they left."""
-    has_agent = place.has_agent
-    somebody = any(lanes.is_open for lanes in place.processes)
-    if has_agent and somebody and place.dir:
+    has_agent = live_dir.has_agent
+    somebody = any(lanes.is_open for lanes in live_dir.processes)
+    if has_agent and somebody and live_dir.dir:
         return None
-    return Job(place, place.processes, {lanes.id: lanes.counts()["accepted"] for lanes in place.processes})
+    return Job(
+        live_dir, live_dir.processes, {lanes.id: lanes.counts()["accepted"] for lanes in live_dir.processes}
+    )
 
 
 def _begin(job: Job, dir: str | None) -> str | None:
     """Say where to, if that is open, and start an agent, if there is none; why that is not possible."""
-    place = job.place
-    if not place.dir:
+    live_dir = job.live_dir
+    if not live_dir.dir:
         if dir is None:
             return "it is in shared memory only, its run folder could not be used: say where to with --dir"
-        trouble = _set_folder(place, dir)
+        trouble = _set_folder(live_dir, dir)
         if trouble:
             return trouble
-    if not place.has_agent:
+    if not live_dir.has_agent:
         _start(job)
     return None
 
@@ -167,29 +169,29 @@ def _begin(job: Job, dir: str | None) -> str | None:
 def _start(job: Job) -> None:
     """Start an agent; one that is late, on a busy machine, may come yet."""
     job.starts += 1
-    meeting = job.place.meeting
-    job.late = start_agent(meeting, _START_S, check_folder=not meeting.folder_answer()) or ""
+    shm_dir = job.live_dir.shm_dir
+    job.late = start_agent(shm_dir, _START_S, check_folder=not shm_dir.folder_answer()) or ""
     job.started_at = time.monotonic()
 
 
-def _set_folder(place: LivePlace, dir: str) -> str | None:
+def _set_folder(live_dir: LiveShmDir, dir: str) -> str | None:
     """Write where the run shall go, after a look in a child that may hang; why it cannot go there."""
-    reason = _why_not(place, dir)
+    reason = _why_not(live_dir, dir)
     if reason is not None:
         return f"{dir} cannot be used: {reason}"
-    if not write_json(place.meeting.file("folder.json"), probe.there(dir)):
-        return f"{place.meeting.path} cannot be written"
+    if not write_json(live_dir.shm_dir.file("folder.json"), probe.there(dir)):
+        return f"{live_dir.shm_dir.path} cannot be written"
     return None
 
 
-def _why_not(place: LivePlace, dir: str) -> str | None:
+def _why_not(live_dir: LiveShmDir, dir: str) -> str | None:
     """None where a file of the run can be written there; the look is another process's, which may hang in it."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            os.umask(umask_of(place.meeting.facts))
-            answer = probe.why_not(dir, os.path.join(dir, folder_name(place.run_id)), place.node) or ""
+            os.umask(umask_of(live_dir.shm_dir.facts))
+            answer = probe.why_not(dir, os.path.join(dir, folder_name(live_dir.run_id)), live_dir.node) or ""
             os.write(writer, b"." + answer.encode("utf-8", "backslashreplace"))
         finally:
             os._exit(0)
@@ -223,7 +225,7 @@ def _wait(jobs: list[Job], timeout_s: float, total: int, advance: Any) -> None:
 
 def _has_hope(job: Job) -> bool:
     """Is there an agent, or is one on its way? One that was about to leave when we came, or died since, is replaced."""
-    if job.place.agent()["state"] != "gone" or time.monotonic() - job.started_at < _COMES_S:
+    if job.live_dir.agent()["state"] != "gone" or time.monotonic() - job.started_at < _COMES_S:
         return True
     if job.starts >= _MAX_STARTS:
         return False
@@ -232,9 +234,9 @@ def _has_hope(job: Job) -> bool:
 
 
 def _result(job: Job, timeout_s: float) -> dict[str, Any]:
-    place = job.place
+    live_dir = job.live_dir
     counts = job.counts()
-    agent = place.agent()
+    agent = live_dir.agent()
     trouble = job.trouble
     if not trouble and not job.is_done:
         trouble = f"not all is stored after {timeout_s:g} s; the agent goes on"
@@ -247,8 +249,8 @@ def _result(job: Job, timeout_s: float) -> dict[str, Any]:
         elif agent["disk_errno"]:
             trouble += f"; writing fails: {agent['disk_error']}"
     return {
-        "id": place.run_id,
-        "name": place.name,
+        "id": live_dir.run_id,
+        "name": live_dir.name,
         "dir": job.dir,
         "agent_started": job.starts > 0,
         "stored_all": not trouble,

@@ -93,14 +93,14 @@ def table(*columns: str, right: tuple[int, ...] = (), grow: int | None = None) -
     from rich.table import Table
 
     made = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False, pad_edge=False)
-    for place, name in enumerate(columns):
+    for column, name in enumerate(columns):
         made.add_column(
             name,
-            justify="right" if place in right else "left",
+            justify="right" if column in right else "left",
             no_wrap=True,
             overflow="ellipsis",
-            min_width=6 if place == grow else None,
-            ratio=1 if place == grow and is_terminal() else None,
+            min_width=6 if column == grow else None,
+            ratio=1 if column == grow and is_terminal() else None,
         )
     return made
 

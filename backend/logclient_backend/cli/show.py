@@ -455,10 +455,10 @@ def _block(key: Key, found: Contents, room: int) -> list[Text]:
 def _beside(blocks: list[list[Text]], room: int) -> Iterator[Text]:
     for at in range(max(map(len, blocks))):
         parts: list[Any] = []
-        for place, block in enumerate(blocks):
+        for index, block in enumerate(blocks):
             text = block[at] if at < len(block) else screen.line("")
             parts.append(text)
-            if place + 1 < len(blocks):
+            if index + 1 < len(blocks):
                 parts.append(" " * (room - text.cell_len + 4))
         yield screen.line(*parts)
 

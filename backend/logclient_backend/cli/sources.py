@@ -1,4 +1,4 @@
-"""The two places that runs are shown from, a folder and a server's HTTP API, as one protocol.
+"""The two sources that runs are shown from, a folder and a server's HTTP API, as one protocol.
 
 A server is never taken from the environment unasked: what `logclient ls` shows would depend on a variable that was set
 for the trainer.
@@ -67,7 +67,7 @@ class Row:
 
 @dataclass(slots=True)
 class Listing:
-    """Runs of a place, oldest first."""
+    """Runs of a source, oldest first."""
 
     base: str  # the folder, or the server's address
     rows: list[Row]
@@ -76,7 +76,7 @@ class Listing:
 
 
 class RunSource(Protocol):
-    """A place that runs are shown from."""
+    """A source that runs are shown from."""
 
     kind: str  # the option that names it, and the key of its address in JSON
 
@@ -197,7 +197,7 @@ def run_folder(dir: str | None) -> str:
 def all_runs(dir: str | None) -> tuple[str, list[Found]]:
     """The folder, and what lies in it."""
     base = run_folder(dir)
-    return base, folder.find(base, places=live.scan())
+    return base, folder.find(base, live_dirs=live.scan())
 
 
 def one_run(dir: str | None, wanted: str | None) -> RunView:

@@ -10,7 +10,7 @@ import click
 
 from ..agent.settings import Settings
 from ..runs import live
-from ..runs.live import LivePlace
+from ..runs.live import LiveShmDir
 from . import screen
 from .ls import dropped
 from .options import with_json
@@ -31,7 +31,7 @@ def command(as_json: bool) -> None:
     \b
     logclient status
     """
-    found = [entry for place in live.scan() if (entry := describe(place))["agent"]["state"] != "left"]
+    found = [entry for live_dir in live.scan() if (entry := describe(live_dir))["agent"]["state"] != "left"]
     if as_json:
         screen.print_json({"runs": found})
     elif not found:
@@ -46,12 +46,12 @@ def command(as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def describe(place: LivePlace) -> dict[str, Any]:
-    """All about one meeting place, for programs; its agent has `left` where all is stored by now."""
+def describe(live_dir: LiveShmDir) -> dict[str, Any]:
+    """All about one shm directory, for programs; its agent has `left` where all is stored by now."""
     now = time.time_ns()
-    agent = place.agent()
+    agent = live_dir.agent()
     processes: list[dict[str, Any]] = []
-    for process in place.processes:
+    for process in live_dir.processes:
         counts = process.counts()
         waiting = process.waiting()
         processes.append(
@@ -75,31 +75,31 @@ def describe(place: LivePlace) -> dict[str, Any]:
     for entry in processes:
         for name, value in entry["counts"].items():
             total[name] = total.get(name, 0) + value
-    created = place.meeting.facts.get("created_ns")
+    created = live_dir.shm_dir.facts.get("created_ns")
     made = {
-        "id": place.run_id,
-        "name": place.name,
-        "project": str(place.meeting.facts.get("project") or ""),
-        "node": place.node,
+        "id": live_dir.run_id,
+        "name": live_dir.name,
+        "project": str(live_dir.shm_dir.facts.get("project") or ""),
+        "node": live_dir.node,
         "started": iso(created if type(created) is int else 0),
         "created_ns": created if type(created) is int else 0,
-        "meeting_place": place.meeting.path,
-        "dir": place.dir,
-        "network": place.network,
-        "copied_every_s": Settings(place.meeting.facts).network_sync_s if place.network else 0.0,
-        "confined": str(place.meeting.facts.get("confined") or ""),
-        "memory_bytes": place.meeting.taken_bytes(),
+        "meeting_place": live_dir.shm_dir.path,
+        "dir": live_dir.dir,
+        "network": live_dir.network,
+        "copied_every_s": Settings(live_dir.shm_dir.facts).network_sync_s if live_dir.network else 0.0,
+        "confined": str(live_dir.shm_dir.facts.get("confined") or ""),
+        "memory_bytes": live_dir.shm_dir.taken_bytes(),
         "agent": agent,
-        "server": place.server(),
+        "server": live_dir.server(),
         "lag_records": sum(entry["lag_records"] for entry in processes),
         "lag_s": max((entry["lag_s"] for entry in processes), default=0.0),
         "device_records": sum(entry["device_records"] for entry in processes),
         "device_s": max((entry["device_s"] for entry in processes), default=0.0),
         "counts": total,
         "processes": processes,
-        "bad_files": place.bad,
+        "bad_files": live_dir.bad,
     }
-    if not place.is_there:  # what was read last may be wrong
+    if not live_dir.is_there:  # what was read last may be wrong
         agent["state"] = "left"
     made["problems"] = [] if agent["state"] == "left" else list(_problems(made))
     return made
@@ -109,31 +109,31 @@ def _age_s(time_ns: int | None, now_ns: int) -> float:
     return 0.0 if time_ns is None else max(0.0, (now_ns - time_ns) / 1e9)
 
 
-def _problems(place: dict[str, Any]) -> Iterator[str]:
-    agent = place["agent"]
+def _problems(entry: dict[str, Any]) -> Iterator[str]:
+    agent = entry["agent"]
     if agent["state"] in ("gone", "gave up"):
         yield f"the agent is {agent['state']}: `logclient recover` brings one"
     elif agent["state"] == "stalled":
         yield "the agent does not answer just now; a worker that hangs is restarted"
-    if not place["dir"]:
+    if not entry["dir"]:
         yield "in shared memory only, since its run folder could not be used: `logclient recover --dir FOLDER`"
     elif agent["disk_silent_s"]:
-        yield f"the disk under {place['dir']} is {agent['disk']}"
-    elif place["lag_s"] > _LAG_S + place["copied_every_s"] and agent["state"] == "running":
-        yield f"what was logged {duration(place['lag_s'])} ago is not on disk yet"
-    for process in place["processes"]:
+        yield f"the disk under {entry['dir']} is {agent['disk']}"
+    elif entry["lag_s"] > _LAG_S + entry["copied_every_s"] and agent["state"] == "running":
+        yield f"what was logged {duration(entry['lag_s'])} ago is not on disk yet"
+    for process in entry["processes"]:
         if process["device_s"] > _DEVICE_S:
             yield (
                 f"values that process {process['pid']} logged {duration(process['device_s'])} ago have not come from "
                 f"the device: it is far behind, or hangs (`py-spy dump --pid {process['pid']}`)"
             )
     if agent["disk_errno"]:
-        yield f"writing to {place['dir']} fails: {agent['disk_error']}"
-    server = place["server"]
+        yield f"writing to {entry['dir']} fails: {agent['disk_error']}"
+    server = entry["server"]
     if server["error"] or server["state"] in ("refused", "stalled"):
         yield f"shipping to {server['address'] or 'the server'}: {server['error'] or 'it ' + server['state']}"
-    if place["bad_files"]:
-        yield from place["bad_files"]
+    if entry["bad_files"]:
+        yield from entry["bad_files"]
 
 
 def _page(entry: dict[str, Any]) -> Iterator[Any]:

@@ -210,7 +210,7 @@ def _watch(folders: list[str], plan: Plan, count: int, every_s: float, as_json: 
         jobs = []
         for upload in found:
             signature = upload.signature()
-            if done.get((upload.run, upload.node)) != signature or upload.place:
+            if done.get((upload.run, upload.node)) != signature or upload.shm_dir:
                 done[upload.run, upload.node] = signature
                 jobs.append(Job(upload))
         begun = time.monotonic()

@@ -206,17 +206,17 @@ def hello(upload: Upload, plan: Plan) -> Hello:
 
 def source_of(upload: Upload) -> FolderSource:
     """Return the source of a run's records."""
-    there = live.look(upload.place) if upload.place else None
-    status = map_status(there.meeting) if there is not None else None
+    there = live.look(upload.shm_dir) if upload.shm_dir else None
+    status = map_status(there.shm_dir) if there is not None else None
     return FolderSource(
-        upload.folders, place=upload.place, status=status, poll_s=_POLL_S, feed_bytes=_FEED_BYTES
+        upload.folders, shm_dir=upload.shm_dir, status=status, poll_s=_POLL_S, feed_bytes=_FEED_BYTES
     )
 
 
 def spans_of(upload: Upload) -> Spans:
     """Return the coverage that the footers give."""
     found = Spans()
-    for folder in [*upload.folders, *([upload.place] if upload.place else [])]:
+    for folder in [*upload.folders, *([upload.shm_dir] if upload.shm_dir else [])]:
         try:
             found.merge(WalReader(folder).spans())
         except (OSError, Unsupported):

@@ -30,7 +30,7 @@ class Upload:
     name: str
     node: str
     folders: list[str] = field(default_factory=list)
-    place: str = ""  # its meeting place, where nothing of it is on a disk
+    shm_dir: str = ""  # its shm directory, where nothing of it is on a disk
     is_over: bool = False  # nobody adds to it any more
     problem: str = ""  # of its documents: segments are sent anyway
 
@@ -61,12 +61,12 @@ class Skipped:
 
 def find(folders: list[str]) -> tuple[list[Upload], list[Skipped]]:
     """All uploads, the oldest run first, each node once; and what is none."""
-    places = live.scan()
+    live_dirs = live.scan()
     uploads: dict[tuple[str, str], Upload] = {}
     skipped: dict[str, Skipped] = {}
     for path in dict.fromkeys(os.path.abspath(each) for each in folders):
         try:
-            found = _runs_at(path, places)
+            found = _runs_at(path, live_dirs)
         except NoRun as error:
             skipped[path] = Skipped(path, str(error), is_missing=True)
             continue
@@ -82,17 +82,17 @@ def find(folders: list[str]) -> tuple[list[Upload], list[Skipped]]:
     return list(uploads.values()), list(skipped.values())
 
 
-def _runs_at(path: str, places: list[live.LivePlace]) -> list[Found]:
+def _runs_at(path: str, live_dirs: list[live.LiveShmDir]) -> list[Found]:
     """The runs of a folder of runs, the run whose folder it is, or the run of which it is a node."""
     if _is_node(path):
         run = Found(os.path.basename(os.path.dirname(path)), path, [node.load_node(path)])
-        _note_live(run, places)
+        _note_live(run, live_dirs)
         return [run]
     run = folder.load(os.path.basename(path), path)
     if not run.problem:
-        _note_live(run, places)
+        _note_live(run, live_dirs)
         return [run]
-    return folder.find(path, places=places, is_short=True)
+    return folder.find(path, live_dirs=live_dirs, is_short=True)
 
 
 def _is_node(path: str) -> bool:
@@ -102,24 +102,26 @@ def _is_node(path: str) -> bool:
         return False
 
 
-def _note_live(run: Found, places: list[live.LivePlace]) -> None:
-    by_folder = {os.path.realpath(place.node_folder): place for place in places if place.node_folder}
+def _note_live(run: Found, live_dirs: list[live.LiveShmDir]) -> None:
+    by_folder = {
+        os.path.realpath(live_dir.node_folder): live_dir for live_dir in live_dirs if live_dir.node_folder
+    }
     for each in run.nodes:
-        place = by_folder.get(os.path.realpath(each.path))
-        if place is not None:
-            run.live[each.id] = place
+        live_dir = by_folder.get(os.path.realpath(each.path))
+        if live_dir is not None:
+            run.live[each.id] = live_dir
 
 
 def _add(uploads: dict[tuple[str, str], Upload], run: Found, each: Node) -> None:
-    place = run.live.get(each.id)
+    live_dir = run.live.get(each.id)
     run_id = node.text(each.run.get("run_id")) or _id_of(run)
     node_id = node.text((each.raw or {}).get("node")) or each.id
     made = uploads.setdefault((run_id, node_id), Upload(run_id, run.run_name, node_id, is_over=True))
     made.problem = made.problem or each.problem
     silent_s = (each.clock_ns(time.time_ns()) - each.heard_ns) / 1e9
-    made.is_over = made.is_over and place is None and (each.closed or silent_s > _SILENT_S)
-    if place is not None and os.path.realpath(place.meeting.path) == os.path.realpath(each.path):
-        made.place = each.path
+    made.is_over = made.is_over and live_dir is None and (each.closed or silent_s > _SILENT_S)
+    if live_dir is not None and os.path.realpath(live_dir.shm_dir.path) == os.path.realpath(each.path):
+        made.shm_dir = each.path
     elif os.path.realpath(each.path) not in map(os.path.realpath, made.folders):
         made.folders.append(each.path)
 

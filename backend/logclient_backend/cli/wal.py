@@ -178,10 +178,10 @@ def _live_segments(nodes: list[str]) -> dict[str, set[str]]:
     """Names of segments that an agent still has in shared memory, by node folder."""
     wanted = {os.path.realpath(node) for node in nodes}
     found: dict[str, set[str]] = {}
-    for place in live.scan():
-        where = os.path.realpath(place.node_folder) if place.node_folder else ""
+    for live_dir in live.scan():
+        where = os.path.realpath(live_dir.node_folder) if live_dir.node_folder else ""
         if where in wanted:
-            stems = list_stems(REAL, place.meeting.path)
+            stems = list_stems(REAL, live_dir.shm_dir.path)
             found[where] = {f"{stem.name}{suffix}" for stem in stems for suffix in (".wal", ".seg")}
     return found
 

@@ -12,7 +12,7 @@ from logclient.errors import NoRun
 from ..observe import groups, ranks, verdict, where
 from ..observe.verdict import CANNOT_TELL, Observed, Verdict
 from ..runs import live
-from ..runs.live import LivePlace
+from ..runs.live import LiveShmDir
 from . import screen
 from .options import with_json
 from .text import duration, safe
@@ -50,8 +50,8 @@ def command(run: str | None, pids: tuple[int, ...], apart_s: float, floor_s: flo
     if pids:
         observed = ranks.observe(pids, apart_s=apart_s)
     else:
-        place = _find(run)
-        lanes = {each.pid: each for each in place.processes if not each.has_finished}
+        live_dir = _find(run)
+        lanes = {each.pid: each for each in live_dir.processes if not each.has_finished}
         observed = ranks.observe(lanes, apart_s=apart_s)
         for each in observed:
             ranks.add_records(each, lanes[each.pid], time.time_ns(), floor_s)
@@ -67,12 +67,12 @@ def command(run: str | None, pids: tuple[int, ...], apart_s: float, floor_s: flo
     )
 
 
-def _find(run: str | None) -> LivePlace:
-    there = [place for place in live.scan() if place.processes]
-    found = [place for place in there if run is None or run in place.run_id or run == place.name]
+def _find(run: str | None) -> LiveShmDir:
+    there = [each for each in live.scan() if each.processes]
+    found = [each for each in there if run is None or run in each.run_id or run == each.name]
     if len(found) == 1:
         return found[0]
-    names = ", ".join(place.run_id for place in found or there) or "none"
+    names = ", ".join(each.run_id for each in found or there) or "none"
     if not found:
         raise NoRun(
             f"No live run on this host is called {run!r}; there are: {names}."
@@ -139,7 +139,7 @@ def _page(found: Verdict, observed: list[Observed]) -> list[Any]:
         sample = each.second.sample
         kernel = "-" if sample is None else " ".join(filter(None, (sample.state, sample.wait_channel)))
         frame = where.own_frame(each.frames)
-        place = f"{frame.function} ({frame.file}:{frame.line})" if frame else each.second.stacks.reason
+        stands = f"{frame.function} ({frame.file}:{frame.line})" if frame else each.second.stacks.reason
         table.add_row(
             "-" if each.rank is None else str(each.rank),
             str(each.pid),
@@ -147,7 +147,7 @@ def _page(found: Verdict, observed: list[Observed]) -> list[Any]:
             f"{each.cpu_share:.0%}",
             "-" if each.step is None else str(each.step),
             "-" if each.age_s is None else f"{duration(each.age_s)} ago",
-            safe(place),
+            safe(stands),
         )
     lines.append(table)
     names = {each.pid: each.name for each in observed}

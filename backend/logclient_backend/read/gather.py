@@ -73,11 +73,11 @@ class Gathered:
         rank = np.repeat(np.array([chunk.rank for chunk in chunks], np.int32), counts)
         attempt_of = np.array([attempts.get(process.hex(), 1) for process in self.processes], np.int32)
         attempt = attempt_of[stream]
-        place = {process: at for at, process in enumerate(sorted(set(self.processes)))}
-        process_of = np.array([place[process] for process in self.processes], np.int32)
+        index_of = {process: at for at, process in enumerate(sorted(set(self.processes)))}
+        process_of = np.array([index_of[process] for process in self.processes], np.int32)
         value = _values(chunks)
         chosen = np.lexsort((seq, stream, order, process_of[stream], attempt, step))
-        if len(place) > 1:
+        if len(index_of) > 1:
             chosen = _by_time(chosen, step, attempt, process_of[stream], time)
         if not every:
             chosen = chosen[_is_newest(step, attempt)[chosen]]

@@ -44,7 +44,7 @@ def read(path_or_url: str | os.PathLike[str], *, token: str | None = None) -> Ru
     own = folder.load(os.path.basename(base), base) if os.path.isdir(base) else None
     if own is not None and not own.problem:
         return Runs(base, [FolderRun(own)])
-    found = folder.find(base, places=live.scan())
+    found = folder.find(base, live_dirs=live.scan())
     good = sorted((run for run in found if not run.problem), key=lambda run: (run.newest_ns, run.name))
     return Runs(base, [FolderRun(run) for run in good])
 

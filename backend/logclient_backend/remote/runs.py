@@ -42,8 +42,8 @@ class RemoteRun(Found):
 
     def records(self) -> Records:
         """Return the records that are stored now."""
-        places = {bytes.fromhex(stream): found.path for found in self.nodes for stream in found.streams}
-        return PagedReader(self.contents(), self.fetch, places)
+        paths = {bytes.fromhex(stream): found.path for found in self.nodes for stream in found.streams}
+        return PagedReader(self.contents(), self.fetch, paths)
 
     def contents(self) -> Spans:
         """Return the coverage of each stream now, and its gaps."""

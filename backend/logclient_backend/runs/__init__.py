@@ -5,7 +5,7 @@ Between the durable log (`wal/`) and whoever shows runs (`cli/`). Only reads, bu
 =============  =========================================================================
 node.py        one node's folder: its documents, parsed and checked
 document_head.py  of a node's documents as bytes: which is newer, whether they are closed
-live.py        meeting places on this host: which processes live, what is not yet on disk
+live.py        shm directories on this host: which processes live, what is not yet on disk
 folder.py      which runs a folder holds, and which of them somebody means
 state.py       how a run is: running, finished, failed, preempted, killed, terminated, replaced or lost
 view.py        one run over all its nodes and attempts, from documents alone

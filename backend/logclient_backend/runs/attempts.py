@@ -162,8 +162,8 @@ class Attempts:
                 continue
             begun = [at for at, start in enumerate(starts) if start <= process.created_ns]
             own = [at for at in range(len(starts)) if process.node in nodes[at]]
-            places = [at for at in own if at in begun] or own[:1] or begun
-            self.all[max(places, default=0)].processes.append(process.id)
+            candidates = [at for at in own if at in begun] or own[:1] or begun
+            self.all[max(candidates, default=0)].processes.append(process.id)
 
 
 def _launch(process: Process) -> tuple[str, int]:

@@ -152,8 +152,8 @@ class Contents:
                 total[name] += number
         told = run.counts()
         total["refused"], total["left_out"] = told["refused"], told["left_out"]
-        for place in run.found.live.values():
-            for lanes in place.processes:
+        for live_dir in run.found.live.values():
+            for lanes in live_dir.processes:
                 for name, accepted in lanes.streams().items():
                     total["waiting"] += max(0, accepted - self.accepted.get(bytes.fromhex(name), 0))
         return total
@@ -333,9 +333,9 @@ def _edges(columns: Columns, seqs: array[int]) -> Iterator[Edge]:
     for at in range(bisect_left(seqs, own[0]), len(seqs)):
         if seqs[at] > own[-1]:
             return
-        place = bisect_left(own, seqs[at])
-        if own[place] == seqs[at]:
-            yield Edge(seqs[at], columns.step[place], columns.time[place])
+        index = bisect_left(own, seqs[at])
+        if own[index] == seqs[at]:
+            yield Edge(seqs[at], columns.step[index], columns.time[index])
 
 
 def gap_steps(gaps: Iterable[Hole]) -> list[tuple[int, int]]:

@@ -66,13 +66,13 @@ class Curve:
         at, count = 0, len(steps)
         is_rising = count > 1 and all(map(int.__le__, steps[:-1], steps[1:]))
         while at < count:
-            place = steps[at] >> self.shift
+            index = steps[at] >> self.shift
             # all that falls into this cell at once: min and max of a slice are C
-            stop = bisect_left(steps, (place + 1) << self.shift, at + 1) if is_rising else at + 1
-            self._put(place, Cell(steps[at], steps[stop - 1]), values[at:stop])
+            stop = bisect_left(steps, (index + 1) << self.shift, at + 1) if is_rising else at + 1
+            self._put(index, Cell(steps[at], steps[stop - 1]), values[at:stop])
             at = stop
 
-    def _put(self, place: int, cell: Cell, values: Sequence[float]) -> None:
+    def _put(self, index: int, cell: Cell, values: Sequence[float]) -> None:
         cell.points = len(values)
         if not _is_finite(_sum(values)):
             finite = [value for value in values if _is_finite(value)]
@@ -80,11 +80,11 @@ class Curve:
             values = finite
         if values:
             cell.low, cell.high = min(values), max(values)
-        there = self.cells.get(place)
+        there = self.cells.get(index)
         if there is not None:
             there.take(cell)
         else:
-            self.cells[place] = cell
+            self.cells[index] = cell
             while len(self.cells) > self._most:
                 self._halve()
 
@@ -92,10 +92,10 @@ class Curve:
         """Cells of twice as many steps."""
         self.shift += 1
         old, self.cells = self.cells, {}
-        for place, cell in old.items():
-            there = self.cells.get(place >> 1)
+        for index, cell in old.items():
+            there = self.cells.get(index >> 1)
             if there is None:
-                self.cells[place >> 1] = cell
+                self.cells[index >> 1] = cell
             else:
                 there.take(cell)
 
@@ -104,13 +104,13 @@ class Curve:
         while self.shift < other.shift:
             self._halve()
         ranges = list(hidden)
-        for place, cell in other.cells.items():
+        for index, cell in other.cells.items():
             if any(first <= cell.first and cell.last <= last for first, last in ranges):
                 continue
             self.points += cell.points
-            there = self.cells.get(place >> (self.shift - other.shift))
+            there = self.cells.get(index >> (self.shift - other.shift))
             if there is None:
-                self.cells[place >> (self.shift - other.shift)] = replace(cell)
+                self.cells[index >> (self.shift - other.shift)] = replace(cell)
             else:
                 there.take(cell)
         while len(self.cells) > self._most:
@@ -148,9 +148,9 @@ class Drawing:
     ) -> None:
         self.ascii_only = ascii_only
         self.height = max(2, height)
-        places = sorted(curve.cells)
-        first, last, self.hidden = _drawn_range(places, curve.cells)  # points outside the drawn range
-        drawn = [cell for place in places if first <= place <= last for cell in (curve.cells[place],)]
+        indexes = sorted(curve.cells)
+        first, last, self.hidden = _drawn_range(indexes, curve.cells)  # points outside the drawn range
+        drawn = [cell for index in indexes if first <= index <= last for cell in (curve.cells[index],)]
         self.first = min((cell.first for cell in drawn), default=0)  # steps
         self.last = max((cell.last for cell in drawn), default=0)
         finite = [cell for cell in drawn if cell.points > cell.odd]
@@ -220,8 +220,8 @@ class Drawing:
                 top, bottom = min(top, before[2]), max(bottom, before[1])
             elif before is not None and not self._has_gap(before[0], at):
                 start, end = (before[1] + before[2]) / 2, (top + bottom) / 2
-                for place in range(before[0] + 1, at):
-                    dot(place, round(start + (end - start) * (place - before[0]) / (at - before[0])))
+                for column in range(before[0] + 1, at):
+                    dot(column, round(start + (end - start) * (column - before[0]) / (at - before[0])))
             before = reach
             for row in range(top, bottom + 1):
                 dot(at, row)
@@ -254,25 +254,25 @@ class Drawing:
         return "".join(marks)
 
 
-def _drawn_range(places: list[int], cells: dict[int, Cell]) -> tuple[int, int, int]:
+def _drawn_range(indexes: list[int], cells: dict[int, Cell]) -> tuple[int, int, int]:
     """First and last cell to draw, and how many points lie outside: strays that would squeeze all others."""
-    if not places:
+    if not indexes:
         return 0, 0, 0
-    total = sum(cells[place].points for place in places)
+    total = sum(cells[index].points for index in indexes)
     room = int(total * _STRAY_SHARE)
-    first, last, hidden = 0, len(places) - 1, 0
+    first, last, hidden = 0, len(indexes) - 1, 0
     while last > first:
-        span = places[last] - places[first] + 1
-        low, high = cells[places[first]].points, cells[places[last]].points
-        without_low = places[last] - places[first + 1] + 1
-        without_high = places[last - 1] - places[first] + 1
+        span = indexes[last] - indexes[first] + 1
+        low, high = cells[indexes[first]].points, cells[indexes[last]].points
+        without_low = indexes[last] - indexes[first + 1] + 1
+        without_high = indexes[last - 1] - indexes[first] + 1
         drop_low = without_low <= without_high
         gone = low if drop_low else high
         if hidden + gone > room or min(without_low, without_high) * _STRAY_GAIN > span:
             break
         hidden += gone
         first, last = (first + 1, last) if drop_low else (first, last - 1)
-    return places[first], places[last], hidden
+    return indexes[first], indexes[last], hidden
 
 
 def _labels(low: float, high: float) -> tuple[str, str]:

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 
 from logclient import config as settings
 from logclient.errors import NoRun, Unsupported
-from logclient.shm import shm_dir as meeting
 from logclient.shm.regular import read_regular
+from logclient.shm.shm_dir import folder_name
 
 from ..wal.reader import WalReader
 from . import live, node
-from .live import LivePlace
+from .live import LiveShmDir
 from .node import Node, Process
 from .order import Records
 from .points import RunReader
@@ -34,7 +34,7 @@ class Found:
     name: str  # of the folder
     path: str
     nodes: list[Node] = field(default_factory=list)
-    live: dict[str, LivePlace] = field(default_factory=dict)  # by node, for those that are live on this host
+    live: dict[str, LiveShmDir] = field(default_factory=dict)  # by node, for those that are live on this host
     problem: str = ""  # why this is no run
 
     @property
@@ -42,7 +42,7 @@ class Found:
         """The run's id; the folder's name where the documents do not tell, or the folder is a renamed copy."""
         for found in self.nodes:
             run_id = node.text(found.run.get("run_id"))
-            if run_id and meeting.folder_name(run_id) == self.name:
+            if run_id and folder_name(run_id) == self.name:
                 return run_id
         return self.name
 
@@ -89,7 +89,7 @@ class Found:
 def find(
     folder: str,
     *,
-    places: list[LivePlace] | None = None,
+    live_dirs: list[LiveShmDir] | None = None,
     home: str | None = None,
     is_short: bool = False,
 ) -> list[Found]:
@@ -100,18 +100,18 @@ def find(
     nothing lies elsewhere that was meant for it.
     """
     folder = os.path.abspath(folder)
-    places = live.scan() if places is None else places
+    live_dirs = live.scan() if live_dirs is None else live_dirs
     home = settings.home_folder() if home is None else home
     while True:
         found: dict[str, Found] = {}
         problem = _take_all(found, folder, None, is_short)
         if home and os.path.isdir(home) and not _is_same(home, folder):
             _take_all(found, home, folder, is_short)
-        in_memory = _take_live(found, folder, places)
-        if all(place.is_there for place in in_memory):
+        in_memory = _take_live(found, folder, live_dirs)
+        if all(live_dir.is_there for live_dir in in_memory):
             break
-        # an agent left since `places` were looked at: what it had is on disk by now, and perhaps was not found there
-        places = [place for place in places if place.is_there]
+        # an agent left since `live_dirs` were looked at: what it had is on disk by now, and perhaps was not found there
+        live_dirs = [live_dir for live_dir in live_dirs if live_dir.is_there]
     if problem and not found:
         raise NoRun(problem)
     return sorted(found.values(), key=lambda run: (bool(run.problem), run.created_ns, run.name))
@@ -220,37 +220,37 @@ def _is_meant(path: str, wanted: str) -> bool:
     return isinstance(content, dict) and _is_same(node.text(content.get("dir")) or "/nonexistent", wanted)
 
 
-def _take_live(found: dict[str, Found], folder: str, places: list[LivePlace]) -> list[LivePlace]:
-    """Note which nodes are live here, and add runs that are in shared memory alone (yet); return their places."""
+def _take_live(found: dict[str, Found], folder: str, live_dirs: list[LiveShmDir]) -> list[LiveShmDir]:
+    """Note which nodes are live here, and add runs that are in shared memory alone (yet); return theirs."""
     in_memory = []
     paths = {os.path.realpath(each.path): (run, each) for run in found.values() for each in run.nodes}
-    for place in places:
-        where = place.node_folder
+    for live_dir in live_dirs:
+        where = live_dir.node_folder
         known = paths.get(os.path.realpath(where)) if where else None
         if known is not None and known[1].raw is not None:
-            known[0].live[known[1].id] = place
-        elif known is not None or _is_same(str(place.meeting.facts.get("dir") or "/nonexistent"), folder):
-            _take_memory(found, place, known[1].path if known is not None else place.meeting.path)
-            in_memory.append(place)
+            known[0].live[known[1].id] = live_dir
+        elif known is not None or _is_same(str(live_dir.shm_dir.facts.get("dir") or "/nonexistent"), folder):
+            _take_memory(found, live_dir, known[1].path if known is not None else live_dir.shm_dir.path)
+            in_memory.append(live_dir)
     return in_memory
 
 
-def _take_memory(found: dict[str, Found], place: LivePlace, segments: str) -> None:
+def _take_memory(found: dict[str, Found], live_dir: LiveShmDir, segments: str) -> None:
     """A node whose documents are not on disk: what the agent keeps of them beside the lanes, else the bare facts."""
-    here = Node(segments, place.node)
-    facts = place.meeting.facts
+    here = Node(segments, live_dir.node)
+    facts = live_dir.shm_dir.facts
     try:
-        node.take(here, json.loads(read_regular(place.meeting.file("ledger.json"))))
+        node.take(here, json.loads(read_regular(live_dir.shm_dir.file("ledger.json"))))
     except (OSError, ValueError, RecursionError, Unsupported):
         here.raw = {}
         here.run = {name: facts.get(name) for name in ("run_id", "project", "name", "created_ns")}
-    name = meeting.folder_name(place.run_id)
+    name = folder_name(live_dir.run_id)
     run = found.get(name)
     if run is None or run.problem:
-        run = found[name] = Found(name, os.path.dirname(place.node_folder) or place.meeting.path)
+        run = found[name] = Found(name, os.path.dirname(live_dir.node_folder) or live_dir.shm_dir.path)
     run.nodes = [other for other in run.nodes if other.id != here.id]
     run.nodes.append(here)
-    run.live[here.id] = place
+    run.live[here.id] = live_dir
 
 
 def _is_same(a: str, b: str) -> bool:

@@ -16,7 +16,7 @@ from . import folder, live
 from .folder import Found
 from .view import RunView, view
 
-_SEARCHED_S = 10.0  # how often all places are looked through
+_SEARCHED_S = 10.0  # how often all folders are looked through
 
 
 class FolderFollower:
@@ -56,13 +56,15 @@ class FolderFollower:
     @property
     def is_over(self) -> bool:
         """Has it ended, and is known how? A process that is gone is lost until its agent has said more."""
-        places = self.run.found.live.values()
-        if self.run.state.name == "lost" and any(place.has_agent or not place.is_there for place in places):
+        live_dirs = self.run.found.live.values()
+        if self.run.state.name == "lost" and any(
+            live_dir.has_agent or not live_dir.is_there for live_dir in live_dirs
+        ):
             return False  # an agent that has left since has said it: the next look sees that
         return self.run.state.is_over
 
     def look_again(self) -> None:
-        """The run as it is now: its own folder each time, now and then the places where else it may lie."""
+        """The run as it is now: its own folder each time, now and then the folders where else it may lie."""
         now = time.monotonic()
         found: Found | None = None
         if now - self._searched < _SEARCHED_S:
@@ -74,7 +76,7 @@ class FolderFollower:
             self.run = view(found)
         else:  # stored elsewhere: what is known is all that will be
             live = self.run.found.live
-            for node in [node for node, place in live.items() if not place.is_there]:
+            for node in [node for node, live_dir in live.items() if not live_dir.is_there]:
                 del live[node]
 
     def _search(self) -> Found | None:
@@ -86,9 +88,9 @@ class FolderFollower:
         if loaded.problem or {node.path for node in loaded.nodes} != set(nodes):
             return self._search()
         for node in loaded.nodes:
-            place = self.run.found.live.get(node.id)
-            if place is not None:
-                again = live.look(place.meeting.path)
+            live_dir = self.run.found.live.get(node.id)
+            if live_dir is not None:
+                again = live.look(live_dir.shm_dir.path)
                 if again is not None:
                     loaded.live[node.id] = again
         return loaded

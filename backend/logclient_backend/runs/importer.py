@@ -1,6 +1,6 @@
 """A run in again: what `export` wrote becomes a run's folder with sealed segments, documents and original times.
 
-Runs in a command. Nothing of the input is believed: ids become folder names by `meeting.folder_name`, everything is
+Runs in a command. Nothing of the input is believed: ids become folder names by `shm_dir.folder_name`, everything is
 written below a new folder beside the others, which gets its name when it is whole; an error leaves nothing behind and
 says the line.
 

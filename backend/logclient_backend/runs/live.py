@@ -1,4 +1,4 @@
-"""Meeting places on this host: which processes live, how the agent is, what is not yet on disk.
+"""Shm directories on this host: which processes live, how the agent is, what is not yet on disk.
 
 Runs in any process of the same user. Only looks: locks are asked about and never taken, lane files are mapped for
 reading.
@@ -17,10 +17,11 @@ from typing import Any
 
 from logclient.config import Config
 from logclient.shm import cells, lane_file, layout, refusals
-from logclient.shm import shm_dir as meeting
+from logclient.shm import shm_dir as shm_dirs
 from logclient.shm.owner import is_alive, is_locked
 from logclient.shm.regular import open_regular, read_regular
 from logclient.shm.ring import RingReader, read_counts
+from logclient.shm.shm_dir import ShmDir
 from logclient.shm.stats import describe_agent, describe_server, lane_counts, missing_there
 from logclient.spawn.agent import map_status
 
@@ -175,55 +176,55 @@ def _earliest(one: int | None, other: int | None) -> int | None:
 
 
 @dataclass(slots=True)
-class LivePlace:
+class LiveShmDir:
     """One run on this host that has processes, an agent, or something left to store."""
 
-    meeting: meeting.Meeting
+    shm_dir: ShmDir
     folder: tuple[int, int]  # device and inode: another one may be made at its path
     processes: list[LiveLanes] = field(default_factory=list)
     bad: list[str] = field(default_factory=list)  # lane files that cannot be read, and why
 
     @property
     def node(self) -> str:
-        return str(self.meeting.facts.get("node") or "")
+        return str(self.shm_dir.facts.get("node") or "")
 
     @property
     def run_id(self) -> str:
-        return str(self.meeting.facts.get("run_id") or "")
+        return str(self.shm_dir.facts.get("run_id") or "")
 
     @property
     def name(self) -> str:
-        return str(self.meeting.facts.get("name") or self.run_id)
+        return str(self.shm_dir.facts.get("name") or self.run_id)
 
     @property
     def dir(self) -> str:
         """The folder on disk that the run's data goes to; empty: nowhere yet."""
-        answer = self.meeting.folder_answer()
+        answer = self.shm_dir.folder_answer()
         if answer.get("state") == "none":
             return ""
-        return str(answer.get("dir") or self.meeting.facts.get("dir") or "")
+        return str(answer.get("dir") or self.shm_dir.facts.get("dir") or "")
 
     @property
     def network(self) -> str:
         """The type of the network file system that it is on; empty: it is on none, or that is not known yet."""
-        return str(self.meeting.folder_answer().get("network") or "")
+        return str(self.shm_dir.folder_answer().get("network") or "")
 
     @property
     def node_folder(self) -> str:
         """The folder of this node in the run folder; empty: nowhere yet."""
         base = self.dir
-        return os.path.join(base, meeting.folder_name(self.run_id), self.node) if base else ""
+        return os.path.join(base, shm_dirs.folder_name(self.run_id), self.node) if base else ""
 
     @property
     def is_there(self) -> bool:
         """Still? An agent that has stored all removes it, whatever we have read of it by then."""
-        return _identity(self.meeting.path) == self.folder
+        return _identity(self.shm_dir.path) == self.folder
 
     @property
     def has_agent(self) -> bool:
-        """Does a supervisor serve this place, or a worker that is about to fork one, since the last one died?"""
-        lock = self.meeting.file("agent.lock")
-        words = map_status(self.meeting) or memoryview(bytes(layout.STATUS_BYTES)).cast("Q")
+        """Does a supervisor serve this directory, or a worker that is about to fork one, since the last one died?"""
+        lock = self.shm_dir.file("agent.lock")
+        words = map_status(self.shm_dir) or memoryview(bytes(layout.STATUS_BYTES)).cast("Q")
         for _ in range(_LOOKS):
             worker = words[layout.AGENT_WORKER]
             ticks, namespace = words[layout.AGENT_WORKER_TICKS], words[layout.AGENT_PID_NAMESPACE]
@@ -236,15 +237,15 @@ class LivePlace:
     def agent(self) -> dict[str, Any]:
         """Health of the agent, as `Run.status()` has it, and by the processes that there are.
 
-        State `left`: all was stored, and the place is removed. `gone`: nobody serves the place, and none is starting.
+        State `left`: all was stored, and the directory is removed. `gone`: nobody serves it, and none is starting.
         A supervisor that lives and is silent is `stalled`; a silent worker without one is as good as gone.
         """
-        page = map_status(self.meeting)
+        page = map_status(self.shm_dir)
         found: dict[str, Any] = {**describe_agent(page, time.monotonic_ns(), self._stall_s)}
         if found["state"] == "running":
             found["state"] = "running" if self.has_agent else "gone"
         elif found["state"] in ("stalled", "gone"):
-            found["state"] = "stalled" if is_locked(self.meeting.file("agent.lock")) else "gone"
+            found["state"] = "stalled" if is_locked(self.shm_dir.file("agent.lock")) else "gone"
         if not self.is_there:  # asked last: whoever leaves takes all else away with it
             found["state"] = "left"
         return found
@@ -254,52 +255,52 @@ class LivePlace:
         missing = sum(missing_there(process.counts()) for process in self.processes)
         live = {process.id for process in self.processes}
         try:
-            streams = json.loads(read_regular(self.meeting.file("ledger.json")))["streams"].values()
+            streams = json.loads(read_regular(self.shm_dir.file("ledger.json")))["streams"].values()
             for told in streams:
                 if told["process"] not in live:
                     missing += max(0, told["stored"] - told.get("acked", 0))
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             pass  # no agent has written one
-        wanted, status = str(self.meeting.facts.get("server") or ""), map_status(self.meeting)
+        wanted, status = str(self.shm_dir.facts.get("server") or ""), map_status(self.shm_dir)
         return {**describe_server(status, wanted, missing, time.monotonic_ns(), self._stall_s)}
 
     @property
     def _stall_s(self) -> float:
-        settings = self.meeting.facts.get("settings")
+        settings = self.shm_dir.facts.get("settings")
         stall_s = settings.get("stall_s") if isinstance(settings, dict) else None
         return float(stall_s) if isinstance(stall_s, (int, float)) else 5.0
 
     @property
     def refused(self) -> int:
         """Records that processes without lanes have refused."""
-        return refusals.read(self.meeting)
+        return refusals.read(self.shm_dir)
 
     def process(self, id: str) -> LiveLanes | None:
         return next((process for process in self.processes if process.id == id), None)
 
 
-def scan(config: Config | None = None) -> list[LivePlace]:
-    """All meeting places of this user on this host, the oldest run first."""
+def scan(config: Config | None = None) -> list[LiveShmDir]:
+    """All shm directories of this user on this host, the oldest run first."""
     found = []
-    for base in meeting.bases(config or Config.from_env()):
+    for base in shm_dirs.bases(config or Config.from_env()):
         try:
             names = sorted(os.listdir(base))
         except OSError:
             continue
         for name in names:
-            place = None if name.startswith(".") else look(os.path.join(base, name))
-            if place is not None:
-                found.append(place)
-    return sorted(found, key=lambda place: (_created(place), place.run_id))
+            live_dir = None if name.startswith(".") else look(os.path.join(base, name))
+            if live_dir is not None:
+                found.append(live_dir)
+    return sorted(found, key=lambda live_dir: (_created(live_dir), live_dir.run_id))
 
 
-def look(path: str) -> LivePlace | None:
-    """The meeting place at `path`; None where there is none."""
+def look(path: str) -> LiveShmDir | None:
+    """The shm directory at `path`; None where there is none."""
     folder = _identity(path)
-    there = meeting.read(path)
+    there = shm_dirs.read(path)
     if folder is None or there is None or not isinstance(there.facts.get("run_id"), str):
         return None
-    place = LivePlace(there, folder)
+    live_dir = LiveShmDir(there, folder)
     try:
         names = sorted(os.listdir(path))
     except OSError:
@@ -309,12 +310,12 @@ def look(path: str) -> LivePlace | None:
         if not name.endswith(_SUFFIX) or len(stem) != 32 or set(stem) - set("0123456789abcdef"):
             continue
         try:
-            place.processes.append(LiveLanes(path, name))
+            live_dir.processes.append(LiveLanes(path, name))
         except FileNotFoundError:
             continue  # swept since the listing
         except (OSError, ValueError) as error:
-            place.bad.append(str(error))
-    return place
+            live_dir.bad.append(str(error))
+    return live_dir
 
 
 def _identity(path: str) -> tuple[int, int] | None:
@@ -325,6 +326,6 @@ def _identity(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _created(place: LivePlace) -> int:
-    created = place.meeting.facts.get("created_ns")
+def _created(live_dir: LiveShmDir) -> int:
+    created = live_dir.shm_dir.facts.get("created_ns")
     return created if type(created) is int else 0

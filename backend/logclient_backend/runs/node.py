@@ -1,6 +1,6 @@
 """One node's folder of a run: its documents, parsed and checked, and where its segments lie.
 
-A run has a node folder per meeting place: one per host, and one more each time it is resumed. Runs in any reader.
+A run has a node folder per shm directory: one per host, and one more each time it is resumed. Runs in any reader.
 
 Invariants: nothing in the documents is believed to have the type it should; what has not counts as absent. A folder
 whose documents cannot be read is still a node, with the reason in `problem`: its segments may be whole.

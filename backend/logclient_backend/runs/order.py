@@ -160,9 +160,9 @@ class Records(ABC):
             if around is not None and not segment.may_hold(around):
                 continue
             for stream, found in self._decode(segment).items():
-                place = self.streams[stream]
+                entry = self.streams[stream]
                 for columns in found:
-                    yield StreamColumns(stream, place.process, place.lane, columns)
+                    yield StreamColumns(stream, entry.process, entry.lane, columns)
 
     def points(self, keys: set[str] | None = None) -> Iterator[Point]:
         """The single values, in the order of `parts` and, within a record, as they were logged."""
@@ -209,19 +209,19 @@ class Records(ABC):
     # ---- segments -----------------------------------------------------------------------------------------
 
     def _index(self, segments: list[Segment]) -> None:
-        places: dict[bytes, list[tuple[int, int, Segment]]] = {}
+        spans: dict[bytes, list[tuple[int, int, Segment]]] = {}
         for segment in segments:
             for span in segment.spans.values():
                 if span.first is not None and span.last is not None:
-                    places.setdefault(span.stream, []).append((span.first, span.last, segment))
+                    spans.setdefault(span.stream, []).append((span.first, span.last, segment))
                     if span.stream not in self.streams:
                         self.streams[span.stream] = Stream(
                             span.stream, span.process, span.lane, segment.folder
                         )
-        for id, found in places.items():
+        for id, found in spans.items():
             groups = self.streams[id].groups
             reach = 0
-            for first, last, segment in sorted(found, key=lambda place: (place[:2], place[2].stem)):
+            for first, last, segment in sorted(found, key=lambda span: (span[:2], span[2].stem)):
                 if groups and first <= reach:
                     groups[-1].append(segment)
                 else:

@@ -28,15 +28,15 @@ class PagedReader(Records):
     """Windows of seqs stand for segments."""
 
     def __init__(self, spans: Spans, fetch: Fetch, nodes: Mapping[bytes, str] | None = None) -> None:
-        """`nodes`: the place of the node that a stream is part of, where known."""
+        """`nodes`: the path of the node that a stream is part of, where known."""
         self._fetch = fetch
-        places = nodes or {}
+        paths = nodes or {}
         wide = max(WINDOW_RECORDS, sum(span.records for span in spans.values()) // _MAX_WINDOWS)
         super().__init__(
             (
                 window
                 for span in spans.values()
-                for window in _windows(span, places.get(span.stream, ""), wide)
+                for window in _windows(span, paths.get(span.stream, ""), wide)
             ),
             spans,
         )

@@ -21,7 +21,7 @@ from typing import Any
 from . import state as states
 from .attempts import Attempt, Attempts
 from .folder import Found
-from .live import LivePlace
+from .live import LiveShmDir
 from .node import Node, Process, listed, table, text, whole
 from .state import State
 
@@ -90,7 +90,7 @@ class RunView:
     def counts(self) -> dict[str, int]:
         """Records as the agents told them last, and as live processes count them now; exact once the run is over."""
         total = dict.fromkeys((*COUNTS, "waiting"), 0)
-        live = {each.id: each for place in self.found.live.values() for each in place.processes}
+        live = {each.id: each for live_dir in self.found.live.values() for each in live_dir.processes}
         for node in self.nodes:
             for told in node.streams.values():
                 if told.process not in live:
@@ -99,8 +99,8 @@ class RunView:
                     total["damaged"] += told.damaged
                     total["forgotten"] += max(0, told.accepted - told.stored - told.damaged)
         for node in self.nodes:
-            place = self.found.live.get(node.id)
-            total["refused"] += max(node.refused, place.refused if place is not None else 0)
+            live_dir = self.found.live.get(node.id)
+            total["refused"] += max(node.refused, live_dir.refused if live_dir is not None else 0)
         for id, process in self.processes.items():
             if id not in live:
                 total["refused"] += process.refused
@@ -133,24 +133,24 @@ class RunView:
                 yield f"node {node.id}: {node.problem}"
             for name, why in node.odd.items():
                 yield f"node {node.id}: {name} is passed over: {why}"
-        for place in self.found.live.values():
-            told = list(_troubles_here(place))
-            if place.is_there:  # else all is stored, and what was read last may be wrong
+        for live_dir in self.found.live.values():
+            told = list(_troubles_here(live_dir))
+            if live_dir.is_there:  # else all is stored, and what was read last may be wrong
                 yield from told
 
 
-def _troubles_here(place: LivePlace) -> Iterator[str]:
-    agent = place.agent()
+def _troubles_here(live_dir: LiveShmDir) -> Iterator[str]:
+    agent = live_dir.agent()
     if agent["state"] in ("gone", "gave up"):
         yield f"its agent is {agent['state']}: `logclient recover` stores what is in shared memory"
     elif agent["state"] == "stalled":
         yield "its agent does not answer just now; a worker that hangs is restarted"
-    if not place.dir:
+    if not live_dir.dir:
         yield "it is in shared memory only: `logclient recover --dir FOLDER` before a reboot"
     elif agent["disk_silent_s"]:
         yield f"its disk is {agent['disk']}"
     if agent["disk_errno"]:
-        yield f"writing to {place.dir} fails: {agent['disk_error']}"
+        yield f"writing to {live_dir.dir} fails: {agent['disk_error']}"
 
 
 def view(found: Found, now_ns: int | None = None) -> RunView:
@@ -189,17 +189,17 @@ def view(found: Found, now_ns: int | None = None) -> RunView:
 
 def _is_open(found: Found, process: Process) -> bool | None:
     """Has the process the run open? None where only another host knows."""
-    place = found.live.get(process.node)
-    if place is None:
+    live_dir = found.live.get(process.node)
+    if live_dir is None:
         return None
-    lanes = place.process(process.id)
+    lanes = live_dir.process(process.id)
     return lanes is not None and lanes.is_open
 
 
 def _note_unwritten(run: RunView) -> None:
     """Processes that live here and whose documents have not come to disk yet make the run running."""
-    for place in run.found.live.values():
-        for lanes in place.processes:
+    for live_dir in run.found.live.values():
+        for lanes in live_dir.processes:
             if lanes.id not in run.processes and lanes.is_open:
                 if not run.attempts:
                     run.attempts.append(Attempt(1, lanes.created_ns, time.time_ns(), [], is_running=True))

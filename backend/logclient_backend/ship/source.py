@@ -1,4 +1,4 @@
-"""New items of one node: `FolderSource`, over the meeting place on tmpfs and any number of folders on disks.
+"""New items of one node: `FolderSource`, over the shm directory on tmpfs and any number of folders on disks.
 
 Made and asked by the shipper's thread. tmpfs is read there and then; each disk folder has a thread that may hang
 (`feed.py`), while what lies on tmpfs goes on being given.
@@ -40,20 +40,20 @@ class FolderSource:
         self,
         folders: Sequence[str],
         *,
-        place: str = "",
+        shm_dir: str = "",
         status: memoryview | None = None,
         poll_s: float = 1.0,
         rest_s: float = 0.0,
         feed_bytes: int = _FEED_BYTES,
         files: Files = REAL,
     ) -> None:
-        """`folders`: on disks; `place`: the meeting place, with the words of its agent's `status` page.
+        """`folders`: on disks; `shm_dir`: the shm directory, with the words of its agent's `status` page.
 
         Folders on disks are looked at every `poll_s`; while nothing comes, up to `rest_s` apart, until `expect` is
         called.
         """
         self.folders = list(folders)
-        self.place = place
+        self.shm_dir = shm_dir
         self._status = status
         self._poll_s = poll_s
         self._rest_s = rest_s
@@ -73,7 +73,7 @@ class FolderSource:
             {stream: each.stored for stream, each in held.items()},
             {stream: each.gaps for stream, each in held.items()},
         )
-        self._staged = StagedFeed(self.place, self._seen, self._status) if self.place else None
+        self._staged = StagedFeed(self.shm_dir, self._seen, self._status) if self.shm_dir else None
         for folder in self.folders:
             self._add(folder)
 

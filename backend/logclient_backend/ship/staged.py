@@ -24,17 +24,17 @@ _MAX_DOCUMENTS = 1 << 30
 
 
 class StagedFeed:
-    """New items of one meeting place."""
+    """New items of one shm directory."""
 
-    def __init__(self, place: str, seen: Seen, status: memoryview | None = None) -> None:
+    def __init__(self, shm_dir: str, seen: Seen, status: memoryview | None = None) -> None:
         """`status`: the words of the agent's status page, which has the commit word."""
-        self.place = place
+        self.shm_dir = shm_dir
         self.trouble = ""
         self._status = status
         limit = self._limit if status is not None else None
-        self._follower = Follower(place, seen=seen, limit=limit, decodes=False)
+        self._follower = Follower(shm_dir, seen=seen, limit=limit, decodes=False)
         self._items: Iterator[object] | None = None
-        self._ledger = os.path.join(place, "ledger.json")
+        self._ledger = os.path.join(shm_dir, "ledger.json")
         self._ledger_seen: tuple[int, int, int] | None = None
         self._documents: bytes | None = None
 
@@ -49,13 +49,13 @@ class StagedFeed:
                     return item
             self.trouble = ""
         except OSError as error:  # being given back in this moment; its copy is in the run folder
-            self.trouble = f"{self.place}: {error.strerror}"
+            self.trouble = f"{self.shm_dir}: {error.strerror}"
         self._items = None
         return None
 
     def has(self, name: str) -> bool:
         """Is the open segment of that name here?"""
-        return os.path.exists(os.path.join(self.place, name))
+        return os.path.exists(os.path.join(self.shm_dir, name))
 
     def documents(self) -> bytes | None:
         """The newest; None where there are none here."""
@@ -65,7 +65,7 @@ class StagedFeed:
             if seen != self._ledger_seen and facts.st_size < _MAX_DOCUMENTS:
                 self._documents = read_regular(self._ledger)
                 self._ledger_seen = seen
-        except OSError:  # removed with the place: what was read last stays the newest
+        except OSError:  # removed with the directory: what was read last stays the newest
             pass
         return self._documents
 

@@ -129,13 +129,13 @@ class Codec:
         count = len(data) // 8
         codes = 0
         parts = [b""]
-        for place in range(8):
-            plane = data[place::8]
+        for index in range(8):
+            plane = data[index::8]
             if plane[0] == plane[-1] and plane == plane[:1] * count:
                 parts.append(plane[:1])
                 continue
             code, plane = self.packed(plane) if self.dense else (RAW, plane)
-            codes |= code << 2 * place
+            codes |= code << 2 * index
             parts.append(plane)
         parts[0] = codes.to_bytes(2, "little")
         return b"".join(parts)
@@ -182,14 +182,14 @@ class Codec:
         """`count` words."""
         codes = int.from_bytes(reader.take(2), "little")
         words = bytearray(8 * count)
-        for place in range(8):
-            code = codes >> 2 * place & 3
+        for index in range(8):
+            code = codes >> 2 * index & 3
             if code == CONSTANT:
                 byte = reader.take(1)
                 if byte != b"\0":
-                    words[place::8] = byte * count
+                    words[index::8] = byte * count
             else:
-                words[place::8] = self.unpacked(code, reader, count)
+                words[index::8] = self.unpacked(code, reader, count)
         return words
 
     # seq, order, step, time
@@ -239,9 +239,9 @@ class Codec:
         put_zigzag(out, columns.order[0] - columns.seq[0])
         put_zigzag(out, columns.time[0] - base_ns)
         parts: list[bytes] = [b""]
-        for place, column in enumerate((columns.seq, columns.order, columns.step, columns.time)):
+        for index, column in enumerate((columns.seq, columns.order, columns.step, columns.time)):
             mode, data = self._put_numbers(column)
-            out[0] |= mode << 2 * place
+            out[0] |= mode << 2 * index
             parts.append(data)
         parts[0] = bytes(out)
         if columns.shape.fixed:

@@ -244,8 +244,8 @@ class Scan:
             if block.kind == COLUMNS:
                 yield self._columns(block, numbers)
             elif block.kind == GAP:
-                _, place, first, span, cause = numbers[:5]
-                stream, process, lane, _ = self._stream(place)
+                _, index, first, span, cause = numbers[:5]
+                stream, process, lane, _ = self._stream(index)
                 yield Gap(stream, process, lane, first, first + span, cause_of(cause))
             else:
                 self._entry(block, numbers)
@@ -261,8 +261,8 @@ class Scan:
             self.shapes[numbers[1]] = Shape.from_definition(definition)
 
     def _columns(self, block: Block, numbers: list[int]) -> StreamColumns:
-        _, place, number, rank, count, seq, span, step, _ = numbers[:9]
-        stream, process, lane, base_ns = self._stream(place)
+        _, index, number, rank, count, seq, span, step, _ = numbers[:9]
+        stream, process, lane, base_ns = self._stream(index)
         if number not in self.shapes:
             self._look_ahead()
         if number not in self.shapes:
@@ -276,12 +276,12 @@ class Scan:
         columns = self._codec.decode(block.body, shape, rank_or_none, count, seq, zigzag(step), base_ns)
         return StreamColumns(stream, process, lane, columns, bodies=bodies)
 
-    def _stream(self, place: int) -> StreamEntry:
-        if place not in self.streams:
+    def _stream(self, index: int) -> StreamEntry:
+        if index not in self.streams:
             self._look_ahead()
-        if place not in self.streams:
-            raise ValueError(f"the entry of stream {place} is lost")
-        return self.streams[place]
+        if index not in self.streams:
+            raise ValueError(f"the entry of stream {index} is lost")
+        return self.streams[index]
 
     def _look_ahead(self) -> None:
         """An entry is gone: entries are repeated, so read those that come later."""
@@ -300,8 +300,8 @@ class Scan:
         damage = self._piece(block.offset, block.end - block.offset, block.reason)
         if block.kind != COLUMNS or block.numbers is None or len(block.numbers) < 9:
             return damage
-        _, place, _, _, _, first, span, step, steps = block.numbers[:9]
-        entry = self.streams.get(place)
+        _, index, _, _, _, first, span, step, steps = block.numbers[:9]
+        entry = self.streams.get(index)
         first_step = zigzag(step)
         return damage._replace(
             stream=entry.stream if entry else None,

@@ -226,14 +226,14 @@ class SegmentEncoder:
         """Yield the encoded records block by block."""
         for part in parts(columns):
             out = bytearray()
-            place = self._stream(out, stream, process, lane)
+            index = self._stream(out, stream, process, lane)
             shape = self._shape(out, part.shape)
             body = self.codec.encode(part, self.created_ns)
             seq, step = part.seq, part.step
             if seq[-1] < seq[0]:
                 raise ValueError(f"records come in the order of their seqs, not {seq[0]} before {seq[-1]}")
             numbers = bytearray()
-            put_varint(numbers, place)
+            put_varint(numbers, index)
             put_varint(numbers, shape)
             put_varint(numbers, 0 if part.rank is None else part.rank + 1)
             put_varint(numbers, len(part))

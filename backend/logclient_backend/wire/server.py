@@ -44,7 +44,7 @@ from .inbound import Reading, busy
 from .messages import NotTaken
 from .outbound import Replies
 from .service import Caller, Limits, Service
-from .turns import Place, Turns
+from .turns import Ticket, Turns
 
 _SPARE_THREADS = 8  # for calls that are answered at once
 _MIN_STREAMS = 32  # of one connection; those of cancelled calls count until their conversation is over
@@ -232,7 +232,7 @@ class Server:
 
     def _read(self, who: str, requests: Iterator[bytes], caller: Caller, replies: Replies) -> None:
         """Start the thread that does."""
-        place = Place(who, partial(replies.finish, self._your_turn_is_over()))
+        ticket = Ticket(who, partial(replies.finish, self._your_turn_is_over()))
         reading = Reading(self._service, self.limits, self._room, self._unpacking, replies)
         has_greeted = threading.Event()
 
@@ -248,12 +248,12 @@ class Server:
 
         def take_turn() -> None:
             greeted()
-            if not self._turns.take(place, self.limits.turn_s, lambda: replies.is_over):
+            if not self._turns.take(ticket, self.limits.turn_s, lambda: replies.is_over):
                 raise self._take_turns()
 
         def let_go() -> None:
             greeted()
-            self._turns.leave(place)
+            self._turns.leave(ticket)
             with self._lock:
                 self._open.discard(replies)
 

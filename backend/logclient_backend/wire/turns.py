@@ -1,13 +1,13 @@
 """Turns of nodes to speak, where more nodes ship than a collector has conversations.
 
-`take` is called in the reading thread of a conversation and waits for a place; `leave` gives it back. Whoever waits
-asks the conversation that has had its place longest to end, once that has had its share of time: its client comes again
+`take` is called in the reading thread of a conversation and waits for a slot; `leave` gives it back. Whoever waits
+asks the conversation that has had its slot longest to end, once that has had its share of time: its client comes again
 and waits in turn. While nobody waits, nobody is asked.
 
 Invariants:
 
-- at most `places` conversations have a place;
-- the holder of one token cannot keep the others out: a place is taken from the holder that has most of them, and the
+- at most `slots` conversations have a slot;
+- the holder of one token cannot keep the others out: a slot is taken from the holder that has most of them, and the
   next one goes to the holder that has fewest; of those who wait at most half are of one holder where others wait too;
 - a turn is so long that a round takes `ROUND_S`, within bounds.
 """
@@ -26,8 +26,8 @@ _DEMAND_S = 10.0  # for so long a node that found no room to wait counts as one 
 
 
 @dataclass(eq=False, slots=True)
-class Place:
-    """The place of one conversation in the queue."""
+class Ticket:
+    """One conversation in the queue, waiting or with a slot."""
 
     who: str
     end: Callable[[], None]  # asks the conversation to end; never waits
@@ -36,37 +36,37 @@ class Place:
 
 
 class Turns:
-    """The places of all conversations."""
+    """The slots of all conversations."""
 
-    def __init__(self, places: int, waiting: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, slots: int, waiting: int, clock: Callable[[], float] = time.monotonic) -> None:
         """`waiting`: so many may wait."""
-        self._places = places
+        self._slots = slots
         self._most_waiting = waiting
         self._clock = clock
         self._changed = threading.Condition()
-        self._held: dict[Place, None] = {}  # longest held first
-        self._waiting: dict[Place, None] = {}  # in the order of coming
+        self._held: dict[Ticket, None] = {}  # longest held first
+        self._waiting: dict[Ticket, None] = {}  # in the order of coming
         self._turned_away: list[float] = []  # when
 
     @property
     def held(self) -> int:
         return len(self._held)
 
-    def take(self, place: Place, timeout_s: float, is_over: Callable[[], bool]) -> bool:
-        """Wait for a place; False where there was none in time, or too many wait, or `is_over`."""
+    def take(self, ticket: Ticket, timeout_s: float, is_over: Callable[[], bool]) -> bool:
+        """Wait for a slot; False where there was none in time, or too many wait, or `is_over`."""
         deadline = self._clock() + timeout_s
         with self._changed:
-            if len(self._held) < self._places and not self._waiting:
-                self._give(place)
+            if len(self._held) < self._slots and not self._waiting:
+                self._give(ticket)
                 return True
-            if not self._may_wait(place.who):
+            if not self._may_wait(ticket.who):
                 self._turned_away = [*self._turned_away[-10_000:], self._clock()]
                 return False
-            self._waiting[place] = None
+            self._waiting[ticket] = None
             try:
                 while not is_over():
-                    if len(self._held) < self._places and self._next() is place:
-                        self._give(place)
+                    if len(self._held) < self._slots and self._next() is ticket:
+                        self._give(ticket)
                         return True
                     self._ask()
                     left = deadline - self._clock()
@@ -75,13 +75,13 @@ class Turns:
                     self._changed.wait(min(0.1, left))
                 return False
             finally:
-                self._waiting.pop(place, None)
+                self._waiting.pop(ticket, None)
                 self._changed.notify_all()
 
-    def leave(self, place: Place) -> None:
+    def leave(self, ticket: Ticket) -> None:
         """Nothing where it has none."""
         with self._changed:
-            self._held.pop(place, None)
+            self._held.pop(ticket, None)
             self._changed.notify_all()
 
     def _may_wait(self, who: str) -> bool:
@@ -90,11 +90,11 @@ class Turns:
         own = sum(each.who == who for each in self._waiting)
         return own == len(self._waiting) or own < max(1, self._most_waiting // 2)
 
-    def _give(self, place: Place) -> None:
-        place.since = self._clock()
-        self._held[place] = None
+    def _give(self, ticket: Ticket) -> None:
+        ticket.since = self._clock()
+        self._held[ticket] = None
 
-    def _next(self) -> Place:
+    def _next(self) -> Ticket:
         held = Counter(each.who for each in self._held)
         return min(self._waiting, key=lambda each: held[each.who])  # the first of those that have fewest
 
@@ -115,4 +115,4 @@ class Turns:
         now = self._clock()
         self._turned_away = [when for when in self._turned_away if now - when < _DEMAND_S]
         demand = len(self._held) + len(self._waiting) + len(self._turned_away)
-        return min(MAX_TURN_S, max(MIN_TURN_S, ROUND_S * self._places / demand))
+        return min(MAX_TURN_S, max(MIN_TURN_S, ROUND_S * self._slots / demand))

@@ -1,4 +1,4 @@
-"""What the tests of the agent's rooms share: an empty meeting place and its status page."""
+"""What the tests of the agent's rooms share: an empty shm directory and its status page."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from logclient.shm import layout
-from logclient.shm.shm_dir import Meeting
-from logclient_backend.agent.host.shm_dir_handle import Place
+from logclient.shm.shm_dir import ShmDir
+from logclient_backend.agent.host.shm_dir_handle import ShmDirHandle
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    folder = tmp_path / "place"
+def handle(tmp_path: Path) -> Iterator[ShmDirHandle]:
+    folder = tmp_path / "shm_dir"
     folder.mkdir(0o700)
-    made = Place(Meeting(str(folder), {"run_id": "a-run", "node": "0123"}))
+    made = ShmDirHandle(ShmDir(str(folder), {"run_id": "a-run", "node": "0123"}))
     yield made
     for kept in made.kept():
         kept.close()

@@ -36,11 +36,11 @@ def test_second_crash_with_the_same_file_in_hand_sets_it_aside(cause, was_stuck,
     assert handover.set_aside == ({ONE} if is_crash else set())
 
 
-def test_crashes_with_other_files_or_places_in_hand_do_not_add_up() -> None:
+def test_crashes_with_other_files_or_positions_in_hand_do_not_add_up() -> None:
     """One crash each is an accident, and so is one in a lane that was drained further meanwhile."""
     handover = Handover()
-    for process, place in ((ONE, 0), (OTHER, 0), (ONE, 1), (ONE, 2), (None, 0), (None, 0)):
-        handover.take(process or ONE, place)
+    for process, position in ((ONE, 0), (OTHER, 0), (ONE, 1), (ONE, 2), (None, 0), (None, 0)):
+        handover.take(process or ONE, position)
         if process is None:
             handover.put_down()
         handover.conclude(4711, SEGV, was_stuck=False)

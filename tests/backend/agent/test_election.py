@@ -1,4 +1,4 @@
-"""Who serves a meeting place that processes of several PID namespaces reach."""
+"""Who serves a shm directory that processes of several PID namespaces reach."""
 
 from __future__ import annotations
 

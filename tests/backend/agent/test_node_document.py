@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from logclient.shm import layout
-from logclient.shm.shm_dir import Meeting
+from logclient.shm.shm_dir import ShmDir
 from logclient_backend.agent.drain.node_document import Ledger
 from logclient_backend.agent.host.process_handle import Cause
 from logclient_backend.runs.document_head import age_of, is_closed, revision_of
@@ -21,8 +21,8 @@ FACTS = {"run_id": "r", "project": "p", "name": "n", "created_ns": 1, "server": 
 
 
 @pytest.fixture
-def meeting(tmp_path: Path) -> Meeting:
-    return Meeting(str(tmp_path), FACTS)
+def shm_dir(tmp_path: Path) -> ShmDir:
+    return ShmDir(str(tmp_path), FACTS)
 
 
 def producer(number: int, role: str = "member", records: int = 1, **documents: Any) -> Any:
@@ -58,19 +58,19 @@ def parsed(ledger: Ledger) -> dict[str, Any]:
     return whole
 
 
-def test_revision_only_grows(meeting: Meeting) -> None:
+def test_revision_only_grows(shm_dir: ShmDir) -> None:
     """Whoever writes next goes on from the page, from shared memory, or from the run folder: whichever is highest."""
     words = memoryview(bytearray(layout.STATUS_BYTES)).cast("Q")
-    first = Ledger(meeting, words)
+    first = Ledger(shm_dir, words)
     made = [revision_of(first.content()[1]) for _ in range(3)]
     assert made == [1, 2, 3] == [*range(1, 1 + words[layout.AGENT_REVISION])]
-    again = Ledger(meeting, words)
+    again = Ledger(shm_dir, words)
     again.load()
     assert revision_of(again.content()[1]) == 4
-    os.unlink(meeting.file("ledger.json"))
-    assert revision_of(Ledger(meeting, words).content()[1]) == 5
+    os.unlink(shm_dir.file("ledger.json"))
+    assert revision_of(Ledger(shm_dir, words).content()[1]) == 5
     words[layout.AGENT_REVISION] = 0
-    of_the_file = Ledger(meeting, words)
+    of_the_file = Ledger(shm_dir, words)
     of_the_file.load()
     assert revision_of(of_the_file.content()[1]) == 6
     of_the_file.absorb(b'{"version":1,"revision":41,"processes":{},"streams":{}}')
@@ -79,10 +79,10 @@ def test_revision_only_grows(meeting: Meeting) -> None:
     assert parsed(of_the_file)["revision"] == 43
 
 
-def test_head_says_what_the_parser_says(meeting: Meeting) -> None:
+def test_head_says_what_the_parser_says(shm_dir: ShmDir) -> None:
     """Revision, heartbeat and end are found in the bytes, whatever the keys and texts of a user are called."""
     ledger = Ledger(
-        Meeting(meeting.path, {**FACTS, "name": '"closed":true,"heard_ns":7,', "project": '"closed'})
+        ShmDir(shm_dir.path, {**FACTS, "name": '"closed":true,"heard_ns":7,', "project": '"closed'})
     )
     ledger.note(producer(1, "owner", config={"closed": True, "heard_ns": 5, '"closed"': True}))
     for closed in (False, True):
@@ -95,9 +95,9 @@ def test_head_says_what_the_parser_says(meeting: Meeting) -> None:
     assert not any(map(is_closed, (b"", b"[]", b'{"closed":1}', b'{"closed":"true"}')))
 
 
-def test_ended_member_keeps_what_says_something(meeting: Meeting) -> None:
+def test_ended_member_keeps_what_says_something(shm_dir: ShmDir) -> None:
     """PID, rank, counts and end; its start record is dropped, its notices are not."""
-    ledger = Ledger(meeting)
+    ledger = Ledger(shm_dir)
     plain = producer(1, notices={"alerts": [], "notices": []}, summary={})
     telling = producer(2, notices={"alerts": [], "notices": ["a record was refused"]})
     owner = producer(3, "owner", state={"state": "finished"})
@@ -119,9 +119,9 @@ def test_ended_member_keeps_what_says_something(meeting: Meeting) -> None:
     assert parsed(ledger)["streams"][plain.lanes[0].stream.hex()]["stored"] == 9
 
 
-def test_thousands_of_ended_processes_stay_small_and_cheap(meeting: Meeting) -> None:
+def test_thousands_of_ended_processes_stay_small_and_cheap(shm_dir: ShmDir) -> None:
     """8,000 data-loader workers that logged: under 400 bytes each, and a new version is a copy, not a new encoding."""
-    ledger = Ledger(meeting)
+    ledger = Ledger(shm_dir)
     for number in range(8_000):
         worker = producer(number)
         ledger.note(worker)
@@ -138,9 +138,9 @@ def test_thousands_of_ended_processes_stay_small_and_cheap(meeting: Meeting) -> 
     print(f"8,000 processes: {size:,} bytes, {1000 * ledger._cost_s:.1f} ms a version")
 
 
-def test_the_longer_it_takes_the_less_often_it_is_written(meeting: Meeting) -> None:
+def test_the_longer_it_takes_the_less_often_it_is_written(shm_dir: ShmDir) -> None:
     """A twentieth of the time at most, half while somebody waits for it."""
-    ledger = Ledger(meeting)
+    ledger = Ledger(shm_dir)
     ledger.note(producer(1))
     ledger.content()
     ledger._cost_s = 0.2
@@ -153,16 +153,16 @@ def test_the_longer_it_takes_the_less_often_it_is_written(meeting: Meeting) -> N
     assert ledger.is_due(at_once=False)
 
 
-def test_nothing_that_an_earlier_worker_knew_is_lost(meeting: Meeting, tmp_path: Path) -> None:
+def test_nothing_that_an_earlier_worker_knew_is_lost(shm_dir: ShmDir, tmp_path: Path) -> None:
     """A successor goes on from tmpfs, and adds what only the run folder still knows."""
-    first = Ledger(meeting)
+    first = Ledger(shm_dir)
     for number in (1, 2):
         first.note(producer(number))
         first.end(producer(number), Cause(number, None), alive=False)
     first.set_aside("x.lanes", "not a lane file")
     on_disk = first.content()[1]
     os.unlink(tmp_path / "ledger.json")  # somebody cleared it, or it was never written: tmpfs was full
-    second = Ledger(meeting)
+    second = Ledger(shm_dir)
     second.load()
     second.note(producer(2, records=5))
     assert not second.has_absorbed
@@ -171,7 +171,7 @@ def test_nothing_that_an_earlier_worker_knew_is_lost(meeting: Meeting, tmp_path:
     assert {process["pid"] for process in found["processes"].values()} == {1, 2}
     assert found["set_aside"] == [{"file": "x.lanes", "reason": "not a lane file"}]
     assert sum(counts["stored"] for counts in found["streams"].values()) == 6, "what is seen now counts"
-    third = Ledger(meeting)
+    third = Ledger(shm_dir)
     third.load()
     assert parsed(third)["processes"] == found["processes"]
 
@@ -179,28 +179,28 @@ def test_nothing_that_an_earlier_worker_knew_is_lost(meeting: Meeting, tmp_path:
 @pytest.mark.parametrize(
     "junk", [b"", b"{", b"[]", b"{}", b'{"streams": 1}', b'{"processes": {"a": 1}}', b"\0\xff"]
 )
-def test_junk_from_an_earlier_worker_is_no_document(meeting: Meeting, tmp_path: Path, junk: bytes) -> None:
+def test_junk_from_an_earlier_worker_is_no_document(shm_dir: ShmDir, tmp_path: Path, junk: bytes) -> None:
     """What does not parse, or is not what it should be, counts as nothing."""
     (tmp_path / "ledger.json").write_bytes(junk)
-    ledger = Ledger(meeting)
+    ledger = Ledger(shm_dir)
     ledger.load()
     ledger.absorb(junk)
     assert parsed(ledger)["processes"] == {}
     assert not ledger.has_run
 
 
-def test_abandoned_init_is_no_run(meeting: Meeting) -> None:
+def test_abandoned_init_is_no_run(shm_dir: ShmDir) -> None:
     """`init` raised: nothing of that process makes a run folder; one that logged does."""
-    ledger = Ledger(meeting)
+    ledger = Ledger(shm_dir)
     ledger.note(producer(1, "owner", records=0, state={"state": "abandoned"}))
     assert not ledger.has_run
     ledger.note(producer(2, records=1))
     assert ledger.has_run
 
 
-def test_newcomer_opens_a_closed_node_again(meeting: Meeting) -> None:
+def test_newcomer_opens_a_closed_node_again(shm_dir: ShmDir) -> None:
     """Closed says that nothing more will come; until somebody joins."""
-    ledger = Ledger(meeting)
+    ledger = Ledger(shm_dir)
     ledger.note(producer(1))
     ledger.close()
     assert parsed(ledger)["closed"]
@@ -208,9 +208,9 @@ def test_newcomer_opens_a_closed_node_again(meeting: Meeting) -> None:
     assert not parsed(ledger)["closed"]
 
 
-def test_version_of_a_process_is_the_first_that_holds_it(meeting: Meeting) -> None:
+def test_version_of_a_process_is_the_first_that_holds_it(shm_dir: ShmDir) -> None:
     """A process may go once that version is on disk, however much others log meanwhile."""
-    ledger = Ledger(meeting)
+    ledger = Ledger(shm_dir)
     one, other = producer(1), producer(2)
     ledger.note(one)
     ledger.note(other)
@@ -222,9 +222,9 @@ def test_version_of_a_process_is_the_first_that_holds_it(meeting: Meeting) -> No
     assert ledger.version_of(other) == ledger.content()[0]
 
 
-def test_what_a_collector_has_is_told_per_stream_also_of_processes_that_are_gone(meeting: Meeting) -> None:
+def test_what_a_collector_has_is_told_per_stream_also_of_processes_that_are_gone(shm_dir: ShmDir) -> None:
     """Counts of streams follow what was acked, up and (another collector) down; a successor knows them."""
-    ledger = Ledger(meeting)
+    ledger = Ledger(shm_dir)
     gone, here = producer(1, records=5), producer(2, records=7)
     for each in (gone, here):
         ledger.note(each)
@@ -242,7 +242,7 @@ def test_what_a_collector_has_is_told_per_stream_also_of_processes_that_are_gone
     told = parsed(ledger)
     assert [told["streams"][stream]["acked"] for stream in (first, second)] == [5, 3]
     assert told["ship"] == {"server": "grpc://h:1", "state": "waiting", "error": "nobody listens"}
-    successor = Ledger(meeting)
+    successor = Ledger(shm_dir)
     successor.load()
     assert successor.missing_there == 5
     ledger.content()

@@ -23,8 +23,8 @@ LONG_S = 3600.0
 
 
 @pytest.fixture
-def pipe(place):
-    made = Pipe(place, WORKER)
+def pipe(handle):
+    made = Pipe(handle, WORKER)
     yield made
     os.close(made.fd)
 
@@ -34,31 +34,31 @@ def sleeping_child() -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.timeout(20)
-def test_wake_up_from_another_thread_ends_an_hour(place, pipe):
+def test_wake_up_from_another_thread_ends_an_hour(handle, pipe):
     """The pause is over as soon as a byte is in the pipe; the next pause starts anew."""
     sleeper = Sleeper(pipe)
-    threading.Timer(0.05, wake, [place.meeting]).start()
+    threading.Timer(0.05, wake, [handle.shm_dir]).start()
     assert sleeper.sleep(LONG_S)
     assert not sleeper.sleep(0.01)
 
 
 @pytest.mark.timeout(20)
-def test_wake_up_before_the_pause_is_not_lost(place, pipe):
+def test_wake_up_before_the_pause_is_not_lost(handle, pipe):
     """Many wake-ups while the process was awake end one pause."""
     for _ in range(10_000):
-        wake(place.meeting)
+        wake(handle.shm_dir)
     sleeper = Sleeper(pipe)
     assert sleeper.sleep(LONG_S)
     assert not sleeper.sleep(0.01)
 
 
 @pytest.mark.timeout(20)
-def test_pipe_serves_the_next_agent(place, pipe):
+def test_pipe_serves_the_next_agent(handle, pipe):
     """An agent that is replaced finds the pipe; who opened the old one wakes the new one."""
-    again = Pipe(place, WORKER)
+    again = Pipe(handle, WORKER)
     os.close(pipe.fd)
     pipe.fd = again.fd
-    wake(place.meeting)
+    wake(handle.shm_dir)
     assert Sleeper(again).sleep(LONG_S)
 
 
@@ -105,11 +105,11 @@ def test_new_watch_with_the_descriptor_of_an_old_one_ends_a_pause(pipe):
             watch.close()
 
 
-def test_without_a_pipe_pauses_stay_short(place, pipe):
+def test_without_a_pipe_pauses_stay_short(handle, pipe):
     """A folder that takes no pipe: nobody can end a pause, and the process knows."""
-    os.unlink(place.file(WORKER))
-    os.mkdir(place.file(WORKER))
-    sleeper = Sleeper(Pipe(place, WORKER))
+    os.unlink(handle.file(WORKER))
+    os.mkdir(handle.file(WORKER))
+    sleeper = Sleeper(Pipe(handle, WORKER))
     assert not sleeper.may_be_long
     assert not sleeper.sleep(0.01)
     assert Sleeper(pipe).may_be_long
@@ -117,14 +117,14 @@ def test_without_a_pipe_pauses_stay_short(place, pipe):
 
 
 @pytest.fixture
-def producers(place):
+def producers(handle):
     made = []
 
     def make(size: int) -> tuple[Lanes, Producer]:
-        lanes = Lanes(place.path, size, 4, None)
+        lanes = Lanes(handle.path, size, 4, None)
         lanes.show()
         name = os.path.basename(lanes.path)
-        producer = Producer(place, Kept(place, name, os.open(lanes.path, os.O_RDWR)))
+        producer = Producer(handle, Kept(handle, name, os.open(lanes.path, os.O_RDWR)))
         made.append(producer)
         return lanes, producer
 
@@ -177,7 +177,7 @@ def test_lane_file_of_the_least_size_keeps_pauses_short_once_it_is_used(producer
         ({"settings": {"stall_s": 0.5}, "confined": "a container"}, 0.2),
     ],
 )
-def test_rest_is_shorter_where_the_place_ends_or_a_worker_would_look_stuck(facts, rest_s):
+def test_rest_is_shorter_where_memory_ends_or_a_worker_would_look_stuck(facts, rest_s):
     """P3 promises the last half second; a worker is taken for stuck after the stall time."""
     assert Pace(Settings(facts), 0.0).pause_s(2 * BUSY_S, may_be_long=True) == rest_s
 

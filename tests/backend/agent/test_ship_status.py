@@ -10,7 +10,7 @@ import pytest
 
 from logclient.shm import layout
 from logclient_backend.agent.drain.node_document import Ledger
-from logclient_backend.agent.host.shm_dir_handle import Place
+from logclient_backend.agent.host.shm_dir_handle import ShmDirHandle
 from logclient_backend.agent.host.status import StatusPage
 from logclient_backend.agent.shipping import ship_status as module
 from logclient_backend.agent.shipping.ship_process import SHIPPED_FILE, digest
@@ -22,11 +22,11 @@ STREAM, PROCESS = "ab" * 16, "cd" * 16
 class Node:
     """One worker's view, and the other side of it."""
 
-    def __init__(self, place: Place, page: StatusPage, leave_s: float = 60.0) -> None:
-        self.place, self.page, self.words = place, page, page.words
+    def __init__(self, handle: ShmDirHandle, page: StatusPage, leave_s: float = 60.0) -> None:
+        self.handle, self.page, self.words = handle, page, page.words
         self.lines: list[str] = []
-        self.ledger = Ledger(place.meeting)
-        self.shipped = Shipped(place, page.words, self.ledger, self.lines.append, leave_s=leave_s)
+        self.ledger = Ledger(handle.shm_dir)
+        self.shipped = Shipped(handle, page.words, self.ledger, self.lines.append, leave_s=leave_s)
         saved = {
             "processes": {PROCESS: {}},
             "streams": {STREAM: {"process": PROCESS, "stored": 10}},
@@ -39,7 +39,7 @@ class Node:
 
     def report(self, *ranges: tuple[int, int], documents: bytes = b"", refused: int = 0) -> None:
         content = {"documents": digest(documents), "refused": refused, "streams": {STREAM: ranges}}
-        Path(self.place.file(SHIPPED_FILE)).write_text(json.dumps(content))
+        Path(self.handle.file(SHIPPED_FILE)).write_text(json.dumps(content))
         self.words[layout.AGENT_SHIP_WRITTEN] += 1
         self.words[layout.AGENT_SHIP_MOVED_NS] = time.monotonic_ns()
 
@@ -50,8 +50,8 @@ def page(tmp_path: Path) -> StatusPage:
 
 
 @pytest.fixture
-def node(place: Place, page: StatusPage) -> Node:
-    return Node(place, page)
+def node(handle: ShmDirHandle, page: StatusPage) -> Node:
+    return Node(handle, page)
 
 
 def test_what_is_acked_is_taken_over_once_and_as_a_whole(node: Node) -> None:
@@ -63,7 +63,7 @@ def test_what_is_acked_is_taken_over_once_and_as_a_whole(node: Node) -> None:
     assert node.shipped.count(bytes.fromhex(STREAM)) == 5
     assert node.ledger.missing_there == 5
     before = node.shipped.acked
-    Path(node.place.file(SHIPPED_FILE)).write_text("{")
+    Path(node.handle.file(SHIPPED_FILE)).write_text("{")
     node.words[layout.AGENT_SHIP_WRITTEN] += 1
     assert not node.shipped.look() and node.shipped.acked is before
     node.report((1, 2))
@@ -75,12 +75,12 @@ def test_without_a_server_there_is_nothing_to_look_for(node: Node) -> None:
     node.state("off")
     assert not node.shipped.look()
     assert node.shipped.is_settled and not node.shipped.has_news()
-    other = Node(node.place, node.page)
+    other = Node(node.handle, node.page)
     other.state("shipping")
     other.report((1, 4))
     other.words[layout.AGENT_SHIP_WRITTEN] = 0  # a page made anew
     assert other.shipped.look() and other.shipped.count(bytes.fromhex(STREAM)) == 4
-    Path(node.place.file(SHIPPED_FILE)).unlink()
+    Path(node.handle.file(SHIPPED_FILE)).unlink()
     node.words[layout.AGENT_SHIP_WRITTEN] = 1
     assert not node.shipped.look() and not node.shipped.is_settled, (
         "what was said to be there is looked for again"
@@ -116,10 +116,10 @@ def test_worker_stays_until_all_is_there_or_can_never_be(node: Node, monkeypatch
 
 
 def test_patience_with_a_collector_begins_with_its_last_ack_and_with_who_logs(
-    place: Place, page: StatusPage
+    handle: ShmDirHandle, page: StatusPage
 ) -> None:
     """`leave_s` after both the worker goes; an ack or a process of the run begins it anew."""
-    node = Node(place, page, leave_s=0.2)
+    node = Node(handle, page, leave_s=0.2)
     node.state("waiting", "nobody listens")
     for begin_anew in (lambda: node.report((1, 1)), node.shipped.stay):
         begin_anew()

@@ -10,7 +10,7 @@ import pytest
 
 from logclient.shm import layout
 from logclient_backend.agent.host.pauses import Pipes
-from logclient_backend.agent.host.shm_dir_handle import Place
+from logclient_backend.agent.host.shm_dir_handle import ShmDirHandle
 from logclient_backend.agent.host.status import StatusPage
 from logclient_backend.agent.settings import Settings
 from logclient_backend.agent.shipping import ship_process
@@ -27,7 +27,12 @@ from logclient_backend.agent.shipping.ship_supervisor import ShipKeeper
     ],
 )
 def test_what_was_refused_is_asked_again_much_later(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, pause_s: float, is_again: bool
+    handle: ShmDirHandle,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    pause_s: float,
+    is_again: bool,
 ) -> None:
     """A run that was deleted and brought back while it goes on; without a server nobody is asked ever again."""
     lives = tmp_path / "lives"
@@ -40,7 +45,7 @@ def test_what_was_refused_is_asked_again_much_later(
     monkeypatch.setattr(ship_process, "run", run)
     monkeypatch.setattr(module, "_REFUSED_PAUSE_S", pause_s)
     page = StatusPage(str(tmp_path / "agent.status"))
-    keeper = ShipKeeper(place, page, Settings({}), Pipes(place), None)
+    keeper = ShipKeeper(handle, page, Settings({}), Pipes(handle), None)
     try:
         keeper.look()
         pid = page.words[layout.AGENT_SHIPPER]

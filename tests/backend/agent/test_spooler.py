@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from logclient.shm import layout
-from logclient.shm import shm_dir as meeting
-from logclient_backend.agent.host.shm_dir_handle import Place
+from logclient.shm import shm_dir as shm_dirs
+from logclient_backend.agent.host.shm_dir_handle import ShmDirHandle
 from logclient_backend.agent.output import mounts, spool
 from logclient_backend.agent.output.probe import SPOOL
 from logclient_backend.agent.output.segment_pool import Memory
@@ -42,12 +42,12 @@ def header() -> memoryview:
     return memoryview(bytearray(8 * layout.LANE_HEADER_WORDS)).cast("Q")
 
 
-def stage_of(place: Place, status: memoryview, disk: Path, **settings: Any) -> tuple[Stage, Spooler]:
+def stage_of(handle: ShmDirHandle, status: memoryview, disk: Path, **settings: Any) -> tuple[Stage, Spooler]:
     """A worker's, whose run folder takes nothing."""
     facts = {"settings": {"spool_dir": str(disk), **settings}}
-    spooler = Spooler(place.meeting, place.public, Settings(facts))
+    spooler = Spooler(handle.shm_dir, handle.public, Settings(facts))
     spooler.folder = str(disk / "home" / "0123")
-    made = Stage(place, status, SEGMENT, SPILL, 60.0, spooler)
+    made = Stage(handle, status, SEGMENT, SPILL, 60.0, spooler)
     assert made.adopt(lambda: None) == []
     return made, spooler
 
@@ -79,10 +79,10 @@ def files(disk: Path) -> list[Path]:
 
 
 def test_moved_segments_give_their_memory_back_and_a_successor_knows_them(
-    place, status, header, disk
+    handle, status, header, disk
 ) -> None:
     """Half full: the oldest go to the disk, whole; a successor counts them, and who reads them meanwhile goes on."""
-    stage, spooler = stage_of(place, status, disk)
+    stage, spooler = stage_of(handle, status, disk)
     lane = lane_of(header, stage)
     fill(stage, lane, 6_000)
     assert stage.is_half_full
@@ -96,16 +96,16 @@ def test_moved_segments_give_their_memory_back_and_a_successor_knows_them(
         spool_one(stage, spooler)
     assert not stage.spool()
     assert len(files(disk)) == on_disk(stage) > 1
-    other, _ = stage_of(place, status, disk)
+    other, _ = stage_of(handle, status, disk)
     again = lane_of(header, other)
     assert (again.staged_seq, again.staged_stored, again.lost) == (lane.staged_seq, lane.staged_stored, [])
     assert on_disk(other) == on_disk(stage)
     assert all(path.parent.stat().st_mode & 0o777 == 0o700 for path in files(disk))
 
 
-def test_worker_that_dies_before_memory_is_given_back_repeats_nothing(place, status, header, disk) -> None:
+def test_worker_that_dies_before_memory_is_given_back_repeats_nothing(handle, status, header, disk) -> None:
     """The note is written, the segment is still on tmpfs: that counts, and the copy on the disk is removed."""
-    stage, spooler = stage_of(place, status, disk)
+    stage, spooler = stage_of(handle, status, disk)
     lane = lane_of(header, stage)
     fill(stage, lane, 6_000)
     stage.spool()
@@ -113,18 +113,18 @@ def test_worker_that_dies_before_memory_is_given_back_repeats_nothing(place, sta
     assert spooler.moved is not None
     staged = stage.segments[0].segment
     note = SpooledSegment(staged.name, spooler.moved[0], staged.end, 1, staged.summary).note()
-    Memory(place, SEGMENT).note(staged.name, note)  # and here it dies
-    other, later = stage_of(place, status, disk)
+    Memory(handle, SEGMENT).note(staged.name, note)  # and here it dies
+    other, later = stage_of(handle, status, disk)
     assert lane_of(header, other).staged_stored == lane.staged_stored
     assert on_disk(other) == 0
     until(lambda: not files(disk))
     until(lambda: later.is_done)
-    assert not any(name.endswith(".spooled") for name in os.listdir(place.public))
+    assert not any(name.endswith(".spooled") for name in os.listdir(handle.public))
 
 
-def test_move_that_was_cut_off_is_made_again(place, status, header, disk) -> None:
+def test_move_that_was_cut_off_is_made_again(handle, status, header, disk) -> None:
     """A file that a killed worker had begun to write is in nobody's way, and goes with the spool."""
-    made = spool.make(place.meeting, place.public, str(disk / "home"), "", str(disk))
+    made = spool.make(handle.shm_dir, handle.public, str(disk / "home"), "", str(disk))
     begun = Path(made.path, f"{'0' * 16}-1.wal.new")
     begun.write_bytes(b"half")
     path = made.add(begun.name.removesuffix(".new"), b"whole")
@@ -135,9 +135,9 @@ def test_move_that_was_cut_off_is_made_again(place, status, header, disk) -> Non
     assert not os.path.exists(made.path)
 
 
-def test_sealed_while_it_is_moved_leaves_nothing(place, status, header, disk) -> None:
+def test_sealed_while_it_is_moved_leaves_nothing(handle, status, header, disk) -> None:
     """The run folder works again in this moment: what was written to the disk meanwhile goes."""
-    stage, spooler = stage_of(place, status, disk)
+    stage, spooler = stage_of(handle, status, disk)
     lane = lane_of(header, stage)
     fill(stage, lane, 6_000)
     stage.spool()
@@ -151,9 +151,9 @@ def test_sealed_while_it_is_moved_leaves_nothing(place, status, header, disk) ->
     assert lane.stored > 0
 
 
-def test_budget_no_disk_and_a_removed_place_keep_segments_in_memory(place, status, header, disk) -> None:
+def test_budget_no_disk_and_a_removed_shm_dir_keep_segments_in_memory(handle, status, header, disk) -> None:
     """Nothing is spooled beyond `spool_bytes`, on tmpfs, or where no note can be left."""
-    stage, spooler = stage_of(place, status, disk, spool_bytes=70_000)
+    stage, spooler = stage_of(handle, status, disk, spool_bytes=70_000)
     lane = lane_of(header, stage)
     fill(stage, lane, 6_000)
     for _ in range(3):
@@ -162,22 +162,22 @@ def test_budget_no_disk_and_a_removed_place_keep_segments_in_memory(place, statu
     assert not spooler.is_ready  # for a while
     assert list(spool.folders("/dev/shm")) == []
     with pytest.raises(FileNotFoundError):
-        spool.make(place.meeting, place.public, "/nowhere", "nfs", "/dev/shm")
-    other, off = stage_of(place, status, disk, spool_bytes=0)
+        spool.make(handle.shm_dir, handle.public, "/nowhere", "nfs", "/dev/shm")
+    other, off = stage_of(handle, status, disk, spool_bytes=0)
     assert not off.is_ready
     assert lane_of(header, other).staged_stored == lane.staged_stored
 
 
 def test_what_nobody_serves_comes_home_once_and_a_stranger_stays(
-    place, status, header, disk, tmp_path
+    handle, status, header, disk, tmp_path
 ) -> None:
-    """No agent and no meeting place: sealed into the run folder; a folder that others may write to is not ours."""
-    stage, spooler = stage_of(place, status, disk)
+    """No agent and no shm directory: sealed into the run folder; a folder that others may write to is not ours."""
+    stage, spooler = stage_of(handle, status, disk)
     lane = lane_of(header, stage)
     fill(stage, lane, 6_000)
     spool_one(stage, spooler)
     spool_one(stage, spooler)
-    (base,) = meeting.bases_in(str(disk), SPOOL)
+    (base,) = shm_dirs.bases_in(str(disk), SPOOL)
     squatter = Path(base).with_name(f"{SPOOL}-{os.getuid()}-x")
     squatter.mkdir()
     squatter.chmod(0o777)
@@ -195,5 +195,5 @@ def test_what_nobody_serves_comes_home_once_and_a_stranger_stays(
 
 def test_folder_that_goes_while_it_is_listed_holds_nothing(disk, monkeypatch) -> None:
     """An agent that brought the last one home removes the folder right then: `logclient recover` goes on."""
-    monkeypatch.setattr(meeting, "bases_in", lambda *_: [str(disk / "gone")])
+    monkeypatch.setattr(shm_dirs, "bases_in", lambda *_: [str(disk / "gone")])
     assert spool.left(str(disk)) == []

@@ -67,7 +67,7 @@ def short_path() -> Iterator[Path]:
 def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
     """PID and folder of a run with 40 records."""
     base = tmp_path_factory.mktemp("runs")
-    # a place of its own: other pytest workers have a run of this id too
+    # shared memory of its own: other pytest workers have a run of this id too
     env = {**os.environ, "LOGCLIENT_DIR": str(base), "LOGCLIENT_SHM_DIR": str(tmp_path_factory.mktemp("shm"))}
     done = subprocess.run([sys.executable, "-c", LOGS_40], env=env, stdout=subprocess.PIPE, check=True)
     return int(done.stdout), base

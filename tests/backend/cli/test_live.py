@@ -28,7 +28,7 @@ Start = Callable[..., Trainer]
 ID = "run = logclient.init('digits', name='mlp', id='the-run')"
 
 
-def place(logclient: Command, run_id: str = "the-run") -> dict[str, Any]:
+def entry_of(logclient: Command, run_id: str = "the-run") -> dict[str, Any]:
     """What `status` says of one run: other users of this host's memory do not matter here."""
     found = logclient.live(run_id)
     assert found is not None
@@ -43,9 +43,9 @@ def test_status_of_a_healthy_run(logclient: Command, trainer: Start) -> None:
     """Processes, streams, lag, fill, drops, and an agent that runs."""
     it = trainer(ID)
     it.go("for step in range(500): run.log(step, {'loss': 1.0, 'bad': [1]})\nrun.flush(60)")
-    wait_for(lambda: place(logclient)["lag_records"] == 0)
+    wait_for(lambda: entry_of(logclient)["lag_records"] == 0)
     logclient.agent("the-run")
-    found = place(logclient)
+    found = entry_of(logclient)
     assert found["agent"]["state"] == "running"
     assert found["problems"] == []
     (process,) = found["processes"]
@@ -65,16 +65,16 @@ def test_status_tells_lag_and_fill_while_the_agent_stands_still(logclient: Comma
         os.kill(agent[name], signal.SIGSTOP)
     try:
         it.go("for step in range(1000): run.log(step, {'loss': 1.0})")
-        first = wait_for(lambda: (found := place(logclient))["lag_s"] > 0.3 and found)
+        first = wait_for(lambda: (found := entry_of(logclient))["lag_s"] > 0.3 and found)
         assert first["lag_records"] == 1000
         assert first["processes"][0]["fill"] > 0.01
         it.go("for step in range(60_000): run.log(step, {'loss': 1.0})")
-        assert place(logclient)["processes"][0]["fill"] > 0.9
+        assert entry_of(logclient)["processes"][0]["fill"] > 0.9
     finally:
         for name in ("supervisor", "worker"):
             os.kill(agent[name], signal.SIGCONT)
-    wait_for(lambda: place(logclient)["lag_records"] == 0)
-    counts = place(logclient)["counts"]
+    wait_for(lambda: entry_of(logclient)["lag_records"] == 0)
+    counts = entry_of(logclient)["counts"]
     assert counts["accepted"] == 61_001 == counts["stored"] + counts["forgotten"] + counts["damaged"]
     assert counts["forgotten"] > 0
     it.go("run.finish(60)")
@@ -88,7 +88,7 @@ def test_recover_stores_what_a_killed_run_left(logclient: Command, trainer: Star
     kill_agent(logclient.agent("the-run"))
     it.go("for step in range(1, 3000): run.log(step, {'loss': 1.0})")
     it.kill()
-    found = place(logclient)
+    found = entry_of(logclient)
     assert (found["agent"]["state"], found["lag_records"]) == ("gone", 2999)
     assert "`logclient recover` brings one" in " ".join(found["problems"])
     assert any(finding.advice == "logclient recover" for finding in checks.left_behind())
@@ -106,7 +106,7 @@ def test_recover_counts_the_gap_exactly(logclient: Command, trainer: Start) -> N
     kill_agent(logclient.agent("the-run"))
     it.go("for step in range(1, 60_000): run.log(step, {'loss': 1.0})")
     text = logclient("recover", "the-run").stdout
-    (counts,) = [run["counts"] for run in [place(logclient)]]
+    (counts,) = [run["counts"] for run in [entry_of(logclient)]]
     assert counts["forgotten"] > 0
     assert counts["accepted"] == 60_000 == counts["stored"] + counts["forgotten"]
     assert f"{counts['forgotten']:,} forgotten: exactly these are missing" in text
@@ -133,7 +133,7 @@ def test_run_in_shared_memory_only_is_seen_and_stored(
     wait_for(lambda: logclient.json("show", "the-run")["counts"]["stored"] == 100)
     assert [run["id"] for run in logclient.json("ls")["runs"]] == ["the-run"]
     assert "shared memory only" in " ".join(logclient.json("show", "the-run")["problems"])
-    assert place(logclient)["dir"] == ""
+    assert entry_of(logclient)["dir"] == ""
     it.kill()
     result = logclient.json("recover", "the-run", code=1)["runs"][0]
     assert "say where to with --dir" in result["trouble"]
@@ -151,7 +151,7 @@ def test_recover_brings_another_where_the_agent_it_found_was_about_to_leave(
     """It says where to while an agent is there, which then leaves what it has in shared memory."""
     it = trainer(ID)
     it.go("for step in range(1, 100): run.log(step, {'loss': 1.0})")
-    agent, answer = logclient.agent("the-run"), Path(place(logclient)["meeting_place"], "folder.json")
+    agent, answer = logclient.agent("the-run"), Path(entry_of(logclient)["meeting_place"], "folder.json")
     for name in ("worker", "supervisor"):
         os.kill(agent[name], signal.SIGSTOP)
     it.kill()
@@ -165,7 +165,7 @@ def test_recover_brings_another_where_the_agent_it_found_was_about_to_leave(
     assert told["agent_started"]
 
 
-def test_place_whose_agent_leaves_while_it_is_looked_at_has_no_problem(
+def test_shm_dir_whose_agent_leaves_while_it_is_looked_at_has_no_problem(
     logclient: Command, trainer: Start
 ) -> None:
     """Its files go after they were listed: nothing is said of an agent that is gone."""
@@ -189,14 +189,14 @@ def test_worker_that_is_to_bring_another_supervisor_is_an_agent(
     try:
         os.kill(agent["supervisor"], signal.SIGKILL)
         wait_for(lambda: not processes.is_alive(agent["supervisor"]))
-        found = place(logclient)
+        found = entry_of(logclient)
         assert found["agent"]["state"] == "running"
         assert found["problems"] == []
     finally:
         os.kill(agent["worker"], signal.SIGCONT)
 
     def has_another() -> bool:
-        now = place(logclient)
+        now = entry_of(logclient)
         return bool(now["agent"]["supervisor"] != agent["supervisor"] and now["problems"] == [])
 
     wait_for(has_another)
@@ -231,7 +231,7 @@ def test_agent_that_is_late_and_stores_all_is_no_trouble(
 
 
 def test_recover_removes_what_an_agent_left_that_was_killed_while_it_left(logclient: Command) -> None:
-    """Its place has no name any more; nothing of a run is in it."""
+    """Its directory has no name any more; nothing of a run is in it."""
     shm = Path(os.environ["LOGCLIENT_SHM_DIR"])
     left = shm / f"logclient-{os.getuid()}" / ".gone-8b26e8bc5c6d"
     left.mkdir(parents=True, mode=0o700)
@@ -263,16 +263,16 @@ def test_fallback_to_the_home_folder_is_found(
 def test_run_whose_agent_leaves_meanwhile_is_read_from_its_folder(
     logclient: Command, home: Path, trainer: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The meeting place was there when a reader listed it, and is gone when it is read: wherever the run lies."""
+    """The shm directory was there when a reader listed it, and is gone when it is read: wherever the run lies."""
     (home / "file").write_text("")
     for where in (home / "runs", home / "file" / "runs"):  # as wanted, and in the home folder instead
         monkeypatch.setenv("LOGCLIENT_DIR", str(where))
         it = trainer(ID)
-        places = live.scan()
+        live_dirs = live.scan()
         it.go("assert run.finish(60)")
         assert it.end() == 0
         wait_for(lambda: not live.scan())
-        (found,) = folder.find(str(where), places=places)
+        (found,) = folder.find(str(where), live_dirs=live_dirs)
         assert contents.read(view(found)).counts(view(found))["stored"] == 1
 
 

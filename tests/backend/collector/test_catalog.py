@@ -70,7 +70,7 @@ def test_description_says_what_the_local_view_says(tmp_path: Path, catalog: Cata
     )
     made.told(1, 1, accepted=10, stored=8, damaged=1)
     made.save()
-    (found,) = folder.find(str(tmp_path), places=[])
+    (found,) = folder.find(str(tmp_path), live_dirs=[])
     local = view(found)
     told = catalog.take("mlp", made.node, packed(made), OURS, is_sync=False)
     assert told is not None

@@ -38,7 +38,7 @@ def own_run(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Any]]:
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Any]]:
     base = tmp_path_factory.mktemp("extremes")
     sample_runs(base / "runs")
     own_run(base / "runs")
@@ -67,10 +67,10 @@ def is_finite(value: Any) -> bool:
 
 
 @pytest.mark.parametrize("run", [run for run in RUNS if run != "own"])
-def test_extremes_are_those_of_the_series(places: list[Any], run: str) -> None:
+def test_extremes_are_those_of_the_series(sources: list[Any], run: str) -> None:
     """Of the newest attempt where attempts overlap, without NaN and infinities, from the folder and the server."""
-    for place in places:
-        found = logclient.read(place)[run]
+    for source in sources:
+        found = logclient.read(source)[run]
         extremes = found.extremes
         assert [*extremes] == found.keys()
         for key, each in extremes.items():
@@ -79,9 +79,9 @@ def test_extremes_are_those_of_the_series(places: list[Any], run: str) -> None:
             assert (each.min, each.max) == expected, key
 
 
-def test_what_the_program_stored_itself_wins(places: list[Any]) -> None:
-    for place in places:
-        extremes = logclient.read(place)["own"].extremes
+def test_what_the_program_stored_itself_wins(sources: list[Any]) -> None:
+    for source in sources:
+        extremes = logclient.read(source)["own"].extremes
         assert extremes["loss"] == (2.0, -5.0, 2.0)
         assert extremes["acc"] == (0.75, 0.25, 0.99)
         assert extremes["step"] == (7, 1, 3)
@@ -90,11 +90,11 @@ def test_what_the_program_stored_itself_wins(places: list[Any]) -> None:
         assert math.isnan(extremes["none"].last) and extremes["none"][1:] == (None, None)
 
 
-def test_show_has_them(places: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_has_them(sources: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """For people and as JSON; of a large run behind a server, too, whose records are not read."""
     for small in (100_000, 0):
         monkeypatch.setattr(contents, "SMALL_RECORDS", small)
-        for source in (("--dir", str(places[0])), ("--server", places[1])):
+        for source in (("--dir", str(sources[0])), ("--server", sources[1])):
             done = CliRunner().invoke(cli, ("show", "own", "--json", *source))
             keys = json.loads(done.output)["keys"]
             assert (keys["loss"]["last"], keys["loss"]["min"], keys["loss"]["max"]) == (2.0, -5.0, 2.0)

@@ -25,7 +25,7 @@ RUNS = ["plain", "mixed", "twice", "a/../b%2e?&=+#"]
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Any]]:
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Any]]:
     base = tmp_path_factory.mktemp("read")
     sample_runs(base / "runs")
     with made_store(base / "data") as store:
@@ -48,9 +48,9 @@ def columns(series: Any) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_every_series_is_the_same_from_both(places: list[Any], run: str) -> None:
+def test_every_series_is_the_same_from_both(sources: list[Any], run: str) -> None:
     """Steps, values bit by bit, times, ranks, streams; of the newest attempt, and of all."""
-    here, there = (logclient.read(place)[run] for place in places)
+    here, there = (logclient.read(source)[run] for source in sources)
     keys = here.keys()
     assert keys == there.keys()
     for key in keys:
@@ -59,20 +59,20 @@ def test_every_series_is_the_same_from_both(places: list[Any], run: str) -> None
             assert columns(mine) == columns(theirs)
             assert mine.value.dtype == theirs.value.dtype
             if all(isinstance(value, str) for value in mine.value):
-                for place in (here, there):
+                for each in (here, there):
                     with pytest.raises(logclient.BadArgument, match="holds texts, which have no buckets"):
-                        place.series(key, buckets=5, attempts=attempts)
+                        each.series(key, buckets=5, attempts=attempts)
                 continue
-            reduced = [place.series(key, buckets=5, attempts=attempts) for place in (here, there)]
+            reduced = [each.series(key, buckets=5, attempts=attempts) for each in (here, there)]
             assert reduced[0].leaves_out_texts == any(isinstance(value, str) for value in mine.value)
             assert repr(reduced[0]) == repr(reduced[1])
             assert repr(reduced[0].to_pandas().to_dict()) == repr(reduced[1].to_pandas().to_dict())
 
 
-def test_what_a_run_says_of_itself(places: list[Any]) -> None:
+def test_what_a_run_says_of_itself(sources: list[Any]) -> None:
     """Config and summary as they were given: NaN is a NaN, also from a server."""
-    for place in places:
-        run = logclient.read(place)["mixed"]
+    for source in sources:
+        run = logclient.read(source)["mixed"]
         assert math.isnan(run.config["odd"])
         assert run.config["deep"] == {"a::b": [1, {"x": math.inf}]}
         assert run.summary == {"best": -math.inf, "big": 2**70}
@@ -84,10 +84,10 @@ def test_what_a_run_says_of_itself(places: list[Any]) -> None:
         assert str(run.created.tzinfo) == "UTC"
 
 
-def test_runs_are_a_list_and_found_by_name(places: list[Any]) -> None:
-    """By place, id, name, a part of an id; what is not there is told, with what there is."""
-    for place in places:
-        runs = logclient.read(place)
+def test_runs_are_a_list_and_found_by_name(sources: list[Any]) -> None:
+    """By position, id, name, a part of an id; what is not there is told, with what there is."""
+    for source in sources:
+        runs = logclient.read(source)
         assert len(runs) == 4
         assert {run.id for run in runs} == set(RUNS)
         assert runs["mlp"].id == runs["plai"].id == "plain"
@@ -99,10 +99,10 @@ def test_runs_are_a_list_and_found_by_name(places: list[Any]) -> None:
             runs["i"]
 
 
-def test_the_newest_attempt_counts(places: list[Any]) -> None:
+def test_the_newest_attempt_counts(sources: list[Any]) -> None:
     """Of the older one what lies within the steps of the newer is left out, and given on request."""
-    for place in places:
-        run = logclient.read(place)["twice"]
+    for source in sources:
+        run = logclient.read(source)["twice"]
         newest = run.series("loss")
         assert newest.step.tolist() == list(range(1, 121))
         assert newest.value.tolist() == [float(n) for n in range(1, 61)] + [1000.0 + n for n in range(1, 61)]
@@ -113,11 +113,11 @@ def test_the_newest_attempt_counts(places: list[Any]) -> None:
         assert run.about["attempts"] == 2
 
 
-def test_values_have_the_type_that_holds_them(places: list[Any]) -> None:
+def test_values_have_the_type_that_holds_them(sources: list[Any]) -> None:
     """float64, bool, objects for texts and for ints beyond 64 bits or beyond what a float holds beside floats."""
-    for place in places:
-        run = logclient.read(place)["mixed"]
-        assert logclient.read(place)["plain"].series("loss").value.dtype == np.float64
+    for source in sources:
+        run = logclient.read(source)["mixed"]
+        assert logclient.read(source)["plain"].series("loss").value.dtype == np.float64
         assert run.series("f").value.dtype == np.bool_
         assert run.series("t").value.dtype == object
         assert set(run.series("big").value.tolist()) == {2**70}
@@ -130,30 +130,30 @@ def test_values_have_the_type_that_holds_them(places: list[Any]) -> None:
         assert set(run.series("x").rank.tolist()) == {-1, 0, 3, 7}
 
 
-def test_pandas(places: list[Any]) -> None:
+def test_pandas(sources: list[Any]) -> None:
     """A row per point, or a column per key over the union of steps; a step that came twice shows its newest value."""
-    for place in places:
-        run = logclient.read(place)["twice"]
+    for source in sources:
+        run = logclient.read(source)["twice"]
         assert run.series("loss").to_pandas().shape == (120, 6)
         frame = run.frame(["loss"])
         assert frame.index.name == "step"
         assert frame.loc[61, "loss"] == 1001.0
         assert run.series("loss", attempts="all").to_pandas()["stream"].nunique() == 2
-        both = logclient.read(place)["mixed"].series(["f", "t"])
+        both = logclient.read(source)["mixed"].series(["f", "t"])
         assert both["f"].dtype == object
         assert both["f"][~both.has("f")].tolist() == [None] * int((~both.has("f")).sum())
 
 
-def test_what_makes_no_sense_says_so(places: list[Any], tmp_path: Path) -> None:
+def test_what_makes_no_sense_says_so(sources: list[Any], tmp_path: Path) -> None:
     """A key that is not there, and the like."""
-    run = logclient.read(places[0])["plain"]
+    run = logclient.read(sources[0])["plain"]
     for wrong in (
         lambda: run.series("nothing"),
         lambda: run.series(["loss", "nothing"]),
         lambda: run.series("loss", buckets=0),
         lambda: run.series("loss", attempts="best"),  # type: ignore[call-overload]
         lambda: run.series(["loss"], buckets=5),  # type: ignore[call-overload]
-        lambda: logclient.read(places[0], token="x"),
+        lambda: logclient.read(sources[0], token="x"),
         lambda: logclient.read("ftp://host"),
         lambda: logclient.read("http://user:secret@host"),
     ):
@@ -165,12 +165,12 @@ def test_what_makes_no_sense_says_so(places: list[Any], tmp_path: Path) -> None:
     with pytest.raises(logclient.NoRun):
         logclient.read(tmp_path / "nowhere")
     with pytest.raises(logclient.LogclientError, match="token"):
-        logclient.read(places[1], token="wrong")
+        logclient.read(sources[1], token="wrong")
 
 
-def test_one_run_s_own_folder_can_be_read(places: list[Any]) -> None:
+def test_one_run_s_own_folder_can_be_read(sources: list[Any]) -> None:
     """A copied folder of one run is that run."""
-    runs = logclient.read(places[0] / "twice")
+    runs = logclient.read(sources[0] / "twice")
     assert [run.id for run in runs] == ["twice"]
     assert len(runs[0].series("loss")) == 120
 

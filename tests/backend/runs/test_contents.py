@@ -13,7 +13,7 @@ from .build import NOW_NS, SECOND, NodeMaker, Rec, rec, stream_id
 
 
 def read(folder: Path, **how: object) -> tuple[RunView, Contents]:
-    (run,) = find(str(folder), places=[], home="/nonexistent")
+    (run,) = find(str(folder), live_dirs=[], home="/nonexistent")
     seen = view(run)
     return seen, contents.read(seen, **how)  # type: ignore[arg-type]
 
@@ -174,7 +174,7 @@ def test_newest_attempt_wins_where_steps_overlap(tmp_path: Path) -> None:
     assert key.superseded(1) == [(201, 400)]
     curve = key.curve()
     assert curve.points == 400
-    cells = {place << curve.shift: cell for place, cell in curve.cells.items()}
+    cells = {index << curve.shift: cell for index, cell in curve.cells.items()}
     assert {
         step: (cell.low, cell.high) for step, cell in cells.items() if step in (100, 200, 201, 300, 400)
     } == {
@@ -207,7 +207,7 @@ def test_the_newest_value_is_the_last_one_that_was_logged(tmp_path: Path) -> Non
     maker.process()
     maker.told(1, 1, 3, 3)
     maker.save()
-    (found,) = find(str(tmp_path), places=[], home="/nonexistent")
+    (found,) = find(str(tmp_path), live_dirs=[], home="/nonexistent")
     last = contents.read(view(found)).keys["loss"].last
     assert last is not None
     assert last.value == 3.0

@@ -37,7 +37,7 @@ FLOATS = [
 
 
 def seen(folder: Path) -> RunView:
-    (run,) = find(str(folder), places=[], home="/nonexistent")
+    (run,) = find(str(folder), live_dirs=[], home="/nonexistent")
     return view(run)
 
 

@@ -17,7 +17,7 @@ from .build import NOW_NS, SECOND, NodeMaker, rec, simple_run
 
 
 def look(folder: Path, home: Path | None = None) -> list[Found]:
-    return find(str(folder), places=[], home=str(home or folder / "no-home"))
+    return find(str(folder), live_dirs=[], home=str(home or folder / "no-home"))
 
 
 def test_runs_come_oldest_first(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_run_that_had_to_go_home_is_found_where_it_was_meant(tmp_path: Path) -> 
     assert {run.id for run in look(home, home)} == {"mine", "others", "homely"}
 
 
-def test_attempts_in_two_places_are_one_run(tmp_path: Path) -> None:
+def test_attempts_in_two_folders_are_one_run(tmp_path: Path) -> None:
     """The first attempt lies in the folder, the second had to go home."""
     wanted, home = tmp_path / "wanted", tmp_path / "home"
     simple_run(wanted, "run-1")

@@ -34,7 +34,7 @@ def exported(tmp_path: Path) -> Path:
     ]
     maker.segment({(1, 1, 0): records})
     maker.save()
-    (run,) = find(str(tmp_path / "source"), places=[], home="/nonexistent")
+    (run,) = find(str(tmp_path / "source"), live_dirs=[], home="/nonexistent")
     Export(view(run)).write(str(tmp_path / "out"), "jsonl")
     return tmp_path / "out"
 
@@ -128,7 +128,7 @@ def test_run_file_that_makes_no_sense_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("place", "message"),
+    ("bad", "message"),
     [
         ((3, "nonsense"), "line 3: no JSON"),
         ((2, '{"step":1}'), "line 2: expected an object with exactly the fields"),
@@ -151,11 +151,11 @@ def test_run_file_that_makes_no_sense_is_refused(
     ],
 )
 def test_bad_line_is_told_by_its_number(
-    exported: Path, tmp_path: Path, place: tuple[int, str], message: str
+    exported: Path, tmp_path: Path, bad: tuple[int, str], message: str
 ) -> None:
     """The first line that is none of ours stops it, and nothing is left behind."""
     lines = (exported / "points.jsonl").read_text().splitlines()
-    lines[place[0] - 1] = place[1]
+    lines[bad[0] - 1] = bad[1]
     (exported / "points.jsonl").write_text("\n".join(lines) + "\n")
     with pytest.raises(BadArgument, match=f"points.jsonl {message}"):
         take_in(exported, tmp_path / "runs")
@@ -214,7 +214,7 @@ def test_run_that_is_there_is_refused(exported: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in base.rglob("*")) == before
     Import(str(exported)).run(str(base), replace=True)
     assert os.listdir(base) == ["run-1"]
-    (run,) = find(str(base), places=[], home="/nonexistent")
+    (run,) = find(str(base), live_dirs=[], home="/nonexistent")
     assert view(run).config == {}
     assert sum(1 for _ in (base / "run-1").rglob("*.seg")) == 1
 
@@ -255,12 +255,12 @@ def test_large_runs_become_several_segments(tmp_path: Path, monkeypatch: pytest.
         {(1, 1, 0): [Rec(seq, seq, seq, NOW_NS + seq, (("a", "d", 1.0),)) for seq in range(1, 2001)]}
     )
     maker.save()
-    (run,) = find(str(tmp_path / "source"), places=[], home="/nonexistent")
+    (run,) = find(str(tmp_path / "source"), live_dirs=[], home="/nonexistent")
     Export(view(run)).write(str(tmp_path / "out"), "jsonl")
     monkeypatch.setattr("logclient_backend.runs.importer._SEGMENT_BYTES", 10_000)
     path = take_in(tmp_path / "out", tmp_path / "runs")
     assert sum(1 for _ in Path(path).rglob("*.seg")) == 8
-    (run,) = find(str(tmp_path / "runs"), places=[], home="/nonexistent")
+    (run,) = find(str(tmp_path / "runs"), live_dirs=[], home="/nonexistent")
     Export(view(run)).write(str(tmp_path / "again"), "jsonl")
     assert (tmp_path / "again" / "points.jsonl").read_bytes() == (
         tmp_path / "out" / "points.jsonl"

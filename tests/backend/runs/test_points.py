@@ -40,8 +40,8 @@ def in_order(streams: dict[tuple[int, int, int], list[Rec]]) -> list[tuple[str, 
     for process, entries in by_process.items():
         entries.sort(key=lambda entry: entry[:2])
         times = itertools.accumulate((record.time for _, _, record in entries), max)
-        for place, ((_, name, record), time) in enumerate(zip(entries, times, strict=True)):
-            keyed.append((time, process_id(process), place, name, record.seq))
+        for index, ((_, name, record), time) in enumerate(zip(entries, times, strict=True)):
+            keyed.append((time, process_id(process), index, name, record.seq))
     return [(name, seq) for _, _, _, name, seq in sorted(keyed)]
 
 

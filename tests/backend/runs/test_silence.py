@@ -28,7 +28,7 @@ def written(folder: Path, at_ns: int, heard_ns: int, **more: object) -> None:
 
 
 def state(folder: Path, now_ns: int) -> str:
-    (found,) = find(str(folder), places=[], home="/nonexistent")
+    (found,) = find(str(folder), live_dirs=[], home="/nonexistent")
     return view(found, now_ns).state.name
 
 

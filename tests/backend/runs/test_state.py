@@ -108,8 +108,8 @@ def test_every_combination(
 ) -> None:
     """A run is running, finished, failed, preempted, killed, terminated or lost, with its cause."""
     it = process(said, end)
-    places = [(True, NOW), (False, NOW), (None, NOW - 5 * SECOND), (None, NOW - 500 * SECOND)]
-    found = [of_process(it, is_open=is_open, heard_ns=heard, now_ns=NOW) for is_open, heard in places]
+    cases = [(True, NOW), (False, NOW), (None, NOW - 5 * SECOND), (None, NOW - 500 * SECOND)]
+    found = [of_process(it, is_open=is_open, heard_ns=heard, now_ns=NOW) for is_open, heard in cases]
     assert [(state.name, state.cause) for state in found] == expected
 
 

@@ -15,7 +15,7 @@ DAY = 24 * HOUR
 
 
 def seen(folder: Path) -> RunView:
-    (run,) = find(str(folder), places=[], home="/nonexistent")
+    (run,) = find(str(folder), live_dirs=[], home="/nonexistent")
     return view(run, now_ns=NOW_NS + 100 * DAY)
 
 
@@ -44,9 +44,9 @@ def test_documents_are_merged_in_time_order_key_by_key(tmp_path: Path) -> None:
 def test_trainings_of_a_resumed_run_are_listed_behind_those_before(tmp_path: Path) -> None:
     """What integrations note under `fits`; a list of the user's own under that name is one value."""
     fits = [{"first_step": step, "epochs": 1} for step in (1, 1, 9)]
-    for place, own in (("ours", False), ("users", True)):
+    for folder, own in (("ours", False), ("users", True)):
         for number, listed in enumerate((fits[:1], fits[1:]), 1):
-            node = NodeMaker(tmp_path / place, "run", f"{number}a")
+            node = NodeMaker(tmp_path / folder, "run", f"{number}a")
             value = [fit["epochs"] for fit in listed] if own else listed
             node.process(number, documents={"config": (NOW_NS + number, {"fits": value, "lr": number})})
             node.save()
@@ -198,5 +198,5 @@ def test_thousand_runs_are_seen_quickly_enough_to_list(tmp_path: Path) -> None:
     for number in range(300):
         NodeMaker(tmp_path, f"run-{number}").save()
     started = time.monotonic()
-    assert len([view(run) for run in find(str(tmp_path), places=[], home="/nonexistent")]) == 300
+    assert len([view(run) for run in find(str(tmp_path), live_dirs=[], home="/nonexistent")]) == 300
     assert time.monotonic() - started < 30

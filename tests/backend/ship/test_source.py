@@ -114,16 +114,16 @@ def test_what_is_written_meanwhile_comes(tmp_path: Path, make: Make) -> None:
 
 def test_only_what_is_committed_is_read_from_tmpfs(tmp_path: Path, make: Make) -> None:
     """Up to the commit word; of a finished segment all; and the copy on the disk is not read meanwhile."""
-    place, disk = tmp_path / "place", tmp_path / "disk"
+    shm_dir, disk = tmp_path / "shm_dir", tmp_path / "disk"
     status = memoryview(bytearray(layout.STATUS_BYTES)).cast("Q")
     status[layout.AGENT_STAGE_WRITER] = int.from_bytes(b"writer-1", "little")
-    first = write_open(place, 1, item(5))
-    second = write_open(place, 2, item(5, 6))
+    first = write_open(shm_dir, 1, item(5))
+    second = write_open(shm_dir, 2, item(5, 6))
     committed = second.end
     append(second, item(5, 11))
     status[layout.AGENT_STAGE_COMMIT] = 2 << 40 | committed
     write_open(disk, 2, item(10, 6)).close()  # the copier was faster than we
-    source = make(disk, place=str(place), status=status)
+    source = make(disk, shm_dir=str(shm_dir), status=status)
     taken = Taken(source)
     assert taken.all() == list(range(1, 11))
     status[layout.AGENT_STAGE_COMMIT] = 2 << 40 | second.end
@@ -149,11 +149,11 @@ class HungFiles(RealFiles):
 
 def test_tmpfs_goes_on_while_a_disk_hangs(tmp_path: Path, make: Make) -> None:
     """And what lies on the disk comes when it wakes."""
-    place, disk = tmp_path / "place", tmp_path / "disk"
-    segment = write_open(place, 1, item(5, 101))
+    shm_dir, disk = tmp_path / "shm_dir", tmp_path / "disk"
+    segment = write_open(shm_dir, 1, item(5, 101))
     write(disk, 7, item(5))
     files = HungFiles()
-    source = make(disk, place=str(place), files=files)
+    source = make(disk, shm_dir=str(shm_dir), files=files)
     try:
         assert files.hangs.wait(WAIT_S)
         taken = Taken(source)
@@ -247,17 +247,17 @@ def test_documents_that_are_nonsense_miss_nothing(tmp_path: Path, make: Make, co
 
 def test_documents_come_from_tmpfs_first(tmp_path: Path, make: Make) -> None:
     """The agent's newest are there; what it saved last is on the disk."""
-    place, disk = tmp_path / "place", tmp_path / "disk"
-    place.mkdir()
+    shm_dir, disk = tmp_path / "shm_dir", tmp_path / "disk"
+    shm_dir.mkdir()
     disk.mkdir()
-    source = make(disk, place=str(place))
+    source = make(disk, shm_dir=str(shm_dir))
     assert source.documents() is None
     DocumentFile(str(disk)).save(b"saved")
     wait_until(lambda: source.documents() == b"saved", WAIT_S, "those on the disk are seen")
-    (place / "ledger.json").write_bytes(b"newest")
+    (shm_dir / "ledger.json").write_bytes(b"newest")
     assert source.documents() == b"newest"
-    (place / "new").write_bytes(b"newer")
-    os.rename(place / "new", place / "ledger.json")
+    (shm_dir / "new").write_bytes(b"newer")
+    os.rename(shm_dir / "new", shm_dir / "ledger.json")
     assert source.documents() == b"newer"
 
 

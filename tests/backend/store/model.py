@@ -204,7 +204,7 @@ def buckets(
         if not shift or 2 * len(found) > most:
             break
         shift = max(0, shift - ((most // len(found)).bit_length() - 1))
-    return 1 << shift, [_bucket(place << shift, mine, attempt) for place, mine in sorted(found.items())]
+    return 1 << shift, [_bucket(index << shift, mine, attempt) for index, mine in sorted(found.items())]
 
 
 def _bucket(start: int, mine: list[Point], attempt: Callable[[Point], int]) -> tuple[Any, ...]:

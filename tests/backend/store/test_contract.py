@@ -229,9 +229,9 @@ def test_a_spike_and_a_nan_are_never_lost(store: Store, settle: Callable[[Store]
     assert (
         found.width == 512 and found.points == 150_000 and (found.first_step, found.last_step) == (1, 150_000)
     )
-    places = np.arange(1, 150_001) >> 9
+    indexes = np.arange(1, 150_001) >> 9
     for at, start in enumerate(found.start.tolist()):
-        mine = values[places == start >> 9]
+        mine = values[indexes == start >> 9]
         real = mine[np.isfinite(mine)]
         assert found.count[at] == len(mine) and found.nans[at] == np.isnan(mine).sum()
         assert found.neg_infs[at] == (mine == -np.inf).sum()

@@ -331,10 +331,10 @@ class StoreMachine(RuleBasedStateMachine):
                     cells = list(zip(*[_raw(column) for column in taken.cells], strict=True)) or [()] * len(
                         taken
                     )
-                    for place, seq in enumerate(taken.seq):
+                    for row, seq in enumerate(taken.seq):
                         assert seq not in found and seq >= at and (not following or seq < following)
-                        heads = (taken.order[place], taken.step[place], taken.time[place], taken.rank)
-                        found[seq] = (*heads, taken.shape.names, taken.shape.codes, cells[place])
+                        heads = (taken.order[row], taken.step[row], taken.time[row], taken.rank)
+                        found[seq] = (*heads, taken.shape.names, taken.shape.codes, cells[row])
                 at, pages = following, pages + 1
                 assert pages < 1000
             expected = {}

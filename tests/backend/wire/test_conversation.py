@@ -169,7 +169,7 @@ def test_all_together_are_bounded(opened: Open) -> None:
 
 
 def test_more_nodes_than_conversations_take_turns(collector: MemoryCollector, opened: Open) -> None:
-    """The one that has had its place longest is told to come again, and does so; the others go on."""
+    """The one that has had its slot longest is told to come again, and does so; the others go on."""
     sessions = [opened(collector, Hello("run", str(number))) for number in range(LIMITS.conversations)]
     late = opened(collector)
     ended = failure(sessions[0])
@@ -361,7 +361,7 @@ def test_a_client_that_says_nothing_is_let_go(opened: Open) -> None:
 
 
 def test_a_caller_without_a_hello_is_let_go() -> None:
-    """It holds a place among the conversations no longer than that."""
+    """It holds a slot among the conversations no longer than that."""
     with MemoryCollector(limits=replace(LIMITS, hello_s=0.3)) as collector:
         connection = channel.open_channel(Access(collector.address))
         never = threading.Event()

@@ -1,4 +1,4 @@
-"""Turns: whose place is taken, who is next, and how long a turn is."""
+"""Turns: whose slot is taken, who is next, and how long a turn is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from logclient_backend.wire.turns import MAX_TURN_S, MIN_TURN_S, Place, Turns
+from logclient_backend.wire.turns import MAX_TURN_S, MIN_TURN_S, Ticket, Turns
 from tests.process.disturbed import wait_until
 
 WAIT_S = 30.0
@@ -26,19 +26,19 @@ class Clock:
 class Nodes:
     """Conversations that end when they are asked to, and come again as others do."""
 
-    def __init__(self, places: int, waiting: int = 64) -> None:
+    def __init__(self, slots: int, waiting: int = 64) -> None:
         self.clock = Clock()
-        self.turns = Turns(places, waiting, self.clock)
+        self.turns = Turns(slots, waiting, self.clock)
         self.asked: list[str] = []
         self.served: list[str] = []
         self.threads: list[threading.Thread] = []
 
-    def place(self, who: str, name: str) -> Place:
-        made = Place(who, lambda: (self.asked.append(name), self.turns.leave(made))[0])  # type: ignore[func-returns-value]
+    def ticket(self, who: str, name: str) -> Ticket:
+        made = Ticket(who, lambda: (self.asked.append(name), self.turns.leave(made))[0])  # type: ignore[func-returns-value]
         return made
 
     def take(self, who: str, name: str) -> bool:
-        is_taken = self.turns.take(self.place(who, name), WAIT_S, lambda: False)
+        is_taken = self.turns.take(self.ticket(who, name), WAIT_S, lambda: False)
         if is_taken:
             self.served.append(name)
         return is_taken
@@ -70,7 +70,7 @@ def test_turn_lasts_before_it_is_taken_away() -> None:
     assert nodes.asked == ["a"]
 
 
-def test_place_is_taken_from_the_token_that_has_most_and_goes_to_one_that_has_fewest() -> None:
+def test_slot_is_taken_from_the_token_that_has_most_and_goes_to_one_that_has_fewest() -> None:
     """So one token with many nodes keeps no other out."""
     nodes = Nodes(3)
     for who, name in (("small", "s"), ("big", "b1"), ("big", "b2")):
@@ -91,21 +91,21 @@ def test_one_token_cannot_fill_the_waiting_room() -> None:
     for count, (who, name) in enumerate((("b", "b1"), ("a", "a1"), ("a", "a2")), 1):
         nodes.wait_for(who, name)
         wait_until(partial(_wait, nodes, count), WAIT_S, name)
-    assert not nodes.turns.take(nodes.place("a", "a3"), WAIT_S, lambda: False)
+    assert not nodes.turns.take(nodes.ticket("a", "a3"), WAIT_S, lambda: False)
     nodes.wait_for("c", "c1")
     wait_until(lambda: len(nodes.turns._waiting) == 4, WAIT_S, "c1 waits")
-    assert not nodes.turns.take(nodes.place("d", "d1"), WAIT_S, lambda: False)
+    assert not nodes.turns.take(nodes.ticket("d", "d1"), WAIT_S, lambda: False)
 
 
 @pytest.mark.parametrize(
-    ("places", "nodes", "turn_s"), [(8, 12, MAX_TURN_S), (8, 64, 1.25), (1, 1000, MIN_TURN_S)]
+    ("slots", "nodes", "turn_s"), [(8, 12, MAX_TURN_S), (8, 64, 1.25), (1, 1000, MIN_TURN_S)]
 )
-def test_turns_are_shorter_where_more_want_one(places: int, nodes: int, turn_s: float) -> None:
+def test_turns_are_shorter_where_more_want_one(slots: int, nodes: int, turn_s: float) -> None:
     """A round takes some ten seconds, so each is heard in time."""
-    turns = Turns(places, 64, Clock())
-    for number in range(places):
-        assert turns.take(Place(str(number), lambda: None), 1.0, lambda: False)
-    turns._turned_away = [turns._clock()] * (nodes - places)
+    turns = Turns(slots, 64, Clock())
+    for number in range(slots):
+        assert turns.take(Ticket(str(number), lambda: None), 1.0, lambda: False)
+    turns._turned_away = [turns._clock()] * (nodes - slots)
     assert turns._turn_s() == turn_s
 
 

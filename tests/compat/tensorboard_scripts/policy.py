@@ -42,26 +42,26 @@ torch.manual_seed(1)
 actor = nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 2))
 critic = nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 1))
 optimizer = torch.optim.Adam([*actor.parameters(), *critic.parameters()], lr=settings["lr"])
-global_step, place, total, start = 0, 0.0, 0.0, time.time()
+global_step, position, total, start = 0, 0.0, 0.0, time.time()
 for update in range(1, settings["updates"] + 1):
     optimizer.param_groups[0]["lr"] = settings["lr"] * (1 - (update - 1) / settings["updates"])
     states, actions, logs, rewards = [], [], [], []
     for _ in range(settings["steps"]):
         global_step += 1
-        state = torch.tensor([place])
+        state = torch.tensor([position])
         with torch.no_grad():
             chosen = Categorical(logits=actor(state))
             action = chosen.sample()
-        place += 0.2 if action else -0.1
-        reward = 1.0 if place >= 1 else -0.01
+        position += 0.2 if action else -0.1
+        reward = 1.0 if position >= 1 else -0.01
         total += reward
         states.append(state)
         actions.append(action)
         logs.append(chosen.log_prob(action))
         rewards.append(reward)
-        if abs(place) >= 1:
+        if abs(position) >= 1:
             writer.add_scalar("charts/episodic_return", total, global_step)
-            place, total = 0.0, 0.0
+            position, total = 0.0, 0.0
     returns, back = [], 0.0
     for reward in reversed(rewards):
         back = reward + 0.95 * back

@@ -97,7 +97,7 @@ def test_damaged_staged_segment_costs_what_was_in_it(run_dir: Path, tmp_path: Pa
     wait_until(lambda: trainer.word(layout.AGENT_STAGE_COMMIT) & 0xFFFF_FFFF > 20_000, 20, "some are staged")
     both_killed(trainer)
     trainer.end_by()
-    (staged,) = (path for path in Path(trainer.meeting).glob("*.wal") if any(path.read_bytes()[:1000]))
+    (staged,) = (path for path in Path(trainer.shm_dir).glob("*.wal") if any(path.read_bytes()[:1000]))
     with open(staged, "r+b") as file:
         file.seek(10_000)
         file.write(b"\xff" * 20)

@@ -16,7 +16,7 @@ from ..disturbed import ROOMY, Trainer, wait_until
 # the main thread does so.
 _SUPERVISOR = """
 import os, sys, threading
-from logclient.shm import shm_dir as meeting
+from logclient.shm import shm_dir as shm_dirs
 from logclient_backend.agent.supervise import page_pinning
 from logclient_backend.agent.shipping import ship_process
 from logclient_backend.agent.supervise.supervisor import Supervisor
@@ -37,7 +37,7 @@ sys.addaudithook(note)
 if sys.argv[3] == "unlocked":  # as for a user who may not lock memory
     page_pinning.lock_pages = lambda: False
 os.umask(0o077)
-os._exit(Supervisor(meeting.read(sys.argv[1])).run())
+os._exit(Supervisor(shm_dirs.read(sys.argv[1])).run())
 """
 
 
@@ -55,7 +55,7 @@ def test_supervisor_and_workers_open_nothing_outside_tmpfs_and_proc(
         "copy.write=eio:2!,documents.save=die:2!,worker.loop=die:30!,drain.taken=segv:5!,copy.seal=enospc:1!"
     )
     agent = subprocess.Popen(
-        [sys.executable, "-c", _SUPERVISOR, trainer.meeting, str(log), memory],
+        [sys.executable, "-c", _SUPERVISOR, trainer.shm_dir, str(log), memory],
         env={**os.environ, "LOGCLIENT_FAILPOINTS": points, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     wait_until(lambda: trainer.agent_pid(SUPERVISOR) == agent.pid, 20, "our supervisor is elected")
@@ -70,11 +70,11 @@ def test_supervisor_and_workers_open_nothing_outside_tmpfs_and_proc(
     status = trainer.tell_to_end()
     trainer.wait_gone()
     checked(run_dir, status["accepted"])
-    place, runs = os.environ["LOGCLIENT_SHM_DIR"], str(run_dir)
+    shm_root, runs = os.environ["LOGCLIENT_SHM_DIR"], str(run_dir)
     lines = sorted(set(log.read_text().splitlines()))
     assert any(line.startswith(f"copier open {runs}") for line in lines), "it is noted at all"
     assert any(line.startswith("main open /proc/self/fd/") for line in lines)
     for line in lines:
         who, event, what = line.split(" ", 2)
-        is_memory = what.startswith((f"{place}/", "/proc/")) or what.isdecimal()
+        is_memory = what.startswith((f"{shm_root}/", "/proc/")) or what.isdecimal()
         assert event != "import" and (is_memory or (who == "copier" and what.startswith(runs))), line

@@ -72,7 +72,7 @@ def test_next_init_serves_who_lost_its_agent_and_sweeps_what_the_dead_left(
     for trainer in (victim, orphan):
         both_killed(trainer)
     victim.end_by()
-    half_made = Path(victim.meeting).parent / "half-made"
+    half_made = Path(victim.shm_dir).parent / "half-made"
     half_made.mkdir(0o700)
     os.utime(half_made, (1, 1))
     Trainer(tmp_path / "3", records=10, rate=100).end()
@@ -86,14 +86,14 @@ def test_next_init_serves_who_lost_its_agent_and_sweeps_what_the_dead_left(
     assert victim.logged <= records <= victim.begun
 
 
-def test_place_whose_process_is_about_to_start_an_agent_is_left_alone(tmp_path: Path) -> None:
+def test_shm_dir_whose_process_is_about_to_start_an_agent_is_left_alone(tmp_path: Path) -> None:
     """A sweeper must not be the first agent of a living run: it would end with its own job."""
-    place = tmp_path / "run"
-    place.mkdir(0o700)
-    (place / "run.json").write_text("{}")
-    (place / f"{'a' * 32}.lanes").write_bytes(b"")
-    (place / "agent.status").write_bytes(bytes(layout.STATUS_BYTES))
-    assert cleanup._is_left(str(place)), "nobody lives there"
+    shm_dir = tmp_path / "run"
+    shm_dir.mkdir(0o700)
+    (shm_dir / "run.json").write_text("{}")
+    (shm_dir / f"{'a' * 32}.lanes").write_bytes(b"")
+    (shm_dir / "agent.status").write_bytes(bytes(layout.STATUS_BYTES))
+    assert cleanup._is_left(str(shm_dir)), "nobody lives there"
     code = """
     import sys
     from logclient.shm.owner import LiveLock
@@ -101,11 +101,11 @@ def test_place_whose_process_is_about_to_start_an_agent_is_left_alone(tmp_path: 
     print("locked", flush=True)
     sys.stdin.read()
     """
-    child = scripts.start(tmp_path, code, str(place / f"{'a' * 32}.live"), stdin=subprocess.PIPE)
+    child = scripts.start(tmp_path, code, str(shm_dir / f"{'a' * 32}.live"), stdin=subprocess.PIPE)
     assert child.stdout is not None and child.stdout.readline() == "locked\n"
-    assert not cleanup._is_left(str(place))
-    with open(place / "agent.status", "r+b") as file:
+    assert not cleanup._is_left(str(shm_dir))
+    with open(shm_dir / "agent.status", "r+b") as file:
         file.seek(8 * layout.AGENT_SUPERVISOR)
         file.write((1 << 22).to_bytes(8, "little"))
-    assert cleanup._is_left(str(place)), "its agent died"
+    assert cleanup._is_left(str(shm_dir)), "its agent died"
     scripts.end_with(child, "")

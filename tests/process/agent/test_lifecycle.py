@@ -26,7 +26,7 @@ def test_case_of_the_killed_backend(run_dir: Path, tmp_path: Path) -> None:
     from logclient.shm import layout
     from logclient.spawn.agent import map_status
     run = logclient.init("case")
-    words = map_status(run._session.place)
+    words = map_status(run._session.shm_dir)
     for step in range(1000):
         logclient.log(step, {"loss": step / 2})
         if step in (100, 200, 300):
@@ -126,7 +126,7 @@ def test_members_are_let_go_while_the_owner_logs_on(run_dir: Path, tmp_path: Pat
     code = """
     import os, sys, time, logclient
     run = logclient.init("case")
-    place, most = run._session.place.path, 0
+    shm_dir, most = run._session.shm_dir.path, 0
     for round in range(12):
         for child in range(4):
             if os.fork() == 0:
@@ -136,7 +136,7 @@ def test_members_are_let_go_while_the_owner_logs_on(run_dir: Path, tmp_path: Pat
         while time.monotonic() - begun < 0.5:
             run.log(0, {"loss": 1.0})
             time.sleep(0.0002)
-        most = max(most, sum(name.endswith(".lanes") for name in os.listdir(place)))
+        most = max(most, sum(name.endswith(".lanes") for name in os.listdir(shm_dir)))
     for child in range(48):
         os.wait()
     print(most, run.finish(20))
@@ -236,7 +236,7 @@ def test_two_runs_at_once_then_many_one_after_another(run_dir: Path, tmp_path: P
 
 @pytest.mark.timeout(60)
 def test_worker_that_was_replaced_unawares_stops(run_dir: Path, tmp_path: Path) -> None:
-    """Two workers in one place (in two PID namespaces, say): the one that came first notices and stages no more."""
+    """Two workers in one shm directory (in two PID namespaces, say): the first one notices and stages no more."""
     trainer = Trainer(tmp_path, ROOMY, rate=2_000, until_told=True)
     worker = trainer.agent_pid(WORKER)
     page = trainer.status_page()

@@ -68,13 +68,13 @@ def test_mount_full_from_the_start_of_the_agent_is_harmless(run_dir: Path, tmp_p
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("victims", ["nobody", "worker", "supervisor, then worker"])
-def test_meeting_place_removed_costs_no_record(run_dir: Path, tmp_path: Path, victims: str) -> None:
+def test_shm_dir_removed_costs_no_record(run_dir: Path, tmp_path: Path, victims: str) -> None:
     """A logout clears the user's shared memory in mid-run: what runs goes on, also over a dead worker."""
     trainer = Trainer(tmp_path, ROOMY, records=60_000, rate=10_000)
     trainer.status_page()  # mapped before it goes
     wait_until(lambda: trainer.word(layout.AGENT_WRITTEN), 20, "the agent has started to store")
     worker, supervisor = trainer.agent_pid(WORKER), trainer.agent_pid(SUPERVISOR)
-    shutil.rmtree(os.path.dirname(trainer.meeting))
+    shutil.rmtree(os.path.dirname(trainer.shm_dir))
     if "supervisor" in victims:
         kill(supervisor)
         successor(trainer, SUPERVISOR, supervisor)
@@ -94,16 +94,16 @@ def test_meeting_place_removed_costs_no_record(run_dir: Path, tmp_path: Path, vi
 
 
 @pytest.mark.timeout(120)
-def test_run_made_anew_in_the_removed_place_has_an_agent_of_its_own(run_dir: Path, tmp_path: Path) -> None:
+def test_run_made_anew_in_the_removed_shm_dir_has_an_agent_of_its_own(run_dir: Path, tmp_path: Path) -> None:
     """After the removal the same id may come to the same path: each agent keeps to its own folder."""
     first = Trainer(tmp_path / "1", records=20_000, rate=4_000)
     wait_until(lambda: first.logged > 1_000, 20, "some are logged")
     first.status_page()  # mapped before it goes
     agent = first.agent_pid(SUPERVISOR)
     wait_until(lambda: first.word(layout.AGENT_DRAINED), 20, "its agent has seen it")
-    shutil.rmtree(first.meeting)
+    shutil.rmtree(first.shm_dir)
     second = Trainer(tmp_path / "2", {"LOGCLIENT_RUN_ID": first.run_id}, records=8_000, rate=4_000)
-    assert second.meeting == first.meeting
+    assert second.shm_dir == first.shm_dir
     assert second.agent_pid(SUPERVISOR) != agent
     statuses = [second.end(), first.end()]
     assert [status["durable"] for status in statuses] == [8_000, 20_000]
@@ -113,11 +113,11 @@ def test_run_made_anew_in_the_removed_place_has_an_agent_of_its_own(run_dir: Pat
     nothing_left()
 
 
-def _strangers(place: Path, rng: random.Random) -> None:
-    """What may lie in a meeting place under the name of a lane file."""
+def _strangers(shm_dir: Path, rng: random.Random) -> None:
+    """What may lie in a shm directory under the name of a lane file."""
 
     def name() -> Path:
-        return place / f"{rng.randbytes(16).hex()}.lanes"
+        return shm_dir / f"{rng.randbytes(16).hex()}.lanes"
 
     name().symlink_to("/etc/passwd")
     name().symlink_to(name())
@@ -127,18 +127,18 @@ def _strangers(place: Path, rng: random.Random) -> None:
     name().write_bytes(b"short")
     name().write_bytes(rng.randbytes(300_000))
     name().write_bytes(bytes(300_000))
-    (place / "0123456789abcdef-000001.wal").write_bytes(rng.randbytes(70_000))
-    (place / "0123456789abcdef-000002.wal").write_bytes(b"")
-    (place / "0123456789abcdef.spare").write_bytes(b"")
-    (place / f"{rng.randbytes(16).hex()}.live").write_bytes(b"")
-    (place / "other").write_bytes(b"not ours")
+    (shm_dir / "0123456789abcdef-000001.wal").write_bytes(rng.randbytes(70_000))
+    (shm_dir / "0123456789abcdef-000002.wal").write_bytes(b"")
+    (shm_dir / "0123456789abcdef.spare").write_bytes(b"")
+    (shm_dir / f"{rng.randbytes(16).hex()}.live").write_bytes(b"")
+    (shm_dir / "other").write_bytes(b"not ours")
 
 
 @pytest.mark.timeout(120)
-def test_foreign_files_in_the_meeting_place_do_no_harm(run_dir: Path, tmp_path: Path) -> None:
+def test_foreign_files_in_the_shm_dir_do_no_harm(run_dir: Path, tmp_path: Path) -> None:
     """Links, folders, pipes, garbage under the names of lane files and segments: set aside, and the run is whole."""
     trainer = Trainer(tmp_path, records=6_000, rate=4_000)
-    _strangers(Path(trainer.meeting), random.Random(1))
+    _strangers(Path(trainer.shm_dir), random.Random(1))
     status = trainer.end()
     trainer.wait_gone()
     checked(run_dir, status["accepted"])
@@ -153,8 +153,8 @@ def test_lane_files_with_nonsense_in_them_do_not_stop_the_agent(run_dir: Path, t
     trainer = Trainer(tmp_path, {"LOGCLIENT_RESTART_LIMIT": "40"}, rate=500, seconds=120, finish_timeout_s=20)
     trainer.status_page()  # mapped before it goes
     rng = random.Random(7)
-    place = Path(trainer.meeting)
-    (lanes,) = place.glob("*.lanes")
+    shm_dir = Path(trainer.shm_dir)
+    (lanes,) = shm_dir.glob("*.lanes")
     wait_until(lambda: trainer.logged > 500, 20, "some are logged")
     sound = lanes.read_bytes()
     words = [*range(64), *range(64, 70), *range(96, 99)]
@@ -181,10 +181,10 @@ def test_lane_files_with_nonsense_in_them_do_not_stop_the_agent(run_dir: Path, t
                 made[8 * word : 8 * word + 8] = value.to_bytes(8, "little")
         for _ in range(rng.randint(0, 3)):  # key area, documents
             made[rng.randrange(4096, 400_000)] = rng.randrange(256)
-        making = place / "making"
+        making = shm_dir / "making"
         making.write_bytes(made)
-        making.rename(place / f"{process.hex()}.lanes")
-    wait_until(lambda: len(list(place.glob("*.lanes"))) == 1, 120, "all of them are dealt with")
+        making.rename(shm_dir / f"{process.hex()}.lanes")
+    wait_until(lambda: len(list(shm_dir.glob("*.lanes"))) == 1, 120, "all of them are dealt with")
     assert trainer.end_by(signal.SIGTERM) == -signal.SIGTERM
     trainer.wait_gone(60)
     (node,) = documents(run_dir)
@@ -199,7 +199,7 @@ def test_shrunk_lane_file_is_set_aside_and_others_are_served(run_dir: Path, tmp_
     """Somebody truncates a lane file while it is mapped: SIGBUS kills a worker once, then the file is set aside."""
     trainer = Trainer(tmp_path, records=4_000, rate=2_000)
     victim = Trainer(tmp_path, {"LOGCLIENT_RUN_ID": trainer.run_id}, rate=2_000, seconds=60)
-    assert victim.meeting == trainer.meeting
+    assert victim.shm_dir == trainer.shm_dir
     worker = trainer.agent_pid(WORKER)
     logged = victim.logged
     wait_until(lambda: victim.logged > logged + 2_000, 20, "its file is known to the worker")
@@ -208,7 +208,7 @@ def test_shrunk_lane_file_is_set_aside_and_others_are_served(run_dir: Path, tmp_
     wait_until(lambda: victim.logged > logged + 200, 10, "there is something to drain")
     victim.kill(signal.SIGSTOP)
     wait_until(lambda: processes.state_of(victim.process.pid) == "T", 10, "the victim is stopped")
-    for path in Path(victim.meeting).glob("*.lanes"):
+    for path in Path(victim.shm_dir).glob("*.lanes"):
         head = memoryview(path.read_bytes()[: 8 * 64]).cast("Q")
         if head[layout.FILE_PID] == victim.process.pid:
             os.truncate(path, 8192)
@@ -224,19 +224,19 @@ def test_shrunk_lane_file_is_set_aside_and_others_are_served(run_dir: Path, tmp_
 
 @pytest.mark.timeout(60)
 def test_shared_memory_is_for_its_user_only(run_dir: Path, tmp_path: Path) -> None:
-    """Modes are 0700 and 0600 in the meeting place whatever the umask of the trainer, after a restart too."""
+    """Modes are 0700 and 0600 in the shm directory whatever the umask of the trainer, after a restart too."""
     before = os.umask(0)
     try:
         trainer = Trainer(tmp_path, {"LOGCLIENT_SEAL_S": "0.3"}, records=4_000, rate=2_000, hold=1)
     finally:
         os.umask(before)
     wait_until(lambda: trainer.logged == 4_000, 20, "all is logged")
-    place = Path(trainer.meeting)
-    found = [place, *place.iterdir()]
+    shm_dir = Path(trainer.shm_dir)
+    found = [shm_dir, *shm_dir.iterdir()]
     worker = trainer.agent_pid(WORKER)
     kill(worker)
     successor(trainer, WORKER, worker)
-    for path in (*found, *place.iterdir()):
+    for path in (*found, *shm_dir.iterdir()):
         if path.exists():
             assert path.stat().st_mode & 0o077 == 0, f"{path} has mode {path.stat().st_mode:o}"
     trainer.end()

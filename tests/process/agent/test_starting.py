@@ -71,7 +71,7 @@ def test_no_run_begins_below_an_agent(tmp_path: Path, run_dir: Path) -> None:
     ended = scripts.run(tmp_path, PROGRAM, "0", env=scripts.environment(LOGCLIENT_AGENT="1"))
     assert ended.code == 0, ended
     assert "LOGCLIENT_AGENT" in ended.err
-    assert not scripts.places()
+    assert not scripts.shm_dirs()
     assert not scripts.runs(run_dir)
 
 

@@ -211,14 +211,14 @@ def test_child_that_outlives_the_run_is_told_so(run_dir: Path, tmp_path: Path) -
     run.log(1, {"a": 1.0})
     answer, told = os.pipe()
     if os.fork() == 0:
-        while os.path.exists(run._session.place.path):
+        while os.path.exists(run._session.shm_dir.path):
             time.sleep(0.05)
         run.log(2, {"a": 2.0})
         status = run.status()
         os.write(told, json.dumps([status["refused"], status["notices"][0]]).encode())
         os._exit(0)
     run.finish(0)
-    shutil.rmtree(run._session.place.path)  # as the agent does
+    shutil.rmtree(run._session.shm_dir.path)  # as the agent does
     print(os.read(answer, 4096).decode())
     """
     refused, notice = Script(tmp_path, source).result()

@@ -23,7 +23,7 @@ def kill_agent():
     for pid in filter(str.isdecimal, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:
-                if os.fsencode(run._session.place.path) in file.read():
+                if os.fsencode(run._session.shm_dir.path) in file.read():
                     handles.append(os.pidfd_open(int(pid)))
                     os.kill(int(pid), signal.SIGKILL)
         except OSError:

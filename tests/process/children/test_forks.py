@@ -78,7 +78,7 @@ def work():
 
 start(work, globals()[sys.argv[1]])
 run.log(2, {"who": 1.0})
-print(json.dumps([os.getpid(), run.status()["accepted"], os.listdir(run._session.place.path)]))
+print(json.dumps([os.getpid(), run.status()["accepted"], os.listdir(run._session.shm_dir.path)]))
 run.finish()
 """
 
@@ -114,12 +114,12 @@ def test_child_that_never_logs_makes_nothing(run_dir: Path, tmp_path: Path) -> N
     """A forked probe or data-loader worker costs no file, touches no lane, and its exit hook does nothing."""
     source = """
     run = logclient.init("forks")
-    before = sorted(os.listdir(run._session.place.path))
+    before = sorted(os.listdir(run._session.shm_dir.path))
     pid = os.fork()
     if pid == 0:
         sys.exit(run.status()["accepted"] + run.flush(0) - 1)
     code = os.waitpid(pid, 0)[1]
-    print(json.dumps([code, sorted(os.listdir(run._session.place.path)) == before]))
+    print(json.dumps([code, sorted(os.listdir(run._session.shm_dir.path)) == before]))
     """
     assert Script(tmp_path, source).result() == [0, True]
     (file,) = lane_files()

@@ -412,7 +412,7 @@ def test_first_value_interrupted_at_any_point(
             with open(area.path, "rb") as file:  # what the agent opens
                 assert file.read()[4000:4008] == at.to_bytes(8, "little"), at
             assert not area.claims and not os.path.exists(f"{area.path}.new"), at
-        shutil.rmtree(run._session.place.path)  # no agent does: each start would look through all of them
+        shutil.rmtree(run._session.shm_dir.path)  # no agent does: each start would look through all of them
         at += 1
     assert at > 20
 

@@ -87,9 +87,9 @@ def test_device_that_hangs_is_no_trouble_of_the_disk(run_dir: Path, monkeypatch:
         run.log(step, {"lr": 0.1})
 
     def found() -> dict[str, Any]:
-        place = live.look(run._session.place.path)
-        assert place is not None
-        return describe(place)
+        live_dir = live.look(run._session.shm_dir.path)
+        assert live_dir is not None
+        return describe(live_dir)
 
     wait_until(lambda: run.flush(0) or found()["lag_records"] == 0, "host records are durable", 60)
     assert found()["device_records"] == 3 and found()["device_s"] > 0
@@ -114,8 +114,8 @@ def test_more_on_their_way_than_there_is_room_for_are_left_out_and_counted(run_d
     assert status["accepted"] == 5000
     assert 0 < status["left_out"] < 5000
     assert status["device"]["in_flight"] == 5000 - status["left_out"]
-    place = Path(run._session.place.path)  # type: ignore[union-attr]
-    assert sum(path.stat().st_size for path in place.glob("*.device")) <= FULL_BYTES + 8192
+    shm_dir = Path(run._session.shm_dir.path)  # type: ignore[union-attr]
+    assert sum(path.stat().st_size for path in shm_dir.glob("*.device")) <= FULL_BYTES + 8192
     hang.at = 0.0
     assert run.finish(60), run.status()
     status = run.status()

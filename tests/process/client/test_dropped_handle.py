@@ -86,7 +86,7 @@ def test_runs_dropped_at_once_end_though_the_program_calls_nothing_more(
     process = scripts.start(tmp_path, DROPPED_AT_ONCE, "5", stdin=-1)
     try:
         assert process.stdout is not None and process.stdout.readline() == "dropped\n"
-        wait_until(lambda: len(scripts.places()) == 1, 60, "their agents leave")
+        wait_until(lambda: len(scripts.shm_dirs()) == 1, 60, "their agents leave")
         wait_until(lambda: len(scripts.runs(run_dir)) == 6, 60, "all runs are on disk")
         expected = {f"n{number}": ("finished", "handle dropped") for number in range(5)}
         assert states(run_dir) == expected | {"last": ("running", "")}
@@ -214,7 +214,7 @@ def test_the_finalizer_runs_no_bytecode(run_dir: Path, monkeypatch: pytest.Monke
     run: Any = logclient.init("ends", quiet=True)
     run.log(1, {"a": 1.0})
     file = LaneFile(run._session.lanes.path)
-    path = run._session.place.path
+    path = run._session.shm_dir.path
     logclient._run = None
     is_known = handles.find(path) is run
     assert file.words[layout.DROPPED] == 0 and is_known
@@ -224,10 +224,10 @@ def test_the_finalizer_runs_no_bytecode(run_dir: Path, monkeypatch: pytest.Monke
     sys.setprofile(None)
     assert [code for event, code in called if event == "call"] == []
     assert file.words[layout.DROPPED] == os.getpid() and handles.find(path) is None
-    assert path in handles.by_place and file.words[layout.STATE] == layout.STATE_OPEN
+    assert path in handles.by_shm_dir and file.words[layout.STATE] == layout.STATE_OPEN
     assert [record.step for record in file.read()] == [1]
     dropped.let_go_durable()
-    assert path in handles.by_place, "it is not yet on disk"
+    assert path in handles.by_shm_dir, "it is not yet on disk"
     file.make_durable()
     dropped.let_go_durable()
-    assert path not in handles.by_place and file.words[layout.STATE] == layout.STATE_FINISHED
+    assert path not in handles.by_shm_dir and file.words[layout.STATE] == layout.STATE_FINISHED

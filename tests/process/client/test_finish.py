@@ -202,7 +202,7 @@ def test_flush_brings_an_agent_and_log_and_status_do_not(run_dir: Path) -> None:
 def is_locked_by_an_agent(run: Any) -> bool:
     from logclient.spawn import agent as spawn
 
-    return spawn.agent_lives(run._session.place)
+    return spawn.agent_lives(run._session.shm_dir)
 
 
 def test_exit_hook_brings_an_agent(run_dir: Path, tmp_path: Path) -> None:
@@ -226,13 +226,13 @@ def test_exit_hook_brings_an_agent(run_dir: Path, tmp_path: Path) -> None:
 
 
 def test_nobody_is_waited_for_where_none_can_serve(run_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The meeting place is gone with its agent: False at once, in true words."""
+    """The shm directory is gone with its agent: False at once, in true words."""
     run = logclient.init("ends")
     assert isinstance(run, Run)
     run.log(1, {"a": 1.0})
     assert run.flush(60)
     kill_agents()
-    shutil.rmtree(run._session.place.path)
+    shutil.rmtree(run._session.shm_dir.path)
     run.log(2, {"a": 1.0})
     limit_s = 30.0
     begun = time.monotonic()

@@ -33,13 +33,13 @@ def test_a_worker_that_dies_at_this_point_loses_and_repeats_nothing(run_dir, tmp
         page = trainer.status_page()
         trainer.end()
         wait_until(
-            lambda: page.words[layout.AGENT_RESTARTS] or not os.path.exists(trainer.meeting),
+            lambda: page.words[layout.AGENT_RESTARTS] or not os.path.exists(trainer.shm_dir),
             30,
             "a worker dies there, or all is done",
         )
         assert page.words[layout.AGENT_RESTARTS] > 0, f"no worker got to {point}"
         crash.kill_agents()
-        crash.recover(trainer.meeting)
+        crash.recover(trainer.shm_dir)
         trainer.wait_gone(60)
         wait_until(lambda: not any(map(processes.is_alive, agents())), 10, "no process is left")
         logged = trainer.logged

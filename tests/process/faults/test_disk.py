@@ -109,7 +109,7 @@ def test_beyond_the_spill_budget_the_gap_is_exact_and_the_newest_are_kept(disk, 
     with training(tmp_path, SMALL, records=records, rate=20_000, finish_timeout_s=1.0) as trainer:
         wait_durable(trainer)
         page = trainer.status_page()
-        (lanes,) = Path(trainer.meeting).glob("*.lanes")
+        (lanes,) = Path(trainer.shm_dir).glob("*.lanes")
         words = memoryview(lanes.read_bytes()[: layout.KEYS_OFFSET]).cast("Q")
         room = words[layout.LANE_HEADERS + layout.LANE_BYTES] // FRAME_BYTES
         with disk.frozen():
@@ -185,7 +185,7 @@ def test_a_disk_gone_read_only_keeps_the_records_in_memory_until_it_is_mended(di
         disk.power_cut()
         durable = stored(run_folder()).records
         assert durable >= status["durable"], "what was called durable is gone"
-        recover(trainer.meeting)
+        recover(trainer.shm_dir)
         trainer.wait_gone(GONE_S)
     found = account(run_folder(), records)
     assert not found.problems

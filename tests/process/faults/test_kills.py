@@ -42,7 +42,7 @@ def kill_worker_at_random(trainer: Trainer, times: int, seconds: float) -> None:
 
 def lane_records(trainer: Trainer) -> int:
     """How many records the trainer's first lane can hold."""
-    (path,) = Path(trainer.meeting).glob("*.lanes")
+    (path,) = Path(trainer.shm_dir).glob("*.lanes")
     words = memoryview(path.read_bytes()[: layout.KEYS_OFFSET]).cast("Q")
     return int(words[layout.LANE_HEADERS + layout.LANE_BYTES]) // FRAME_BYTES
 
@@ -105,7 +105,7 @@ def test_without_an_agent_training_goes_on_and_recover_stores_the_newest_lane_fu
     plan = {"until_told": True, "rate": 20_000, "finish_timeout_s": 0.5}
     with training(tmp_path, {"LOGCLIENT_LANES_BYTES": SMALL_LANES}, **plan) as trainer:
         room = run_without_agent(trainer, records)
-        recover(trainer.meeting)
+        recover(trainer.shm_dir)
         trainer.wait_gone(GONE_S)
     found = account(run_dir, trainer.logged)
     assert not found.problems

@@ -39,7 +39,7 @@ def small(mib: float, set_shm, *, noexec: bool = False) -> Iterator[tmpfs.SmallT
 
 
 def lanes_bytes(trainer: Trainer) -> int:
-    return sum(path.stat().st_blocks * 512 for path in Path(trainer.meeting).glob("*.lanes"))
+    return sum(path.stat().st_blocks * 512 for path in Path(trainer.shm_dir).glob("*.lanes"))
 
 
 def with_sizes(status: dict[str, Any]) -> list[str]:
@@ -61,7 +61,7 @@ def test_lanes_take_their_share_of_a_small_mount_and_no_more(run_dir, tmp_path, 
         small(64, set_shm, noexec=noexec) as shm,
         training(tmp_path, wanted, rate=5_000, records=10_000) as trainer,
     ):
-        assert Path(trainer.meeting).is_relative_to(shm.path)
+        assert Path(trainer.shm_dir).is_relative_to(shm.path)
         assert 0 < lanes_bytes(trainer) <= (64 << 20) // SHARE
         status = trainer.end()
         trainer.wait_gone(GONE_S)
@@ -82,7 +82,7 @@ def test_a_mount_filled_by_someone_else_before_init_gives_smaller_lanes_or_other
         shm.fill(leave_bytes=left)
         with training(tmp_path, wanted, rate=2_000, records=4_000) as trainer:
             assert lanes_bytes(trainer) > 0
-            if Path(trainer.meeting).is_relative_to(shm.path):
+            if Path(trainer.shm_dir).is_relative_to(shm.path):
                 assert lanes_bytes(trainer) <= left // SHARE
             else:
                 assert left < 6 << 20, "there was room for smaller lanes"

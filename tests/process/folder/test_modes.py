@@ -89,8 +89,8 @@ def test_run_folders_follow_the_umask_of_the_trainer(umask: int, run_dir: Path, 
     finally:
         os.umask(before)
     wait_until(lambda: trainer.logged == 2_000, 30, "all is logged")
-    place = Path(trainer.meeting)
-    found = modes_of(place.parent)
+    shm_dir = Path(trainer.shm_dir)
+    found = modes_of(shm_dir.parent)
     kill(trainer.agent_pid(WORKER))
     both_killed(trainer)
     trainer.kill(9)

@@ -48,7 +48,7 @@ def test_slow_network_folder_is_asked_every_few_seconds_and_delays_nobody(mount,
     with training(
         tmp_path, {"LOGCLIENT_NETWORK_SYNC_S": str(every_s)}, rate=1_000, seconds=6 * every_s
     ) as trainer:
-        answer = Path(trainer.meeting, "folder.json")
+        answer = Path(trainer.shm_dir, "folder.json")
         wait_until(answer.exists, 30, "the folder answers")
         folder = json.loads(answer.read_text())
         assert folder["network"].startswith("fuse")
@@ -124,7 +124,7 @@ def test_where_all_ends_with_the_trainer_a_network_folder_has_all_but_the_last_h
     """In a job of a scheduler nothing waits for `network_sync_s`: everybody is killed, and little is missing."""
     env = {"LOGCLIENT_NETWORK_SYNC_S": "100", "PBS_JOBID": "1.here"}
     trainer = Trainer(tmp_path, env, rate=1_000, until_told=True, finish=False)
-    assert "PBS job 1.here" in json.loads(Path(trainer.meeting, "run.json").read_text())["confined"]
+    assert "PBS job 1.here" in json.loads(Path(trainer.shm_dir, "run.json").read_text())["confined"]
     wait_until(lambda: trainer.word(layout.AGENT_WRITTEN), 30, "something is durable")
     runs = mount.backing / "runs"
     wait_until(lambda: stored(runs).records > 1_000, 60, "more is there long before 100 s are over")
@@ -158,13 +158,13 @@ def test_folder_that_was_silent_at_init_is_what_it_answers_later(mount, tmp_path
     process = scripts.start(tmp_path, PROGRAM, str(wanted), stdin=-1)
     assert process.stdout is not None
     assert process.stdout.readline() == "began\n"
-    (place,) = scripts.places()
-    page = StatusPage(str(place / "agent.status"))
+    (shm_dir,) = scripts.shm_dirs()
+    page = StatusPage(str(shm_dir / "agent.status"))
     wait_until(lambda: page.words[layout.AGENT_WRITE_STALLED_NS], 30, "the copier waits for it too")
     if answer == "refused":
         mount.fail("mkdir", errno.EROFS, times=-1)
     mount.release()
-    wait_until((place / "folder.json").exists, 30, "the answer comes")
+    wait_until((shm_dir / "folder.json").exists, 30, "the answer comes")
     ended = scripts.end_with(process, "\n")
     assert ended.code == 0, ended
     assert "does not answer" in ended.said[0]

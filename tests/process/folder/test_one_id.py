@@ -1,7 +1,7 @@
 """C8-4: two processes, then two hosts, with one run id; each logs steps 0 to 99 under own names and a shared one.
 
 What is right: all rows of both are there, whoever came first and whoever stops first; `resume` says whether the run
-may, must or must not exist already. A host is a meeting place of its own here.
+may, must or must not exist already. A host is a shm directory of its own here.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def assert_all_rows(where: Path) -> None:
 @pytest.fixture
 def other_host(tmp_path: Path) -> Iterator[dict[str, str]]:
     """The environment of a process on another host that shares the run folder."""
-    place = tempfile.mkdtemp(prefix="host-", dir=os.environ["LOGCLIENT_SHM_DIR"])
-    yield {**os.environ, "LOGCLIENT_SHM_DIR": place}
-    shutil.rmtree(place, ignore_errors=True)
+    shm_root = tempfile.mkdtemp(prefix="host-", dir=os.environ["LOGCLIENT_SHM_DIR"])
+    yield {**os.environ, "LOGCLIENT_SHM_DIR": shm_root}
+    shutil.rmtree(shm_root, ignore_errors=True)
 
 
 def both_at_once(tmp_path: Path, env: dict[str, str] | None = None) -> None:
@@ -101,7 +101,7 @@ def test_two_processes_at_once(tmp_path: Path, run_dir: Path) -> None:
 def test_two_hosts_at_once(tmp_path: Path, run_dir: Path, other_host: dict[str, str]) -> None:
     """The same from two hosts into one folder: two nodes, all rows of both (C8-4)."""
     both_at_once(tmp_path, other_host)
-    wait_until(lambda: not scripts.places(), 20, "agents leave")
+    wait_until(lambda: not scripts.shm_dirs(), 20, "agents leave")
     wait_until(lambda: not list(Path(other_host["LOGCLIENT_SHM_DIR"]).iterdir()), 20, "agents leave")
     assert_all_rows(run_dir)
     found = scripts.the_run(run_dir)
@@ -173,7 +173,7 @@ def test_must_refuses_a_run_that_is_not_there(tmp_path: Path, run_dir: Path) -> 
         ended = scripts.run_well(tmp_path, REFUSED, "must")
         assert "'both'" in ended.out
         assert str(run_dir) in ended.out
-        assert scripts.places() == []
+        assert scripts.shm_dirs() == []
         assert not run_dir.exists()
 
 
@@ -198,7 +198,7 @@ def test_live_run_of_another_host_refuses_never(
     assert "'both'" in scripts.run_well(tmp_path, REFUSED, "never").out
     scripts.run_well(tmp_path, PROGRAM, "b", "must")
     assert scripts.end(a).code == 0
-    wait_until(lambda: not scripts.places(), 20, "agents leave")
+    wait_until(lambda: not scripts.shm_dirs(), 20, "agents leave")
     wait_until(lambda: not list(Path(other_host["LOGCLIENT_SHM_DIR"]).iterdir()), 20, "agents leave")
     assert_all_rows(run_dir)
 

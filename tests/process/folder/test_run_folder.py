@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from logclient.config import Config
-from logclient.shm import shm_dir as meeting
+from logclient.shm import shm_dir as shm_dirs
 from tools.faults import frozen, fuse
 from tools.faults.frozen import LoopExt4
 from tools.faults.fuse import Fuse
@@ -148,7 +148,7 @@ def test_file_in_the_way_goes_home(tmp_path: Path, run_dir: Path, home: Path) ->
 
 
 @pytest.fixture
-def open_place(needs_root: None) -> Iterator[Path]:
+def open_folder(needs_root: None) -> Iterator[Path]:
     """A folder that every user can reach, with the interpreter and our code in it (pytest's own are private)."""
     where = Path(tempfile.mkdtemp(prefix="logclient-test-", dir="/tmp"))
     where.chmod(0o755)
@@ -160,18 +160,18 @@ def open_place(needs_root: None) -> Iterator[Path]:
         shutil.rmtree(where, ignore_errors=True)
 
 
-def as_user(place: Path, uid: int, *arguments: str) -> list[str]:
+def as_user(folder: Path, uid: int, *arguments: str) -> list[str]:
     """A command line that runs Python as another user."""
     site = sysconfig.get_path("purelib")
     binds = ((sys.base_prefix, "python"), (site, "site"), (str(ROOT), "ours"))
-    commands = "\n".join(f"mount --bind '{source}' '{place / name}'" for source, name in binds)
-    program = place / "python" / Path(os.path.realpath(sys.executable)).relative_to(sys.base_prefix)
+    commands = "\n".join(f"mount --bind '{source}' '{folder / name}'" for source, name in binds)
+    program = folder / "python" / Path(os.path.realpath(sys.executable)).relative_to(sys.base_prefix)
     become = ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups")
     return in_mounts(commands, *become, str(program), *arguments)
 
 
-def user_env(place: Path, shm: Path, home: Path | None) -> dict[str, str]:
-    paths = (place / "ours", place / "ours/backend", place / "site")
+def user_env(folder: Path, shm: Path, home: Path | None) -> dict[str, str]:
+    paths = (folder / "ours", folder / "ours/backend", folder / "site")
     env = {**os.environ, "PYTHONPATH": ":".join(map(str, paths)), "LOGCLIENT_SHM_DIR": str(shm)}
     env.pop("HOME")
     return env if home is None else {**env, "HOME": str(home)}
@@ -180,19 +180,19 @@ def user_env(place: Path, shm: Path, home: Path | None) -> dict[str, str]:
 @pytest.mark.root
 @pytest.mark.parametrize("mode", [0o700, 0o755])
 def test_folder_of_another_user_goes_home(
-    open_place: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+    open_folder: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch, mode: int
 ) -> None:
     """A folder of root's, closed or readable, for another user: the run goes to that user's home (C6-4 c)."""
-    wanted, home = open_place / "runs", open_place / "home"
+    wanted, home = open_folder / "runs", open_folder / "home"
     wanted.mkdir(mode=mode)
     home.mkdir()
     os.chown(home, NOBODY, NOBODY)
     shm = Path(os.environ["LOGCLIENT_SHM_DIR"])
     os.chown(shm, NOBODY, NOBODY)
     monkeypatch.setenv("HOME", str(home))
-    scripts.write(open_place, PROGRAM)
-    words = as_user(open_place, NOBODY, "train.py", str(wanted))
-    ended = scripts.run_words(open_place, words, env=user_env(open_place, shm, home))
+    scripts.write(open_folder, PROGRAM)
+    words = as_user(open_folder, NOBODY, "train.py", str(wanted))
+    ended = scripts.run_words(open_folder, words, env=user_env(open_folder, shm, home))
     assert_went_home(ended, wanted, home, os.strerror(errno.EACCES))
     assert list(wanted.iterdir()) == []
     assert {path.stat().st_uid for path in home.rglob("*")} == {NOBODY}
@@ -200,10 +200,10 @@ def test_folder_of_another_user_goes_home(
 
 @pytest.mark.root
 def test_run_of_another_user_with_the_same_id_goes_home(
-    open_place: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+    open_folder: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run's own folder is another user's, in a folder open to all: nothing of it is touched (C6-4 c)."""
-    wanted, home = open_place / "runs", open_place / "home"
+    wanted, home = open_folder / "runs", open_folder / "home"
     wanted.mkdir()
     wanted.chmod(0o1777)
     (wanted / "mine").mkdir(mode=0o700)
@@ -212,9 +212,9 @@ def test_run_of_another_user_with_the_same_id_goes_home(
     os.chown(home, NOBODY, NOBODY)
     shm = Path(os.environ["LOGCLIENT_SHM_DIR"])
     os.chown(shm, NOBODY, NOBODY)
-    scripts.write(open_place, PROGRAM.replace("init(", "init(id='mine', "))
-    words = as_user(open_place, NOBODY, "train.py", str(wanted))
-    ended = scripts.run_words(open_place, words, env=user_env(open_place, shm, home))
+    scripts.write(open_folder, PROGRAM.replace("init(", "init(id='mine', "))
+    words = as_user(open_folder, NOBODY, "train.py", str(wanted))
+    ended = scripts.run_words(open_folder, words, env=user_env(open_folder, shm, home))
     assert ended.code == 0, ended
     assert all(str(home) in line for line in ended.said), ended.err
     assert len(ended.said) == 2
@@ -224,25 +224,25 @@ def test_run_of_another_user_with_the_same_id_goes_home(
 
 
 @pytest.mark.root
-def test_user_without_home_keeps_the_run_in_memory(open_place: Path, run_dir: Path) -> None:
+def test_user_without_home_keeps_the_run_in_memory(open_folder: Path, run_dir: Path) -> None:
     """No folder, no HOME, no entry in the user database: shared memory only, and that is said twice (C6-4 c)."""
     uid = 54321
-    wanted, tmp = open_place / "runs", open_place / "tmp"
+    wanted, tmp = open_folder / "runs", open_folder / "tmp"
     wanted.mkdir()
     tmp.mkdir()
     tmp.chmod(0o1777)
     shm = Path(os.environ["LOGCLIENT_SHM_DIR"])
     os.chown(shm, uid, uid)
-    scripts.write(open_place, PROGRAM)
-    env = {**user_env(open_place, shm, None), "TMPDIR": str(tmp)}
-    ended = scripts.run_words(open_place, as_user(open_place, uid, "train.py", str(wanted)), env=env)
+    scripts.write(open_folder, PROGRAM)
+    env = {**user_env(open_folder, shm, None), "TMPDIR": str(tmp)}
+    ended = scripts.run_words(open_folder, as_user(open_folder, uid, "train.py", str(wanted)), env=env)
     assert ended.code == 0, ended
     assert len(ended.said) == 2, ended.err
     for line in ended.said:
         assert "shared memory only" in line
         assert "logclient recover --dir" in line
-    (place,) = scripts.places()
-    assert json.loads((place / "folder.json").read_text())["state"] == "none"
+    (shm_dir,) = scripts.shm_dirs()
+    assert json.loads((shm_dir / "folder.json").read_text())["state"] == "none"
     assert ended.took_s < 60, "finish waits for a folder that there is none"
     assert list(wanted.iterdir()) == []
     assert list(tmp.iterdir()) == [], "the shared temporary folder is not ours"
@@ -358,7 +358,7 @@ def test_recover_stores_a_run_that_is_in_memory_only(
     monkeypatch.setenv("HOME", "")
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     scripts.run_well(tmp_path, PROGRAM, str(wanted))
-    assert len(scripts.places()) == 1
+    assert len(scripts.shm_dirs()) == 1
     good = tmp_path / "good"
     ended = command(tmp_path, "recover", "--dir", str(good))
     assert ended.code == 0, ended
@@ -368,7 +368,7 @@ def test_recover_stores_a_run_that_is_in_memory_only(
     assert found.state.name == "finished"
 
 
-# ---- shared memory: a folder in a place that is open to all -------------------------------------------------
+# ---- shared memory: a folder in one that is open to all -------------------------------------------------
 
 
 def squat(kind: str, path: Path, elsewhere: Path) -> None:
@@ -390,14 +390,14 @@ def test_squatted_shared_folder_is_not_taken(tmp_path: Path, run_dir: Path, home
     elsewhere.mkdir()
     squatted = shm / f"logclient-{os.getuid()}"
     squat(kind, squatted, elsewhere)
-    assert meeting.make_base(str(shm)) != str(squatted)
+    assert shm_dirs.make_base(str(shm)) != str(squatted)
     ended = scripts.run_well(tmp_path, PROGRAM, str(run_dir))
     assert ended.out.split()[-1] == str(run_dir)
     assert scripts.steps(scripts.the_run(run_dir)) == list(range(10))
     assert list(elsewhere.iterdir()) == []
     if squatted.is_dir():
         assert list(squatted.iterdir()) == []
-    for base in meeting.bases(Config()):
+    for base in shm_dirs.bases(Config()):
         found = os.lstat(base)
         assert found.st_uid == os.getuid()
         assert stat.S_IMODE(found.st_mode) == 0o700

@@ -98,7 +98,7 @@ def rebooted(trainer: Trainer) -> None:
     """Everybody is gone, and so is all that was on tmpfs."""
     both_killed(trainer)
     trainer.end_by()
-    shutil.rmtree(trainer.meeting)
+    shutil.rmtree(trainer.shm_dir)
 
 
 @pytest.mark.timeout(180)

@@ -17,7 +17,7 @@ import pytest
 
 from tools.faults import fuse
 
-from .. import places, recipes, scripts
+from .. import containers, recipes, scripts
 from ..disturbed import wait_until
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
@@ -73,7 +73,7 @@ class Host:
 
     def die(self) -> None:
         """All of it at once: PID 1 is killed, and the kernel kills the rest; what was on its tmpfs is gone."""
-        os.kill(places.pid_1(self.process), 9)
+        os.kill(containers.pid_1(self.process), 9)
         self.process.communicate(timeout=60)
 
 

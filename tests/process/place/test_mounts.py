@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .. import places, scripts
+from .. import containers, scripts
 from ..disturbed import wait_until
 from ..recipes import recipe
 
@@ -27,7 +27,8 @@ run = logclient.init(project="case")
 for step in range(50):
     run.log(step, {"loss": step / 2})
 done = run.finish(120)
-print(json.dumps({"done": done, "dir": run.dir, "place": run._session.place.path, "notices": run.status()["notices"]}))
+told = {"done": done, "dir": run.dir, "shm_dir": run._session.shm_dir.path}
+print(json.dumps({**told, "notices": run.status()["notices"]}))
 """
 
 NO_SHM = """
@@ -41,7 +42,7 @@ def mounted(where: Path, prelude: str, words: list[str], **more: object) -> scri
     """Run those words in mount and PID namespaces of their own, after a shell script; its $1 is an empty tmpfs."""
     (where / "mount").mkdir(parents=True, exist_ok=True)
     script = f'set -e; mount -t tmpfs tmpfs "$1"\n{prelude}\nshift\nexec "$@"'
-    command = places.unshared("sh", "-c", script, "sh", str(where / "mount"), *words, flags="-pfm")
+    command = containers.unshared("sh", "-c", script, "sh", str(where / "mount"), *words, flags="-pfm")
     return scripts.run_words(where, command, 250, **more)
 
 
@@ -57,11 +58,11 @@ def test_without_dev_shm_another_folder_is_taken_and_said(run_dir: Path, tmp_pat
     assert ended.code == 0, ended
     told = eval(ended.out.replace("true", "True"))
     assert told["done"]
-    assert not told["place"].startswith("/dev/shm")
+    assert not told["shm_dir"].startswith("/dev/shm")
     (notice,) = told["notices"]
-    assert "/dev/shm" in notice and os.path.dirname(told["place"]) in notice
+    assert "/dev/shm" in notice and os.path.dirname(told["shm_dir"]) in notice
     assert scripts.steps(scripts.the_run(run_dir)) == list(range(50))
-    shutil.rmtree(told["place"], ignore_errors=True)  # /tmp outlives this container
+    shutil.rmtree(told["shm_dir"], ignore_errors=True)  # /tmp outlives this container
 
 
 RANKS = """
@@ -178,7 +179,7 @@ def test_read_only_root_without_a_volume(run_dir: Path, home: Path, tmp_path: Pa
     assert ended.code == 0, ended
     assert '"done": false' in ended.out
     assert len(ended.said) == 2 and all("recover --dir" in line for line in ended.said), ended.err
-    places.recover("--dir", str(tmp_path / "later"))
+    containers.recover("--dir", str(tmp_path / "later"))
     scripts.wait_gone(120)
     assert scripts.steps(scripts.the_run(tmp_path / "later")) == list(range(50))
 
@@ -222,6 +223,6 @@ def test_user_without_a_home_or_a_name(run_dir: Path, tmp_path: Path) -> None:
         assert '"done": false' in ended.out
         assert "recover --dir" in ended.said[-1], ended.err
     later = str(theirs / "work" / "later")
-    places.recover("--dir", later, python=tuple(python), env=without("HOME", **shm))
+    containers.recover("--dir", later, python=tuple(python), env=without("HOME", **shm))
     assert [scripts.steps(found) for found in scripts.runs(Path(later))] == [list(range(50))] * 2
     wait_until(lambda: not list(theirs.glob("logclient-*")), 120, "nothing is left in shared memory")

@@ -14,9 +14,9 @@ from logclient.shm import layout, proc
 from logclient_backend.agent.host.status import StatusPage
 from tools.faults import processes
 
-from .. import agents, places, scripts
+from .. import agents, containers, scripts
+from ..containers import COUNTED, Truth
 from ..disturbed import wait_until
-from ..places import COUNTED, Truth
 from ..recipes import recipe
 
 pytestmark = [pytest.mark.root]
@@ -37,9 +37,9 @@ ENDS = {  # what the program does at its end; its exit code, and what is known o
 def test_all_is_durable_when_the_exit_hook_of_pid_1_is_done(run_dir: Path, tmp_path: Path, how: str) -> None:
     """PID 1 returns, raises or exits: every record and how it ended are in the run folder, shared memory aside."""
     end, code, state, cause = ENDS[how]
-    ended = places.run(tmp_path, COUNTED + end, "truth", "0.5", timeout_s=150)
+    ended = containers.run(tmp_path, COUNTED + end, "truth", "0.5", timeout_s=150)
     assert ended.code == code, ended
-    assert len(places.times(run_dir)) == Truth(tmp_path / "truth").logged > 10
+    assert len(containers.times(run_dir)) == Truth(tmp_path / "truth").logged > 10
     found = scripts.the_run(run_dir).state
     assert (found.name, found.cause) == (state, cause)
 
@@ -57,22 +57,22 @@ def test_all_but_half_a_second_is_durable_when_pid_1_just_ends(
         seconds = 1.5 + 0.13 * number % 1.0
         env = scripts.environment(LOGCLIENT_DIR=str(runs))
         code = COUNTED + "print(time.time(), flush=True)\nos._exit(3)\n"
-        process = places.start(where, code, "truth", str(seconds if how == "os._exit" else 60), env=env)
+        process = containers.start(where, code, "truth", str(seconds if how == "os._exit" else 60), env=env)
         truth = Truth(where / "truth")
         if how == "SIGKILL":
             wait_until(lambda: truth.logged > 300 * seconds, 60, "some are logged")  # noqa: B023
-            when = places.kill_namespace(process)
+            when = containers.kill_namespace(process)
             scripts.end(process, 150)
         else:
             ended = scripts.end(process, 150)
             assert ended.code == 3, ended
             when = float(ended.out)
-        stored = places.times(runs)
+        stored = containers.times(runs)
         late.append(when - stored[-1])
         assert 0 < len(stored) <= truth.logged + 1
         assert scripts.the_run(runs).state.name == "lost", "its lock is free, and nobody saw how it ended"
-        places.recover()
-        assert truth.logged <= len(places.times(runs)) <= truth.logged + 1, "the mount is the host's here"
+        containers.recover()
+        assert truth.logged <= len(containers.times(runs)) <= truth.logged + 1, "the mount is the host's here"
     print(f"{how}: {len(late)} times, the newest stored {sorted(late)[len(late) // 2]:.2f} s (median) old")
     print(f"at most {max(late):.2f} s; above {HALF_S} s: {sum(1 for age in late if age > HALF_S)}")
     assert max(late) < HALF_S + BUSY_S
@@ -110,7 +110,7 @@ def test_it_is_said_that_the_agent_ends_with_the_trainer(run_dir: Path, tmp_path
         (finding,) = (item for item in json.loads(doctor)["findings"] if item["subject"] == "agent's life")
         return entry["confined"], finding["text"]
 
-    inside = told(places.run(tmp_path, code))
+    inside = told(containers.run(tmp_path, code))
     assert inside == ("a PID namespace in which it is PID 1", "this is a PID namespace with python as PID 1")
     job = {"SLURM_JOB_ID": "17", "SLURM_STEP_ID": "0"}
     in_step = told(scripts.run(tmp_path, code, timeout_s=150, env=scripts.environment(**job)))
@@ -155,7 +155,7 @@ def test_what_is_ours_is_reaped_and_never_a_child_of_the_users(
     run_dir: Path, tmp_path: Path, who: str, pace
 ) -> None:
     """S-4: 500 cycles (paced): a few zombies of ours at most; the user's own wait until they are asked for."""
-    start = places.run if who == "PID 1" else scripts.run
+    start = containers.run if who == "PID 1" else scripts.run
     cycles = pace.count(500 if who == "PID 1" else 250, least=12)
     ended = start(tmp_path, CYCLES, str(cycles), who, timeout_s=100 + 2 * cycles)
     assert ended.code == 0, ended
@@ -173,7 +173,7 @@ def test_trainer_is_known_to_live_where_proc_shows_other_pids(run_dir: Path, tmp
         time.sleep(1)
     assert run.finish(120), run.status()
     """
-    ended = places.run(tmp_path, code, proc=False)
+    ended = containers.run(tmp_path, code, proc=False)
     assert ended.code == 0, ended
     assert scripts.steps(scripts.the_run(run_dir)) == [0, 1, 2, 3]
     assert agents.log_of(run_dir) == "", "no worker was taken for dead"
@@ -192,7 +192,7 @@ for step in range(int(sys.argv[3])):
     time.sleep(0.002)
 while run.status()["agent"]["state"] != "running":
     time.sleep(0.01)
-print(run._session.place.path, flush=True)
+print(run._session.shm_dir.path, flush=True)
 if sys.argv[2] == "b":
     assert run.finish(120), run.status()
 """
@@ -205,8 +205,8 @@ def test_two_containers_share_one_mount(
     run_dir: Path, tmp_path: Path, ids: tuple[str, str], has_proc: bool
 ) -> None:
     """Two PID namespaces, both as root, one tmpfs: an agent each; when one ends the other's records still come."""
-    first = places.start(tmp_path, PAIR, ids[0], "a", "100", proc=has_proc)
-    second = places.start(tmp_path, PAIR, ids[1], "b", "1500", proc=has_proc)
+    first = containers.start(tmp_path, PAIR, ids[0], "a", "100", proc=has_proc)
+    second = containers.start(tmp_path, PAIR, ids[1], "b", "1500", proc=has_proc)
     ended = [scripts.end(process, 150) for process in (first, second)]
     assert [one.code for one in ended] == [0, 0], ended
     where = [one.out.strip() for one in ended]
@@ -238,10 +238,10 @@ def test_agent_of_another_namespace_takes_over_from_one_that_is_stopped(
 ) -> None:
     """`recover` outside, for a container whose supervisor is dead and whose worker does not work: the worker ends when
     it wakes, and nothing is lost or stored twice."""
-    process = places.start(tmp_path, SERVED)
+    process = containers.start(tmp_path, SERVED)
     try:
-        wait_until(lambda: len(scripts.places()) == 1, 60, "its place is there")
-        page = StatusPage(str(scripts.places()[0] / "agent.status"))
+        wait_until(lambda: len(scripts.shm_dirs()) == 1, 60, "its shm directory is there")
+        page = StatusPage(str(scripts.shm_dirs()[0] / "agent.status"))
         wait_until(
             lambda: page.words[layout.AGENT_WRITTEN] and page.words[layout.AGENT_WORKER_TICKS], 60, "some is"
         )
@@ -289,7 +289,7 @@ def _seen_outside(namespace: int, pid: int) -> int:
 REUSE = """
 import os, signal, sys, time
 import logclient
-from logclient.shm import layout, shm_dir as meeting
+from logclient.shm import layout, shm_dir as shm_dirs
 from logclient.spawn import agent as spawn
 def spawned(code, pid=0):
     if pid:
@@ -306,8 +306,8 @@ def train():
     run = logclient.init(project="case", quiet=True, id="reused")
     for step in range(200):
         run.log(step, {"loss": step / 2})
-    open("place.new", "w").write(run._session.place.path)
-    os.rename("place.new", "place")
+    open("shm_dir.new", "w").write(run._session.shm_dir.path)
+    os.rename("shm_dir.new", "shm_dir")
     if sys.argv[1] != "agent":
         os.kill(os.getpid(), signal.SIGSTOP)
     for step in range(200, 400):
@@ -322,9 +322,9 @@ def until(what):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 trainer = spawned(train)
-until(lambda: os.path.exists("place"))
-place = meeting.read(open("place").read())
-words = spawn.map_status(place)
+until(lambda: os.path.exists("shm_dir"))
+shm_dir = shm_dirs.read(open("shm_dir").read())
+words = spawn.map_status(shm_dir)
 until(lambda: words[layout.AGENT_WORKER])
 agent = [words[layout.AGENT_SUPERVISOR], words[layout.AGENT_WORKER]]
 def both(number):
@@ -338,7 +338,7 @@ if sys.argv[1] == "agent":  # strangers take the PIDs of the dead agent
     time.sleep(0.05)
     strangers = [spawned(lambda: time.sleep(60), pid) for pid in agent]
     assert strangers == agent, (strangers, agent)
-    assert not spawn.agent_lives(place)
+    assert not spawn.agent_lives(shm_dir)
     again = logclient.init(project="case", quiet=True, id="reused")
     again.log(1000, {"again": 1.0})
     open("go", "w").close()
@@ -358,7 +358,7 @@ else:  # a stranger takes the PID of the dead trainer; its agent sees it die, or
         both(signal.SIGCONT)
     else:
         logclient.init(project="case", quiet=True, id="other").finish(30)
-    until(lambda: not os.path.exists(place.path))
+    until(lambda: not os.path.exists(shm_dir.path))
     os.kill(stranger, 0)
 """
 
@@ -374,7 +374,7 @@ def test_stranger_with_the_pid_of_the_dead(
     )  # who looks for a server keeps the session's PID from coming again
     if not os.access("/proc/sys/kernel/ns_last_pid", os.W_OK):
         pytest.skip("needs a kernel with /proc/sys/kernel/ns_last_pid")
-    ended = places.run(tmp_path, REUSE, whose)
+    ended = containers.run(tmp_path, REUSE, whose)
     assert ended.code == 0, ended
     (found,) = (one for one in scripts.runs(run_dir) if one.id == "reused")
     if whose == "agent":

@@ -44,10 +44,10 @@ lines = []
 with os.fdopen(told) as file:
     while len(lines) < count:
         lines.append(json.loads(file.readline()))
-mount = os.statvfs(os.path.dirname(run._session.place.path))
+mount = os.statvfs(os.path.dirname(run._session.shm_dir.path))
 taken = (mount.f_blocks - mount.f_bfree) * mount.f_frsize
-names = [name for name in os.listdir(run._session.place.path) if name.endswith(".lanes")]
-lanes = sum(512 * os.stat(os.path.join(run._session.place.path, name)).st_blocks for name in names)
+names = [name for name in os.listdir(run._session.shm_dir.path) if name.endswith(".lanes")]
+lanes = sum(512 * os.stat(os.path.join(run._session.shm_dir.path, name)).st_blocks for name in names)
 os.close(go)
 for pid in children:
     os.waitpid(pid, 0)

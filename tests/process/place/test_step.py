@@ -12,9 +12,9 @@ import pytest
 
 from tools.faults import frozen
 
-from .. import places, scripts
+from .. import containers, scripts
+from ..containers import COUNTED, Step, Truth
 from ..disturbed import wait_until
-from ..places import COUNTED, Step, Truth
 from ..recipes import recipe
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
@@ -39,7 +39,7 @@ def test_step_that_waits_ends_when_all_is_stored(step: Step, tmp_path: Path) -> 
     trainer = step.start(tmp_path, KILLED, "truth", "0.6")
     assert scripts.end(trainer, 150).code == -signal.SIGKILL
     step.wait(120)
-    assert len(places.times(runs())) == Truth(tmp_path / "truth").logged > 10
+    assert len(containers.times(runs())) == Truth(tmp_path / "truth").logged > 10
     assert scripts.the_run(runs()).state.name == "killed"
     scripts.wait_gone(120)
 
@@ -51,11 +51,11 @@ def test_step_that_kills_loses_half_a_second_at_most(step: Step, tmp_path: Path)
     ended = scripts.end(trainer, 150)
     step.kill()
     step.wait(120)
-    stored, logged = places.times(runs()), Truth(tmp_path / "truth").logged
+    stored, logged = containers.times(runs()), Truth(tmp_path / "truth").logged
     print(f"the newest record stored was {float(ended.out) - stored[-1]:.2f} s old at the trainer's end")
     assert float(ended.out) - stored[-1] < 8.5, "0.5 s, on a machine that does nothing else"
-    places.recover()
-    assert len(places.times(runs())) == logged
+    containers.recover()
+    assert len(containers.times(runs())) == logged
     scripts.wait_gone(120)
 
 
@@ -68,7 +68,7 @@ def test_step_that_kills_after_finish_loses_nothing(step: Step, tmp_path: Path) 
         assert scripts.end(trainer, 150).code == 0
         step.kill()
         step.wait(120)
-        assert len(places.times(runs() / str(number))) == Truth(tmp_path / truth).logged > 10
+        assert len(containers.times(runs() / str(number))) == Truth(tmp_path / truth).logged > 10
         assert scripts.the_run(runs() / str(number)).state.name == "finished"
 
 
@@ -83,14 +83,14 @@ def test_disk_that_takes_nothing_does_not_hold_a_step_open(
     disk.fill()
     assert scripts.end(trainer, 150).code == -signal.SIGKILL
     step.wait(120)
-    (place,) = scripts.places()
+    (shm_dir,) = scripts.shm_dirs()
     stays = scripts.start(tmp_path, KILLED, "other", "0.3", env=scripts.environment(**LEAVE))
     assert scripts.end(stays, 150).code == -signal.SIGKILL
     time.sleep(4)
     assert scripts.agents(), "no step: the agent goes on trying"
     disk.free()
-    places.recover()
-    wait_until(lambda: not place.exists(), 30, "all is stored")
+    containers.recover()
+    wait_until(lambda: not shm_dir.exists(), 30, "all is stored")
     steps = sorted(len(scripts.steps(found, "time")) for found in scripts.runs(runs()))
     assert steps == sorted((truth.logged, Truth(tmp_path / "other").logged))
     scripts.wait_gone(120)
@@ -109,10 +109,10 @@ def test_only_a_process_in_state_d_outstays_the_step(
         wait_until(lambda: step.states() == ["D"], 60, "supervisor and worker leave")
         time.sleep(4)
         assert step.states() == ["D"], "nobody came back, either"
-        assert scripts.places(), "what is not stored stays in shared memory"
+        assert scripts.shm_dirs(), "what is not stored stays in shared memory"
     step.wait(120)
-    places.recover()
-    assert len(places.times(runs())) == truth.logged
+    containers.recover()
+    assert len(containers.times(runs())) == truth.logged
     scripts.wait_gone(120)
 
 

@@ -48,7 +48,7 @@ def test_garbage_in_a_setting_is_an_error_that_says_what(
     assert name in said or name.removeprefix("LOGCLIENT_").lower() in said
     assert text in said or repr(float(text)) in said
     assert not run_dir.exists()
-    assert scripts.places() == []
+    assert scripts.shm_dirs() == []
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_a_program_that_becomes_itself_again_leaves_nothing(how: str, run_dir: P
         wanted["gen0"] = "finished"
     try:
         wait_until(lambda: states(run_dir) == wanted, 60, "the earlier runs are over")
-        wait_until(lambda: len(scripts.places()) == 1, 30, "one meeting place is left")
+        wait_until(lambda: len(scripts.shm_dirs()) == 1, 30, "one shm directory is left")
         wait_until(lambda: len(scripts.agents()) == 2, 30, "one agent is left")
     finally:
         ended = scripts.end_with(trainer, "")
@@ -137,7 +137,7 @@ def test_restarts_on_a_small_mount_all_get_lanes(
         try:
             # an agent that comes to work after the last one's end sees how that ended, and nothing of the exec before
             wait_until(lambda: len(scripts.runs(run_dir)) == last + 1, 300, "all runs are there")
-            wait_until(lambda: len(scripts.places()) == 1, 60, "the earlier runs are over")
+            wait_until(lambda: len(scripts.shm_dirs()) == 1, 60, "the earlier runs are over")
         finally:
             ended = scripts.end_with(trainer, "", 300)
         assert ended.code == 0, ended

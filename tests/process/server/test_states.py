@@ -106,7 +106,7 @@ def test_token_is_in_no_file_of_the_run_and_no_command_line(
     for which in (SUPERVISOR, WORKER, SHIPPER):
         pid = trainer.agent_pid(which)
         assert token not in Path(f"/proc/{pid}/cmdline").read_bytes()
-    for base in (run_dir, Path(trainer.meeting)):
+    for base in (run_dir, Path(trainer.shm_dir)):
         for path, content in contents(base):
             assert token not in content, path
     trainer.kill(signal.SIGUSR1)

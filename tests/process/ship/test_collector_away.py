@@ -122,7 +122,7 @@ def rss():
 
 run = logclient.init("case", quiet=False)
 signal.signal(signal.SIGALRM, lambda number, frame: run.log(10**6, {"m0": 1e6, "m1": 1e6 + 1 / 16}))
-print(run.id, run._session.place.path, flush=True)
+print(run.id, run._session.shm_dir.path, flush=True)
 sys.stdin.readline()
 for step in range(int(sys.argv[1])):
     run.log(step, {"m0": float(step), "m1": step + 1 / 16})
@@ -161,8 +161,8 @@ def test_finish_while_the_collector_hangs_and_the_ring_is_full(
         worker = 0
         try:
             assert program.stdin is not None and program.stdout is not None
-            run_id, place = program.stdout.readline().split()
-            worker = int(wait_until(lambda: _word(place, WORKER), PATIENCE_S, "there is a worker"))
+            run_id, shm_dir = program.stdout.readline().split()
+            worker = int(wait_until(lambda: _word(shm_dir, WORKER), PATIENCE_S, "there is a worker"))
             with hosts.collector.stopped():
                 two_hosts.stop(worker)
                 program.stdin.write("\n")
@@ -183,7 +183,7 @@ def test_finish_while_the_collector_hangs_and_the_ring_is_full(
                 assert "logclient sync" in err, err
                 two_hosts.go_on(worker)
             wait_until(
-                lambda: not Path(place).exists(), PATIENCE_S, "the agent has brought home all there was"
+                lambda: not Path(shm_dir).exists(), PATIENCE_S, "the agent has brought home all there was"
             )
         finally:
             if worker:
@@ -197,9 +197,9 @@ def test_finish_while_the_collector_hangs_and_the_ring_is_full(
     assert there.forgotten == here.forgotten > 0, "the ring was full"
 
 
-def _word(place: str, index: int) -> int:
+def _word(shm_dir: str, index: int) -> int:
     try:
-        with open(f"{place}/agent.status", "rb") as page:
+        with open(f"{shm_dir}/agent.status", "rb") as page:
             page.seek(8 * index)
             return int.from_bytes(page.read(8), "little")
     except OSError:

@@ -188,9 +188,9 @@ def test_collector_that_comes_late_and_goes_again_gets_all(run_dir: Path, tmp_pa
     port = free_port()
     trainer = Trainer(tmp_path, address_of(port), rate=1_000, until_told=True)
     wait_until(lambda: trainer.ship_state == "waiting", PATIENCE_S, "it was tried")
-    place = live.look(trainer.meeting)
-    assert place is not None
-    found = describe(place)
+    live_dir = live.look(trainer.shm_dir)
+    assert live_dir is not None
+    found = describe(live_dir)
     assert found["server"]["state"] in ("waiting", "connecting") and found["server"]["lag_records"] > 0
     assert any("cannot be reached" in problem for problem in found["problems"])
     with Outside(port) as outside:

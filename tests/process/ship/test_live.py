@@ -120,10 +120,10 @@ def test_server_and_token_of_the_config_file_are_found_by_the_agent(
         file.chmod(0o600)
         trainer = Trainer(tmp_path, rate=200, until_told=True)
         trainer.wait_shipped(10)
-        place, agent = Path(trainer.meeting), trainer.agent_pid(SHIPPER)
-        seen = [content for _, content in contents(place)]
+        shm_dir, agent = Path(trainer.shm_dir), trainer.agent_pid(SHIPPER)
+        seen = [content for _, content in contents(shm_dir)]
         seen += [Path(f"/proc/{agent}/{name}").read_bytes() for name in ("cmdline", "comm")]
-        assert stat.S_IMODE((place / "shipped.json").stat().st_mode) == 0o600
+        assert stat.S_IMODE((shm_dir / "shipped.json").stat().st_mode) == 0o600
         status = trainer.tell_to_end()
         assert status["server"]["address"] == str(collector.address)
         nothing_left(PATIENCE_S)
@@ -279,4 +279,4 @@ def test_run_without_a_folder_is_at_the_collector(
         trainer.end()
         wait_until(lambda: is_gone(supervisor), PATIENCE_S, "the agent leaves")
         at(collector, 2_000)
-    assert list(Path(trainer.meeting).glob("*.wal")), "and it is kept for `logclient recover`"
+    assert list(Path(trainer.shm_dir).glob("*.wal")), "and it is kept for `logclient recover`"

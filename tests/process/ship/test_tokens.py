@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from logclient.shm import shm_dir as meeting
-from logclient_backend.agent.host.shm_dir_handle import Place
+from logclient.shm import shm_dir as shm_dirs
+from logclient_backend.agent.host.shm_dir_handle import ShmDirHandle
 from logclient_backend.agent.shipping.tokens import Tokens, trainers_of
 from logclient_backend.wire import address
 from logclient_backend.wire.credentials import Access
@@ -28,20 +28,20 @@ def test_token_of_a_trainer_goes_where_that_trainer_ships_to(run_dir: Path, tmp_
     env = {"LOGCLIENT_SERVER": SERVER, "LOGCLIENT_TOKEN": "of-trainer", "LOGCLIENT_SHIP_LEAVE_S": "1"}
     trainer = Trainer(tmp_path, env, rate=50)
     try:
-        there = meeting.read(trainer.meeting)
+        there = shm_dirs.read(trainer.shm_dir)
         assert there is not None
-        place = Place(there)
-        assert trainer.process.pid in trainers_of(place)
+        handle = ShmDirHandle(there)
+        assert trainer.process.pid in trainers_of(handle)
         access = Access(address.parse(SERVER), "of-agent")
-        tokens = Tokens(access, SERVER, lambda: trainers_of(place))
+        tokens = Tokens(access, SERVER, lambda: trainers_of(handle))
         assert tokens.access(is_refused=False) is access
         assert tokens.access(is_refused=True).token == "of-trainer"
         assert tokens.access(is_refused=False).token == "of-trainer"
         elsewhere = Access(address.parse("grpc://127.0.0.1:8"), "of-agent")
-        assert Tokens(elsewhere, "", lambda: trainers_of(place)).access(is_refused=True) is elsewhere
+        assert Tokens(elsewhere, "", lambda: trainers_of(handle)).access(is_refused=True) is elsewhere
     finally:
         trainer.end_by(signal.SIGKILL)
-    assert trainers_of(place) == []
+    assert trainers_of(handle) == []
     nothing_left(60)
 
 

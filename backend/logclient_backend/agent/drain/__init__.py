@@ -1,7 +1,7 @@
 """Reads lanes: producers, frames to columns, and the node's documents.
 
 ==================  ========================================================
-`producers.py`      the producers of a meeting place: who logs, who is gone
+`producers.py`      the producers of a shm directory: who logs, who is gone
 `producer.py`       one producer: lane file, lock, documents
 `drain.py`          lane to columns, gaps and damage
 `device.py`         records whose values a device writes later

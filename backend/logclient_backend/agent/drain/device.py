@@ -25,7 +25,7 @@ from logclient.shm.ring import Taken
 
 from ...wal.files import WRITE
 from ..host.mapping import map_file
-from ..host.shm_dir_handle import Place
+from ..host.shm_dir_handle import ShmDirHandle
 
 _MAX_BYTES = 64 << 20
 
@@ -33,8 +33,8 @@ _MAX_BYTES = 64 << 20
 class Cells:
     """The cells of one producer, as soon as there are any."""
 
-    def __init__(self, place: Place, name: str) -> None:
-        self._place = place
+    def __init__(self, handle: ShmDirHandle, name: str) -> None:
+        self._handle = handle
         self._name = name
         self._mem: memoryview | None = None
 
@@ -42,7 +42,7 @@ class Cells:
         """None where the file is not there, or none of cells."""
         if self._mem is None:
             try:
-                fd = open_regular(self._place.file(self._name), WRITE)
+                fd = open_regular(self._handle.file(self._name), WRITE)
             except OSError:
                 return None
             try:

@@ -74,8 +74,8 @@ def harvest(producer: Producer, lane: Lane, most_bytes: int, *, is_dead: bool = 
         _note_damage(found, lane, taken)
         return found
     _note_gaps(found, lane, taken)
-    for head, places in _by_head(taken, lane.staged_seq).items():
-        _convert(found, producer, taken, head, places)
+    for head, ranges in _by_head(taken, lane.staged_seq).items():
+        _convert(found, producer, taken, head, ranges)
     found.parts.sort(key=_first_seq)
     return found
 
@@ -121,7 +121,7 @@ def _note_gaps(found: Harvest, lane: Lane, taken: Taken) -> None:
 
 
 def _by_head(taken: Taken, staged_seq: int) -> dict[int, list[tuple[int, int]]]:
-    """Places of the new frames, by shape and rank; adjacent ones joined."""
+    """Ranges of the new frames, by shape and rank; adjacent ones joined."""
     frames = taken.frames
     if taken.first_seq + len(frames) - 1 == taken.last_seq and taken.first_seq > staged_seq:
         skip = 0
@@ -149,21 +149,21 @@ def _by_head(taken: Taken, staged_seq: int) -> dict[int, list[tuple[int, int]]]:
 
 
 def _convert(
-    found: Harvest, producer: Producer, taken: Taken, head: int, places: list[tuple[int, int]]
+    found: Harvest, producer: Producer, taken: Taken, head: int, ranges: list[tuple[int, int]]
 ) -> None:
     data = taken.data
     number = head & layout.SHAPE_MASK
     if number == layout.DEVICE_SHAPE:
-        for start, stop in places:
+        for start, stop in ranges:
             _convert_device(found, producer, data[start:stop])
         return
     if number in (layout.INLINE_SHAPE, layout.BLOCK_SHAPE):
-        for start, stop in places:
+        for start, stop in ranges:
             _convert_each(found, producer, data[start:stop])
         return
     shape = producer.shape(number)
     frames = (
-        data[places[0][0] : places[0][1]] if len(places) == 1 else b"".join([data[a:b] for a, b in places])
+        data[ranges[0][0] : ranges[0][1]] if len(ranges) == 1 else b"".join([data[a:b] for a, b in ranges])
     )
     if shape is None:
         for at in _frame_starts(frames):

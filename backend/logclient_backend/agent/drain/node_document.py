@@ -42,7 +42,7 @@ from typing import Any
 
 from logclient.shm import layout, modes
 from logclient.shm.regular import read_regular
-from logclient.shm.shm_dir import Meeting
+from logclient.shm.shm_dir import ShmDir
 
 from ...signals import signal_name
 from ..host.process_handle import Cause
@@ -84,9 +84,9 @@ class Entry:
 class Ledger:
     """Collects; `content` is due when `is_due`."""
 
-    def __init__(self, meeting: Meeting, status: memoryview | None = None) -> None:
+    def __init__(self, shm_dir: ShmDir, status: memoryview | None = None) -> None:
         """`status`: the words of the agent's status page, which keep the revision."""
-        facts = meeting.facts
+        facts = shm_dir.facts
         names = ("run_id", "project", "name", "created_ns", "server")
         self._status = status
         self._revision = 0  # of the last content that is known
@@ -95,7 +95,7 @@ class Ledger:
             "node": facts.get("node"),
             "host": os.uname().nodename,
         }
-        self._path = meeting.file("ledger.json")
+        self._path = shm_dir.file("ledger.json")
         self._entries: dict[str, Entry] = {}
         self._set_aside: dict[str, str] = {}
         self._streams: dict[

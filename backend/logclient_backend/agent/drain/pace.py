@@ -5,7 +5,7 @@ Runs in the worker's main thread; reads shared memory only. `log` wakes nobody, 
 - at most the time in which the smallest lane in use fills by a quarter at the fastest rate this run has shown;
 - very short for `_FIRST_S` after a newcomer, as long as no rate is known: its first records may come as fast as any;
 - short for `BUSY_S` after a record or a newcomer, and while a lane file of the least size is in use;
-- at most `CONFINED_S` where the place ends with the trainer, so that little is outside the run folder then;
+- at most `CONFINED_S` where shared memory ends with the trainer, so that little is outside the run folder then;
 - else `REST_S`, or `REST_SHARE` of the stall time where that is less: a worker at rest must not look stuck.
 """
 

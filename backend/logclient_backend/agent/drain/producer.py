@@ -1,6 +1,6 @@
 """One producer: a process incarnation's lane file, its lock and its documents, as the agent sees them.
 
-Runs in the worker. Maps the lane file that `Place` keeps open.
+Runs in the worker. Maps the lane file that `ShmDirHandle` keeps open.
 
 Invariants:
 
@@ -26,7 +26,7 @@ from logclient.shm.regular import read_regular
 from logclient.shm.ring import RingReader, read_counts
 
 from ..host.mapping import map_file
-from ..host.shm_dir_handle import LANES, Kept, Place
+from ..host.shm_dir_handle import LANES, Kept, ShmDirHandle
 from .device import Cells
 from .other_nodes import Beside
 
@@ -87,7 +87,7 @@ class Lane:
 class Producer:
     """One lane file and what belongs to it."""
 
-    def __init__(self, place: Place, kept: Kept) -> None:
+    def __init__(self, handle: ShmDirHandle, kept: Kept) -> None:
         """Raises `BadLaneFile`, or ValueError, where the file is none that can be read."""
         self.kept = kept
         self.name = kept.name
@@ -100,8 +100,8 @@ class Producer:
         self.pid = words[layout.FILE_PID]
         self.created_ns = words[layout.FILE_CREATED_NS]
         self.created_mono_ns = words[layout.FILE_CREATED_MONO_NS]
-        self._place = place
-        self.cells = Cells(place, f"{self.name[: -len(LANES)]}.device")
+        self._handle = handle
+        self.cells = Cells(handle, f"{self.name[: -len(LANES)]}.device")
         self.lanes = [self._lane(index) for index in range(words[layout.FILE_LANES])]
         self.documents: dict[str, Any] = {}
         self.documents_seen = 0
@@ -225,7 +225,7 @@ class Producer:
                 name = str(content["file"])
                 if "/" in name or not name.startswith(self.name[: -len(LANES)]):
                     return None
-                content = json.loads(read_regular(self._place.file(name), max_bytes=_MAX_DOCUMENT))
+                content = json.loads(read_regular(self._handle.file(name), max_bytes=_MAX_DOCUMENT))
             return content if isinstance(content, dict) else None
         except (OSError, ValueError, TypeError, RecursionError):
             return None
@@ -237,7 +237,7 @@ class Producer:
         self.words[layout.SWEPT] = 1
         if self.is_dropped:
             self._give_memory_back()
-        remove_files(self._place, self.kept)
+        remove_files(self._handle, self.kept)
 
     def _give_memory_back(self) -> None:
         """Its process keeps the file mapped until it calls us again, and reads nothing but the first page of it."""
@@ -247,13 +247,13 @@ class Producer:
             return  # a kernel or a file system without that: it goes with the mapping
 
 
-def remove_files(place: Place, kept: Kept) -> None:
+def remove_files(handle: ShmDirHandle, kept: Kept) -> None:
     """The lane file and what belongs to it."""
     stem = kept.name[: -len(LANES)]
-    place.let_go(kept)
-    for name in os.listdir(place.path):
+    handle.let_go(kept)
+    for name in os.listdir(handle.path):
         if name.startswith(stem + "."):
-            modes.remove(place.file(name))
+            modes.remove(handle.file(name))
 
 
 def _map(kept: Kept) -> mmap.mmap:

@@ -1,4 +1,4 @@
-"""The producers of a place: who came, who is gone, and what becomes of their files.
+"""The producers of a shm directory: who came, who is gone, and what becomes of their files.
 
 Runs in the worker's main thread; part of `Worker`.
 
@@ -20,7 +20,7 @@ from logclient.shm import layout
 
 from ..host.crash_report import Handover
 from ..host.process_handle import Cause, Watch
-from ..host.shm_dir_handle import Kept, Place, is_lane_file
+from ..host.shm_dir_handle import Kept, ShmDirHandle, is_lane_file
 from .node_document import Ledger
 from .producer import BadLaneFile, Producer, remove_files
 from .slurm import Scheduler, is_cut_short, job_of
@@ -33,32 +33,34 @@ _EXEC_EVERY_S = 2.0  # the others are asked whether they have become another pro
 class Roster:
     """Producers, by name of their lane file."""
 
-    def __init__(self, place: Place, handover: Handover, ledger: Ledger, log: Callable[[str], None]) -> None:
+    def __init__(
+        self, handle: ShmDirHandle, handover: Handover, ledger: Ledger, log: Callable[[str], None]
+    ) -> None:
         self.producers: dict[str, Producer] = {}
         self.aside: list[Kept] = []
         self.swept: list[Producer] = []  # since `mark_swept`
-        self._place = place
+        self._handle = handle
         self._handover = handover
         self._ledger = ledger
         self._log = log
         self._ask_at = 0.0
         self._scheduler = Scheduler(log)
-        self._changes = -1  # of the place, up to which all were met
+        self._changes = -1  # of the handle, up to which all were met
 
     @property
     def is_behind(self) -> bool:
-        """Was another file found in the place since `find`, or could somebody not be met?"""
-        return self._changes != self._place.changes
+        """Was another file found in the directory since `find`, or could somebody not be met?"""
+        return self._changes != self._handle.changes
 
     def find(self) -> Iterator[Producer]:
         """Return new producers."""
-        self._place.look()
-        self._changes = self._place.changes
-        for kept in self._place.kept():
+        self._handle.look()
+        self._changes = self._handle.changes
+        for kept in self._handle.kept():
             if not is_lane_file(kept.name) or kept.name in self.producers:
                 continue
             if kept.is_done:  # a worker died just before it removed it
-                remove_files(self._place, kept)
+                remove_files(self._handle, kept)
                 continue
             process = bytes.fromhex(kept.name.partition(".")[0])
             if process in self._handover.set_aside:
@@ -66,7 +68,7 @@ class Roster:
                 continue
             self._handover.take(process)
             try:
-                producer = Producer(self._place, kept)
+                producer = Producer(self._handle, kept)
             except (BadLaneFile, ValueError) as error:
                 self._set_aside(kept, str(error))
                 continue
@@ -79,12 +81,12 @@ class Roster:
 
     def each(
         self,
-        place: Callable[[Producer], int] = lambda producer: 0,
+        position: Callable[[Producer], int] = lambda producer: 0,
         which: Callable[[Producer], bool] = lambda producer: True,
     ) -> Iterator[Producer]:
-        """One after the other; a crash meanwhile is because of the one that is in hand, at that place."""
+        """One after the other; a crash meanwhile is because of the one that is in hand, at that position."""
         for producer in [each for each in self.producers.values() if which(each)]:
-            self._handover.take(producer.process, place(producer))
+            self._handover.take(producer.process, position(producer))
             yield producer
         self._handover.put_down()  # not in a `finally`: an exception must not hide whose fault it was
 
@@ -92,7 +94,7 @@ class Roster:
         self._log(f"{kept.name} is set aside: {reason}")
         self._ledger.set_aside(kept.name, reason)
         try:
-            os.rename(self._place.file(kept.name), self._place.file(kept.name + _ASIDE))
+            os.rename(self._handle.file(kept.name), self._handle.file(kept.name + _ASIDE))
         except OSError:
             pass  # the folder was removed
         kept.name += _ASIDE

@@ -1,7 +1,7 @@
-"""The host as every process of an agent uses it: meeting place, processes, pages, limits.
+"""The host as every process of an agent uses it: shm directory, processes, pages, limits.
 
 ===================  =================================================================
-`shm_dir_handle.py`  the meeting place by descriptor, and the files kept open in it
+`shm_dir_handle.py`  the shm directory by descriptor, and the files kept open in it
 `process_handle.py`  another process, by a pidfd: its end and the cause
 `pauses.py`          how a process sleeps, and what wakes it
 `crash_report.py`    crash report of a worker: a shared page that its supervisor reads

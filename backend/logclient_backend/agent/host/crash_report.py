@@ -2,7 +2,7 @@
 
 The worker writes; the supervisor reads once the worker is dead. Nothing here needs a file or a lock.
 
-Invariant: a lane file in whose handling a worker crashed twice at the same place is set aside. A crash is what the
+Invariant: a lane file in whose handling a worker crashed twice at the same position is set aside. A crash is what the
 file's content can cause: an exception, SIGSEGV and its like, or no end. A SIGKILL from outside is none.
 """
 
@@ -37,9 +37,9 @@ class Handover:
 
     # ---- the worker's side -----------------------------------------------------------------------------
 
-    def take(self, process: bytes, place: int = 0) -> None:
-        """From now on whatever happens is because of this place in this process's lane file."""
-        self._page[_IN_HAND] = process + place.to_bytes(8, "little")
+    def take(self, process: bytes, position: int = 0) -> None:
+        """From now on whatever happens is because of this position in this process's lane file."""
+        self._page[_IN_HAND] = process + position.to_bytes(8, "little")
 
     def put_down(self) -> None:
         self._page[_IN_HAND] = bytes(24)

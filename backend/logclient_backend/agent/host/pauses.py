@@ -1,6 +1,6 @@
 """Pauses of the agent's processes: how they sleep, and what ends a pause early.
 
-Runs in supervisor, worker and ship process. Each has a named pipe in the meeting place (`logclient.shm.wake`); a byte
+Runs in supervisor, worker and ship process. Each has a named pipe in the shm directory (`logclient.shm.wake`); a byte
 in it ends the pause of that process. So does the end of a process that it watches, through its pidfd.
 
 Invariants:
@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from logclient.shm import wake
 
 from .process_handle import Watch
-from .shm_dir_handle import Place
+from .shm_dir_handle import ShmDirHandle
 
 MIN_S = 0.004
 REST_S = 2.0  # pause of a process at rest
@@ -31,9 +31,9 @@ REST_SHARE = 0.4  # at most this share of the stall time: a worker at rest must 
 class Pipe:
     """The named pipe that wakes one process of the agent; opened by its supervisor, inherited by fork."""
 
-    def __init__(self, place: Place, name: str) -> None:
+    def __init__(self, handle: ShmDirHandle, name: str) -> None:
         self.fd = -1
-        path = place.file(name)
+        path = handle.file(name)
         try:
             os.mkfifo(path, 0o600)
         except OSError:
@@ -62,12 +62,12 @@ class Pipe:
 
 
 class Pipes:
-    """The pipes of one meeting place."""
+    """The pipes of one shm directory."""
 
-    def __init__(self, place: Place) -> None:
-        self.worker = Pipe(place, wake.WORKER)
-        self.supervisor = Pipe(place, wake.SUPERVISOR)
-        self.shipper = Pipe(place, wake.SHIPPER)
+    def __init__(self, handle: ShmDirHandle) -> None:
+        self.worker = Pipe(handle, wake.WORKER)
+        self.supervisor = Pipe(handle, wake.SUPERVISOR)
+        self.shipper = Pipe(handle, wake.SHIPPER)
 
     def descriptors(self) -> list[int]:
         """Return the descriptors of the pipes that are open."""

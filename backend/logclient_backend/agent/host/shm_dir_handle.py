@@ -1,4 +1,4 @@
-"""The meeting place by descriptor, and what is kept of it so that a dead worker or a removed folder costs nothing.
+"""The shm directory by descriptor, and what is kept of it so that a dead worker or a removed folder costs nothing.
 
 Used by supervisor and worker alike. A worker inherits by fork what its supervisor keeps, and a supervisor that a
 worker forked what that worker keeps.
@@ -28,7 +28,7 @@ from typing import Any
 
 from logclient.shm import layout, refusals, regular
 from logclient.shm.proc import has_mapped, pid_namespace
-from logclient.shm.shm_dir import Meeting
+from logclient.shm.shm_dir import ShmDir
 
 from ...wal.segment import parse_name
 from . import rlimits
@@ -46,24 +46,24 @@ _FLOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 
 
 class Kept:
-    """One file of the place; of a lane file also `watch` or `_live`, which show whether its process lives."""
+    """One file of the directory; of a lane file also `watch` or `_live`, which show whether its process lives."""
 
-    __slots__ = ("_asked_at", "_is_lanes", "_live", "_place", "fd", "is_replaced", "name", "watch")
+    __slots__ = ("_asked_at", "_handle", "_is_lanes", "_live", "fd", "is_replaced", "name", "watch")
 
-    def __init__(self, place: Place, name: str, fd: int, *, stays_open: bool = True) -> None:
+    def __init__(self, handle: ShmDirHandle, name: str, fd: int, *, stays_open: bool = True) -> None:
         """`fd` is closed where the file shall not stay open: then it is opened by its name when it is needed."""
         self.name = name
         self.fd = fd
         self.watch: Watch | None = None
         self.is_replaced = False  # its process has become another program
-        self._place = place
+        self._handle = handle
         self._asked_at = 0.0
         self._live = -1
         self._is_lanes = is_lane_file(name)
         if self._is_lanes:
             self.watch = watch_of(fd)
             if self.watch is None and stays_open:
-                self._live = open_regular(place.file(f"{name[:_STEM]}.live"))
+                self._live = open_regular(handle.file(f"{name[:_STEM]}.live"))
         if not stays_open:
             os.close(fd)
             self.fd = -1
@@ -95,7 +95,7 @@ class Kept:
         return self.is_replaced
 
     def _is_locked_by_name(self) -> bool:
-        live = open_regular(self._place.file(f"{self.name[:_STEM]}.live"))
+        live = open_regular(self._handle.file(f"{self.name[:_STEM]}.live"))
         if live < 0:
             return False
         try:
@@ -109,7 +109,7 @@ class Kept:
         if self.fd >= 0:
             yield self.fd
             return
-        fd = open_regular(self._place.file(self.name))
+        fd = open_regular(self._handle.file(self.name))
         if fd < 0:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.name)
         try:
@@ -136,7 +136,7 @@ class Kept:
     def is_done(self) -> bool:
         """Marked by the worker: nothing of it is needed any more."""
         if self._is_lanes:
-            is_gone = self.fd < 0 and not os.path.lexists(self._place.file(self.name))
+            is_gone = self.fd < 0 and not os.path.lexists(self._handle.file(self.name))
             return is_gone or self._word(layout.SWEPT) == _SWEPT
         return os.fstat(self.fd).st_size == 0
 
@@ -149,15 +149,15 @@ class Kept:
             self.watch.close()
 
 
-class Place:
-    """One meeting place, as long as its agent lives."""
+class ShmDirHandle:
+    """A shm directory held open, as long as its agent lives."""
 
-    def __init__(self, meeting: Meeting) -> None:
+    def __init__(self, shm_dir: ShmDir) -> None:
         """Raises OSError where the folder is gone."""
-        self.public = meeting.path
-        self.fd = os.open(meeting.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self.public = shm_dir.path
+        self.fd = os.open(shm_dir.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         self.path = f"/proc/self/fd/{self.fd}"
-        self.meeting = Meeting(self.path, meeting.facts)
+        self.shm_dir = ShmDir(self.path, shm_dir.facts)
         self._kept: dict[int, Kept] = {}  # by inode
         self.answer: dict[str, Any] = {}  # about the run folder, once it is there
         self.changes = (
@@ -175,7 +175,7 @@ class Place:
     @property
     def refused(self) -> int:
         """Records that processes without lanes have refused."""
-        return refusals.read(self.meeting)
+        return refusals.read(self.shm_dir)
 
     @property
     def is_removed(self) -> bool:
@@ -213,7 +213,7 @@ class Place:
             return
         self._seen_ns = self.changed_ns()
         if not self.answer.get("dir"):
-            self.answer = self.meeting.folder_answer()
+            self.answer = self.shm_dir.folder_answer()
             self.changes += 1
         listed = set()
         with os.scandir(self.path) as entries:
@@ -252,7 +252,7 @@ class Place:
         return iter(tuple(self._kept.values()))
 
     def descriptors(self) -> list[int]:
-        """Return the descriptors that this place holds: of its folder and of the files that it keeps."""
+        """Return the descriptors that this handle holds: of its folder and of the files that it keeps."""
         return [self.fd, *(kept.fd for kept in self._kept.values() if kept.fd >= 0)]
 
     def let_go(self, kept: Kept) -> None:

@@ -10,7 +10,7 @@ import os
 import time
 
 from logclient.shm.regular import read_regular
-from logclient.shm.shm_dir import STDERR_LINE, Meeting
+from logclient.shm.shm_dir import STDERR_LINE, ShmDir
 
 DESCRIPTOR = 3  # where the launcher finds it
 WRITE_WAIT_S = 0.2
@@ -19,8 +19,8 @@ WRITE_WAIT_S = 0.2
 class Terminal:
     """`fd` is the open file; -1: there is none."""
 
-    def __init__(self, meeting: Meeting, fd: int) -> None:
-        self._request = meeting.file(STDERR_LINE)
+    def __init__(self, shm_dir: ShmDir, fd: int) -> None:
+        self._request = shm_dir.file(STDERR_LINE)
         self._fd = fd
         self._child = 0  # that writes now, or hangs
 

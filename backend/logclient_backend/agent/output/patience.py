@@ -17,7 +17,7 @@ from .stage import Stage
 
 
 class Patience:
-    """The patience of one worker; `leave_s`: its length, infinite where the meeting place outlives the trainer."""
+    """The patience of one worker; `leave_s`: its length, infinite where the shm directory outlives the trainer."""
 
     def __init__(
         self, roster: Roster, stage: Stage, copier: Copier, status: memoryview, leave_s: float

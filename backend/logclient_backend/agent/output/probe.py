@@ -1,7 +1,7 @@
 """The run folder, looked at once at start: usable, or which other one is, or why the run must not start.
 
 Runs in a throw-away child of the launcher, since its disk may be frozen. Who asks reads the answer in a file of its
-own in the meeting place; where the run may start, the agent finds the same in `folder.json`, with the type of the
+own in the shm directory; where the run may start, the agent finds the same in `folder.json`, with the type of the
 network file system that it is on, if it is on one.
 
 ============  =======================================================================
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from logclient.errors import LogclientError
 from logclient.shm import modes
 from logclient.shm.regular import read_regular
-from logclient.shm.shm_dir import Meeting, folder_name
+from logclient.shm.shm_dir import ShmDir, folder_name
 
 from ...wal.documents import DocumentFile
 from ..host.json_file import write_json
@@ -45,10 +45,10 @@ class Wish(NamedTuple):
     strict: bool = False  # no other folder, and no parents made: an error at start instead
 
 
-def answer(meeting: Meeting, wish: Wish) -> dict[str, Any]:
+def answer(shm_dir: ShmDir, wish: Wish) -> dict[str, Any]:
     """state, dir, reason, `network`, and in `made` the folder that was not there and had to be made first."""
-    wanted, home = str(meeting.dir), str(meeting.home or "")
-    known = _where_it_is(meeting, wanted, home)
+    wanted, home = str(shm_dir.dir), str(shm_dir.home or "")
+    known = _where_it_is(shm_dir, wanted, home)
     if wish.resume == "never" and known:
         return _answer("exists", known, f"exists already in {known}")
     if wish.resume == "must" and not known:
@@ -56,12 +56,12 @@ def answer(meeting: Meeting, wish: Wish) -> dict[str, Any]:
     parent = _missing_parent(wanted)
     if parent and wish.strict:
         return _answer("refused", wanted, f"{parent} is not there")
-    reason = _why_not(wanted, meeting) if wanted else "the working directory was removed"
+    reason = _why_not(wanted, shm_dir) if wanted else "the working directory was removed"
     if reason is None:
         return _answer("ok", wanted, "", made=parent)
     if wish.strict:
         return _answer("refused", wanted, reason)
-    if home and home != wanted and _why_not(home, meeting) is None and _remember(home, meeting):
+    if home and home != wanted and _why_not(home, shm_dir) is None and _remember(home, shm_dir):
         return _answer("fallback", home, reason)
     return _answer("none", "", reason)
 
@@ -86,9 +86,9 @@ def _device(where: str) -> int:
         return 0
 
 
-def _where_it_is(meeting: Meeting, wanted: str, home: str) -> str:
+def _where_it_is(shm_dir: ShmDir, wanted: str, home: str) -> str:
     """The folder that holds something of the run already; empty where none does."""
-    name = folder_name(meeting.run_id)
+    name = folder_name(shm_dir.run_id)
     if wanted and _has_something(os.path.join(wanted, name)):
         return wanted
     if home and home != wanted and _was_meant_for(os.path.join(home, name), wanted):
@@ -123,26 +123,26 @@ def _missing_parent(base: str) -> str:
     return missing
 
 
-def _why_not(base: str, meeting: Meeting) -> str | None:
-    run = os.path.join(base, folder_name(meeting.run_id))
-    reason = why_not(base, run, meeting.node)
-    if not os.path.exists(meeting.file("run.json")):  # it took so long that the run was given up
-        _leave_nothing(os.path.join(run, meeting.node), run)
+def _why_not(base: str, shm_dir: ShmDir) -> str | None:
+    run = os.path.join(base, folder_name(shm_dir.run_id))
+    reason = why_not(base, run, shm_dir.node)
+    if not os.path.exists(shm_dir.file("run.json")):  # it took so long that the run was given up
+        _leave_nothing(os.path.join(run, shm_dir.node), run)
     return reason
 
 
 def why_not(base: str, run: str, node: str) -> str | None:
     """None where a file can be written and fsynced in the node's folder; else a reason in words."""
-    place = os.path.join(run, node)
+    node_folder = os.path.join(run, node)
     try:
         os.makedirs(base, exist_ok=True)
-        for folder in (run, place):
+        for folder in (run, node_folder):
             try:
                 os.mkdir(folder)
             except FileExistsError:
                 pass
         probe = os.path.join(
-            place, f"probe-{os.urandom(6).hex()}"
+            node_folder, f"probe-{os.urandom(6).hex()}"
         )  # other processes of the run may look just now
         fd = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         try:
@@ -152,7 +152,7 @@ def why_not(base: str, run: str, node: str) -> str | None:
             os.close(fd)
             os.unlink(probe)
     except OSError as error:
-        _leave_nothing(place, run)
+        _leave_nothing(node_folder, run)
         return f"{error.strerror} ({os.path.basename(error.filename or base)})"
     return None
 
@@ -164,26 +164,26 @@ def _leave_nothing(*folders: str) -> None:
             break
 
 
-def forget(meeting: Meeting) -> None:
+def forget(shm_dir: ShmDir) -> None:
     """Remove the node's folder of a run that never was: nothing is in it, or documents of an abandoned `init` alone."""
-    run_name = folder_name(meeting.run_id)
-    for base in filter(None, (str(meeting.dir), str(meeting.home or ""))):
+    run_name = folder_name(shm_dir.run_id)
+    for base in filter(None, (str(shm_dir.dir), str(shm_dir.home or ""))):
         run = os.path.join(base, run_name)
-        place = os.path.join(run, meeting.node)
+        node_folder = os.path.join(run, shm_dir.node)
         try:
-            names = os.listdir(place)
+            names = os.listdir(node_folder)
         except OSError:
             continue
-        if all(name.startswith("documents.") for name in names) and _is_no_run(place):
+        if all(name.startswith("documents.") for name in names) and _is_no_run(node_folder):
             for name in names:
-                os.unlink(os.path.join(place, name))
-            _leave_nothing(place, run)
+                os.unlink(os.path.join(node_folder, name))
+            _leave_nothing(node_folder, run)
 
 
-def _is_no_run(place: str) -> bool:
+def _is_no_run(node_folder: str) -> bool:
     """Do its documents tell of processes whose `init` raised, and of no others?"""
     try:
-        found = json.loads(DocumentFile(place).load() or b"{}")
+        found = json.loads(DocumentFile(node_folder).load() or b"{}")
         processes = [process.get("documents") or {} for process in (found.get("processes") or {}).values()]
         states = [(of.get("state") or {}).get("data") or {} for of in processes]
     except (OSError, ValueError, AttributeError, LogclientError):
@@ -191,15 +191,15 @@ def _is_no_run(place: str) -> bool:
     return all(state.get("state") == "abandoned" for state in states)
 
 
-def _remember(home: str, meeting: Meeting) -> bool:
+def _remember(home: str, shm_dir: ShmDir) -> bool:
     """Readers that are pointed at the wanted folder find the run in this one."""
-    path = os.path.join(home, folder_name(meeting.run_id), "wanted.json")
-    return write_json(path, {"dir": meeting.dir}, 0o666)
+    path = os.path.join(home, folder_name(shm_dir.run_id), "wanted.json")
+    return write_json(path, {"dir": shm_dir.dir}, 0o666)
 
 
-def write_answer(meeting: Meeting, wish: Wish, name: str) -> None:
-    """Look, and leave the answer in the meeting place: for who asks, and for the agent where the run may start."""
-    what = answer(meeting, wish)
+def write_answer(shm_dir: ShmDir, wish: Wish, name: str) -> None:
+    """Look, and leave the answer in the shm directory: for who asks, and for the agent where the run may start."""
+    what = answer(shm_dir, wish)
     if what["state"] in MAY_START:
-        write_json(meeting.file("folder.json"), what)
-    write_json(meeting.file(name), what)
+        write_json(shm_dir.file("folder.json"), what)
+    write_json(shm_dir.file(name), what)

@@ -6,7 +6,7 @@ else fills the mount, and after the folder was removed, when nothing can be made
 
 Invariants:
 
-- a file is opened through the descriptor that `Place` keeps, so that it need not be listed;
+- a file is opened through the descriptor that `ShmDirHandle` keeps, so that it need not be listed;
 - a spare file is all zeros: one that was sealed is wiped, its first bytes first, and then gets a name that says so;
 - one spare is kept in reserve, more only where the folder was removed.
 """
@@ -21,7 +21,7 @@ from logclient.shm import modes
 from ...wal.files import NEW, RealFiles
 from ...wal.segment import HEADER_BYTES, parse_header, parse_name, segment_name
 from ...wal.writer import OpenSegment
-from ..host.shm_dir_handle import NOTE, SEGMENT, SPARE, Kept, Place
+from ..host.shm_dir_handle import NOTE, SEGMENT, SPARE, Kept, ShmDirHandle
 
 _CHUNK = bytes(1 << 18)
 _PREPARED = 2  # one to write to, and one to go on with while that is copied and sealed
@@ -30,12 +30,12 @@ _OF_SEGMENTS = (SEGMENT, SPARE, NOTE)
 
 
 class Memory(RealFiles):
-    """The staged segments of one place, by name."""
+    """The staged segments of one shm directory, by name."""
 
     mode = modes.FILE
 
-    def __init__(self, place: Place, segment_bytes: int) -> None:
-        self._place = place
+    def __init__(self, handle: ShmDirHandle, segment_bytes: int) -> None:
+        self._handle = handle
         self.segment_bytes = segment_bytes
         self._files: dict[str, Kept] = {}
         self._spares: list[Kept] = []
@@ -46,18 +46,18 @@ class Memory(RealFiles):
 
     def writers(self) -> list[bytes]:
         """Return the ids of the workers whose segments, or notes of such, are there."""
-        self._place.look()
+        self._handle.look()
         named = (
             parse_name(segment_name_of(kept))
-            for kept in self._place.kept()
+            for kept in self._handle.kept()
             if kept.name.endswith(_OF_SEGMENTS)
         )
         return [name.writer for name in named if name is not None]
 
     def adopt(self) -> list[str]:
         """Take over what dead workers left; names of the segments that hold something."""
-        self._place.look()
-        for kept in self._place.kept():
+        self._handle.look()
+        for kept in self._handle.kept():
             if not kept.name.endswith((SEGMENT, SPARE)):
                 continue
             name = _name_of(kept)
@@ -73,10 +73,10 @@ class Memory(RealFiles):
 
     def prepare(self) -> None:
         """In the supervisor, so that it keeps them open from the start: make the spare files, if there is room."""
-        self._place.look()
-        self._spares = [kept for kept in self._place.kept() if kept.name.endswith(SPARE)]
+        self._handle.look()
+        self._spares = [kept for kept in self._handle.kept() if kept.name.endswith(SPARE)]
         while len(self._spares) < _PREPARED:
-            path = self._place.file(f"{os.urandom(8).hex()}{SPARE}")
+            path = self._handle.file(f"{os.urandom(8).hex()}{SPARE}")
             try:
                 fd = super().open(path, NEW)
             except OSError:
@@ -88,8 +88,8 @@ class Memory(RealFiles):
                 return
             finally:
                 os.close(fd)
-            self._place.look()
-            self._spares += [kept for kept in self._place.kept() if kept.name == os.path.basename(path)]
+            self._handle.look()
+            self._spares += [kept for kept in self._handle.kept() if kept.name == os.path.basename(path)]
 
     def open(self, path: str, flags: int) -> int:
         name = os.path.basename(path)
@@ -104,7 +104,7 @@ class Memory(RealFiles):
             return None
         kept = self._spares.pop()
         try:
-            os.rename(self._place.file(kept.name), path)
+            os.rename(self._handle.file(kept.name), path)
         except OSError:
             pass  # the folder was removed
         kept.name = os.path.basename(path)
@@ -112,8 +112,8 @@ class Memory(RealFiles):
 
     def _made(self, path: str) -> Kept:
         os.close(super().open(path, NEW))
-        self._place.look()
-        for kept in self._place.kept():
+        self._handle.look()
+        for kept in self._handle.kept():
             if kept.name == os.path.basename(path):
                 return kept
         raise FileNotFoundError(2, "removed at once", path)
@@ -121,7 +121,7 @@ class Memory(RealFiles):
     def unlink(self, path: str) -> None:
         """Nothing of this segment is needed any more."""
         kept = self._files.pop(os.path.basename(path))
-        if len(self._spares) < _RESERVE or self._place.is_removed:
+        if len(self._spares) < _RESERVE or self._handle.is_removed:
             try:
                 self.fallocate(kept.fd, self.segment_bytes)  # it may have been cut
                 return self._make_spare(kept)
@@ -137,13 +137,13 @@ class Memory(RealFiles):
 
     def note(self, segment: str, content: bytes) -> None:
         """Keep what a successor must know of it. Raises OSError where there is no room, or no folder."""
-        modes.publish(self._place.file(_note_of(segment)), content)
-        self._place.look()
+        modes.publish(self._handle.file(_note_of(segment)), content)
+        self._handle.look()
 
     def notes(self) -> dict[str, bytes]:
         """By segment."""
         found = {}
-        for kept in self._place.kept():
+        for kept in self._handle.kept():
             if kept.name.endswith(NOTE):
                 content = self.pread(kept.fd, os.fstat(kept.fd).st_size, 0)
                 if content:
@@ -152,7 +152,7 @@ class Memory(RealFiles):
 
     def drop_note(self, segment: str) -> None:
         """It is needed no more."""
-        for kept in self._place.kept():
+        for kept in self._handle.kept():
             if kept.name == _note_of(segment):
                 self._give_back(kept)
 
@@ -167,16 +167,16 @@ class Memory(RealFiles):
             self.pwrite(kept.fd, _CHUNK[: size - at], at)
         spare = f"{os.urandom(8).hex()}{SPARE}"
         try:
-            os.rename(self._place.file(kept.name), self._place.file(spare))
+            os.rename(self._handle.file(kept.name), self._handle.file(spare))
             kept.name = spare
         except OSError:
             pass  # the folder was removed
         self._spares.append(kept)
 
     def _give_back(self, kept: Kept) -> None:
-        path = self._place.file(kept.name)
+        path = self._handle.file(kept.name)
         os.ftruncate(kept.fd, 0)  # whoever else has it open holds no memory with it
-        self._place.let_go(kept)
+        self._handle.let_go(kept)
         modes.remove(path)  # not there where the folder was removed
 
 

@@ -14,7 +14,7 @@ Invariants:
 
 - only a disk of this machine is used: no tmpfs, no network file system;
 - a segment has its name only when it is whole and past an fsync, and is removed only when it is in the run folder;
-- what belongs to a meeting place that is there is left to the agent of that place;
+- what belongs to a shm directory that is there is left to its agent;
 - nothing is written below a mount point on which nothing is mounted.
 """
 
@@ -28,10 +28,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from logclient.config import temporary_folders
-from logclient.shm import shm_dir as meeting
+from logclient.shm import shm_dir as shm_dirs
 from logclient.shm.modes import remove_if_empty, umask_of
 from logclient.shm.regular import OddFile
-from logclient.shm.shm_dir import Meeting, folder_name
+from logclient.shm.shm_dir import ShmDir, folder_name
 
 from ...wal.files import REAL, WRITE, read_file
 from ...wal.seal import seal
@@ -127,23 +127,25 @@ class Spool:
         return count
 
 
-def make(place: Meeting, public: str, folder: str, network: str, spool_dir: str) -> Spool:
+def make(shm_dir: ShmDir, public: str, folder: str, network: str, spool_dir: str) -> Spool:
     """The spool of this node, for segments that belong into `folder`. Raises OSError where no disk takes one.
 
-    `public` is the path of the meeting place, `network` the type of the file system of `folder`, which is not touched.
+    `public` is the path of the shm directory, `network` the type of the file system of `folder`, which is not touched.
     """
     trouble: OSError | None = None
     facts = {
-        "run_id": place.run_id,
-        "node": place.node,
+        "run_id": shm_dir.run_id,
+        "node": shm_dir.node,
         "place": public,
         "folder": folder,
         "network": network,
-        "umask": place.facts.get("umask"),
+        "umask": shm_dir.facts.get("umask"),
     }
     for base in folders(spool_dir):
         try:
-            path = os.path.join(meeting.make_base(base, SPOOL), f"{folder_name(place.run_id)}.{place.node}")
+            path = os.path.join(
+                shm_dirs.make_base(base, SPOOL), f"{folder_name(shm_dir.run_id)}.{shm_dir.node}"
+            )
             os.makedirs(path, mode=0o700, exist_ok=True)
             if not write_json(os.path.join(path, FACTS), facts):
                 raise OSError(0, "cannot be written", path)
@@ -156,7 +158,7 @@ def make(place: Meeting, public: str, folder: str, network: str, spool_dir: str)
 
 
 class Left(NamedTuple):
-    """A spool that nobody works in, and whose meeting place is gone."""
+    """A spool that nobody works in, and whose shm directory is gone."""
 
     path: str
     facts: dict[str, Any]
@@ -166,7 +168,7 @@ def left(spool_dir: str) -> list[Left]:
     """Return the spools of this user on this machine."""
     found = []
     for base in folders(spool_dir):
-        for ours in meeting.bases_in(base, SPOOL):
+        for ours in shm_dirs.bases_in(base, SPOOL):
             for name in _names(ours):
                 path = os.path.join(ours, name)
                 try:
@@ -174,8 +176,8 @@ def left(spool_dir: str) -> list[Left]:
                 except (OSError, ValueError):
                     continue  # somebody works in it
                 spool.close()
-                place = meeting.read(str(spool.facts.get("place")))
-                if place is None or place.node != spool.facts.get("node"):
+                shm_dir = shm_dirs.read(str(spool.facts.get("place")))
+                if shm_dir is None or shm_dir.node != spool.facts.get("node"):
                     found.append(Left(path, spool.facts))
     return found
 

@@ -21,7 +21,7 @@ import time
 from collections import deque
 
 from logclient.shm import modes
-from logclient.shm.shm_dir import Meeting
+from logclient.shm.shm_dir import ShmDir
 
 from ...wal.coverage import Spans, pack_footer, parse_footer
 from ...wal.files import READ, REAL
@@ -81,13 +81,13 @@ class SpooledSegment:
 class Spooler:
     """Main thread: `move`, `moved`, `remove`, `is_done`. The rest is the thread's."""
 
-    def __init__(self, place: Meeting, public: str, settings: Settings) -> None:
+    def __init__(self, shm_dir: ShmDir, public: str, settings: Settings) -> None:
         self.folder = ""  # of this node in the run folder; empty: nothing is spooled
         self.network = ""  # the type of its file system
         self.lines: deque[str] = deque(maxlen=100)  # for the agent's log
         self.moving: object | None = None  # the segment in hand
         self.moved: tuple[str, int] | None = None  # where it is now, and a descriptor of it
-        self._place = place
+        self._shm_dir = shm_dir
         self._public = public
         self._spool_dir = settings.spool_dir
         self._spool_bytes = settings.spool_bytes
@@ -162,7 +162,7 @@ class Spooler:
 
     def _move(self, name: str, fd: int, end: int) -> None:
         if self._spool is None:
-            self._spool = spool.make(self._place, self._public, self.folder, self.network, self._spool_dir)
+            self._spool = spool.make(self._shm_dir, self._public, self.folder, self.network, self._spool_dir)
             self.lines.append(f"what the network folder does not take goes to {self._spool.path} meanwhile")
         if self._spool.taken_bytes() + end > self._spool_bytes:
             self.rest()

@@ -30,7 +30,7 @@ from ...wal.segment import ORDER_BYTES, order_of, parse_name
 from ...wal.writer import OpenSegment
 from ..drain.drain import Harvest
 from ..drain.producer import Lane, Producer
-from ..host.shm_dir_handle import LANES, Place
+from ..host.shm_dir_handle import LANES, ShmDirHandle
 from .segment_pool import Memory
 from .spooler import SpooledSegment, Spooler
 from .staged import Staged, Watermark, resume, write_off
@@ -40,7 +40,7 @@ _HIGHEST = b"\xff" * ORDER_BYTES
 
 
 class Replaced(Exception):
-    """Another worker is at work in this place."""
+    """Another worker is at work in this directory."""
 
 
 class Stage:
@@ -48,7 +48,7 @@ class Stage:
 
     def __init__(
         self,
-        place: Place,
+        handle: ShmDirHandle,
         status: memoryview,
         segment_bytes: int,
         spill_bytes: int,
@@ -56,10 +56,10 @@ class Stage:
         spooler: Spooler,
     ) -> None:
         self.segments: list[Staged] = []
-        self._place = place
+        self._handle = handle
         self._spooler = spooler
         self._status = status
-        self._memory = Memory(place, segment_bytes)
+        self._memory = Memory(handle, segment_bytes)
         last_writer = status[layout.AGENT_STAGE_WRITER].to_bytes(8, "little")
         self.writer = next_writer([last_writer, *self._memory.writers()])
         self._segment_bytes = segment_bytes
@@ -78,7 +78,7 @@ class Stage:
         commit = self._status[layout.AGENT_STAGE_COMMIT]
         for name in self._memory.adopt():
             beat()
-            path = self._place.file(name)
+            path = self._handle.file(name)
             try:
                 if _cut_uncommitted(self._memory, path, last_writer, commit):
                     segment = OpenSegment.adopt(self._memory, path)
@@ -203,7 +203,7 @@ class Stage:
         try:
             segment = OpenSegment.create(
                 self._memory,
-                self._place.path,
+                self._handle.path,
                 self.writer,
                 self._number + 1,
                 time.time_ns(),
@@ -220,8 +220,8 @@ class Stage:
 
     def _limit_bytes(self) -> int:
         """The lanes of many processes leave less of the run's share; two segments are had in any case."""
-        meeting = self._place.meeting
-        left = int(meeting.facts.get("budget_bytes", 1 << 40)) - meeting.taken_bytes(LANES)
+        shm_dir = self._handle.shm_dir
+        left = int(shm_dir.facts.get("budget_bytes", 1 << 40)) - shm_dir.taken_bytes(LANES)
         return min(self._spill_bytes, max(2 * self._segment_bytes, left))
 
     def close_current(self) -> None:
@@ -271,7 +271,7 @@ class Stage:
 
     def spool(self) -> None:
         """The run folder takes nothing: let the oldest complete segment be moved, if it is time for that."""
-        if not (self._spooler.is_ready and self.is_half_full) or self._place.is_removed:
+        if not (self._spooler.is_ready and self.is_half_full) or self._handle.is_removed:
             return
         for staged in self.segments:
             segment = staged.segment

@@ -28,12 +28,12 @@ from typing import TYPE_CHECKING
 from logclient.errors import BadArgument
 from logclient.shm import layout, modes
 from logclient.shm.regular import read_regular
-from logclient.shm.shm_dir import Meeting, folder_name
+from logclient.shm.shm_dir import ShmDir, folder_name
 
 from ...wire import messages
 from ..host.crash_report import describe
 from ..host.pauses import Pipe, Pipes, Sleeper
-from ..host.shm_dir_handle import NOTE, Place
+from ..host.shm_dir_handle import NOTE, ShmDirHandle
 from ..host.status import StatusPage
 from ..output.probe import HAS_FOLDER
 from ..settings import Settings
@@ -71,23 +71,23 @@ def digest(documents: bytes) -> str:
     return messages.digest(documents).hex()
 
 
-def run(place: Place, status: StatusPage, settings: Settings, pipes: Pipes) -> int:
+def run(handle: ShmDirHandle, status: StatusPage, settings: Settings, pipes: Pipes) -> int:
     """The whole life of this process; its exit code."""
-    for kept in place.kept():
-        place.let_go(kept)  # a descriptor of ours would hold memory that is given back
-    writer = StatusWriter(place, status, pipes.worker)
+    for kept in handle.kept():
+        handle.let_go(kept)  # a descriptor of ours would hold memory that is given back
+    writer = StatusWriter(handle, status, pipes.worker)
     try:
-        return _run(place, settings, writer, pipes.shipper)
+        return _run(handle, settings, writer, pipes.shipper)
     except Exception as error:  # noqa: BLE001 - a traceback would read source files
         writer.fail(describe(error))
         return FAILED
 
 
-def _run(place: Place, settings: Settings, writer: StatusWriter, pipe: Pipe) -> int:
+def _run(handle: ShmDirHandle, settings: Settings, writer: StatusWriter, pipe: Pipe) -> int:
     # Here, not above: what is loaded for shipping costs 0.2 s and 30 MB that neither supervisor nor worker shall pay.
     from ...wire import credentials
 
-    server = str(place.meeting.facts.get("server") or "")
+    server = str(handle.shm_dir.facts.get("server") or "")
     sleeper = Sleeper(pipe)
     rest_s = REST_S if sleeper.may_be_long else _SHORT_S
     while True:
@@ -116,20 +116,20 @@ def _run(place: Place, settings: Settings, writer: StatusWriter, pipe: Pipe) -> 
 
     channel.sleep_long()
     progress = Progress()
-    is_far = bool(place.meeting.folder_answer().get("network"))  # a file system that is better asked rarely
+    is_far = bool(handle.shm_dir.folder_answer().get("network"))  # a file system that is better asked rarely
     poll_s = max(_POLL_S, settings.network_sync_s if is_far else 0.0)
     disk_rest_s = max(poll_s, _DISK_REST_S if sleeper.may_be_long else 0.0)
-    source = FolderSource([], place=place.path, status=writer.words, poll_s=poll_s, rest_s=disk_rest_s)
-    folders = Folders(place, source.add_folder)
+    source = FolderSource([], shm_dir=handle.path, status=writer.words, poll_s=poll_s, rest_s=disk_rest_s)
+    folders = Folders(handle, source.add_folder)
 
     def is_wanted() -> bool:
         folders.look()
         writer.look(progress)
         return writer.is_wanted()
 
-    identity = messages.Hello(str(place.meeting.run_id), str(place.meeting.node), "agent")
+    identity = messages.Hello(str(handle.shm_dir.run_id), str(handle.shm_dir.node), "agent")
 
-    tokens = Tokens(access, server, lambda: trainers_of(place))
+    tokens = Tokens(access, server, lambda: trainers_of(handle))
 
     def connect() -> Session:
         return Session(tokens.access(is_refused=progress.reason == messages.UNAUTHORIZED), identity)
@@ -157,10 +157,10 @@ def _run(place: Place, settings: Settings, writer: StatusWriter, pipe: Pipe) -> 
 
 
 class Folders:
-    """The folders that hold the node's segments beside tmpfs; the meeting place names them sooner or later."""
+    """The folders that hold the node's segments beside tmpfs; the shm directory names them sooner or later."""
 
-    def __init__(self, place: Place, add: Callable[[str], None]) -> None:
-        self._place = place
+    def __init__(self, handle: ShmDirHandle, add: Callable[[str], None]) -> None:
+        self._handle = handle
         self._add = add
         self._has_home = False
         self._begun = time.monotonic()
@@ -173,37 +173,37 @@ class Folders:
         if now - self._looked_at < _FOLDERS_EVERY_S:
             return
         self._looked_at = now
-        if self._has_home and not self._place.has_changed_since(self._seen_ns):
+        if self._has_home and not self._handle.has_changed_since(self._seen_ns):
             return
-        self._seen_ns = self._place.changed_ns()
-        meeting = self._place.meeting
+        self._seen_ns = self._handle.changed_ns()
+        shm_dir = self._handle.shm_dir
         if not self._has_home:
-            answer = meeting.folder_answer()
+            answer = shm_dir.folder_answer()
             if answer.get("state") in HAS_FOLDER:
                 self._has_home = True
-                self._add(_node_folder(meeting, str(answer["dir"])))
-            elif not answer and now - self._begun > _ANSWER_S and meeting.dir:
-                self._add(_node_folder(meeting, meeting.dir))  # the worker takes it, too
+                self._add(_node_folder(shm_dir, str(answer["dir"])))
+            elif not answer and now - self._begun > _ANSWER_S and shm_dir.dir:
+                self._add(_node_folder(shm_dir, shm_dir.dir))  # the worker takes it, too
         try:
-            notes = [name for name in os.listdir(self._place.path) if name.endswith(NOTE)]
+            notes = [name for name in os.listdir(self._handle.path) if name.endswith(NOTE)]
         except OSError:
             return
         for name in notes:  # of segments that lie in a spool
             try:
-                self._add(os.path.dirname(json.loads(read_regular(self._place.file(name)))["path"]))
+                self._add(os.path.dirname(json.loads(read_regular(self._handle.file(name)))["path"]))
             except (OSError, ValueError, KeyError, TypeError):
                 continue
 
 
-def _node_folder(meeting: Meeting, base: str) -> str:
-    return os.path.join(base, folder_name(meeting.run_id), meeting.node)
+def _node_folder(shm_dir: ShmDir, base: str) -> str:
+    return os.path.join(base, folder_name(shm_dir.run_id), shm_dir.node)
 
 
 class StatusWriter:
     """Writes how shipping goes, for trainers, worker and supervisor: all that this process writes."""
 
-    def __init__(self, place: Place, status: StatusPage, worker: Pipe) -> None:
-        self._place = place
+    def __init__(self, handle: ShmDirHandle, status: StatusPage, worker: Pipe) -> None:
+        self._handle = handle
         self._status = status
         self._worker = worker
         self.words = status.words
@@ -251,7 +251,7 @@ class StatusWriter:
             "streams": {stream.hex(): seqs.ranges() for stream, seqs in progress.stored_copy().items()},
         }
         try:
-            modes.publish(self._place.file(SHIPPED_FILE), json.dumps(content).encode())
+            modes.publish(self._handle.file(SHIPPED_FILE), json.dumps(content).encode())
             self.words[layout.AGENT_SHIP_WRITTEN] += 1
             if self._status.age_s(layout.AGENT_WORKER_BEAT) > _AWAKE_S:
                 self._worker.ring()

@@ -23,7 +23,7 @@ from logclient.shm.stats import ship_texts
 
 from ...wal.seqs import SeqSet
 from ..drain.node_document import Ledger
-from ..host.shm_dir_handle import Place
+from ..host.shm_dir_handle import ShmDirHandle
 from .ship_process import SHIPPED_FILE, digest
 
 _LOG_EVERY_S = 60.0
@@ -45,7 +45,7 @@ class Shipped:
 
     def __init__(
         self,
-        place: Place,
+        handle: ShmDirHandle,
         status: memoryview,
         ledger: Ledger,
         log: Callable[[str], None],
@@ -53,7 +53,7 @@ class Shipped:
         leave_s: float,
     ) -> None:
         self.acked: dict[bytes, SeqSet] = {}  # by stream; replaced as a whole, so that the copier may read it
-        self._place = place
+        self._handle = handle
         self._status = status
         self._ledger = ledger
         self._log = log
@@ -114,7 +114,7 @@ class Shipped:
     def _load(self) -> dict[str, Any] | _Missing:
         """The file of the ship process, or why it cannot be had."""
         try:
-            found = json.loads(read_regular(self._place.file(SHIPPED_FILE)))
+            found = json.loads(read_regular(self._handle.file(SHIPPED_FILE)))
         except FileNotFoundError:
             return _Missing.ABSENT
         except (OSError, ValueError):

@@ -21,7 +21,7 @@ from logclient.shm.stats import ship_texts
 
 from ..host.pauses import Pipes
 from ..host.process_handle import Cause, Watch
-from ..host.shm_dir_handle import Place
+from ..host.shm_dir_handle import ShmDirHandle
 from ..host.status import StatusPage
 from ..settings import Settings
 from . import ship_process
@@ -39,14 +39,19 @@ class ShipKeeper:
     """One per supervisor."""
 
     def __init__(
-        self, place: Place, status: StatusPage, settings: Settings, pipes: Pipes, only_server: str | None
+        self,
+        handle: ShmDirHandle,
+        status: StatusPage,
+        settings: Settings,
+        pipes: Pipes,
+        only_server: str | None,
     ) -> None:
         """`only_server`: to another address this agent's token must not go."""
-        self._place = place
+        self._handle = handle
         self._status = status
         self._settings = settings
         self._pipes = pipes
-        server = place.meeting.facts.get("server") or ""
+        server = handle.shm_dir.facts.get("server") or ""
         self._is_off = not settings.may_ship or (only_server is not None and server != only_server)
         self._child: Watch | None = None
         self._ended: list[int] = []  # not yet reaped
@@ -111,7 +116,7 @@ class ShipKeeper:
         if pid == 0:
             code = 1
             try:
-                code = ship_process.run(self._place, self._status, self._settings, self._pipes)
+                code = ship_process.run(self._handle, self._status, self._settings, self._pipes)
             finally:
                 os._exit(code)
         self._started, self._shipped = time.monotonic(), words[layout.AGENT_SHIPPED]

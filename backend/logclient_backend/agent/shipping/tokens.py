@@ -20,7 +20,7 @@ from logclient.errors import BadArgument
 
 from ...wire import address, credentials
 from ...wire.credentials import Access
-from ..host.shm_dir_handle import Place, is_lane_file, open_regular, watch_of
+from ..host.shm_dir_handle import ShmDirHandle, is_lane_file, open_regular, watch_of
 
 _MAX_BYTES = 4 << 20  # of an environment
 
@@ -80,15 +80,15 @@ def _token_of(pid: int, access: Access) -> str:
     return token if is_meant and token.isascii() and token.isprintable() and " " not in token else ""
 
 
-def trainers_of(place: Place) -> list[int]:
+def trainers_of(handle: ShmDirHandle) -> list[int]:
     """PIDs of the run's living processes on this node, the newest first; none where PIDs here mean nothing."""
     found = []
     try:
-        names = [name for name in os.listdir(place.path) if is_lane_file(name)]
+        names = [name for name in os.listdir(handle.path) if is_lane_file(name)]
     except OSError:
         return []
     for name in names:
-        fd = open_regular(place.file(name))
+        fd = open_regular(handle.file(name))
         if fd < 0:
             continue
         try:

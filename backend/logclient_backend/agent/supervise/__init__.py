@@ -3,10 +3,10 @@
 =================  =====================================================================
 `launcher.py`      first process: leaves the trainer's family, asks about the run folder
 `supervisor.py`    restarts workers; opens nothing outside tmpfs and /proc once it runs
-`election.py`      decides which process supervises a meeting place
+`election.py`      decides which process supervises a shm directory
 `page_pinning.py`  keeps the code in memory
 `inherited.py`     closes files that a promoted supervisor inherited and does not need
-`shutdown.py`      ends a meeting place
-`cleanup.py`       takes up meeting places that dead agents left
+`shutdown.py`      ends a shm directory
+`cleanup.py`       takes up shm directories that dead agents left
 =================  =====================================================================
 """

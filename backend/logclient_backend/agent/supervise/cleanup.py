@@ -1,11 +1,11 @@
 """Leftovers of this user's other runs in shared memory: those whose agent died are served again, the rest goes.
 
-Runs in a process of its own that a new supervisor forks, and that is nobody's child. One place after the other, so
+Runs in a process of its own that a new supervisor forks, and that is nobody's child. One directory after the other, so
 that a node with a hundred dead runs is not flooded with agents.
 
 Invariants:
 
-- places with an agent are left alone, and so are those of living producers that never had one: they are about to
+- directories with an agent are left alone, and so are those of living producers that never had one: they are about to
   start their own, and one of ours would end with our job, not with theirs;
 - the election decides if somebody else starts an agent meanwhile.
 """
@@ -17,23 +17,23 @@ import time
 from collections.abc import Callable, Iterable
 
 from logclient.shm import layout
-from logclient.shm import shm_dir as meetings
+from logclient.shm import shm_dir as shm_dirs
 from logclient.shm.modes import MAKING, is_ours, remove_if_empty
 from logclient.shm.owner import is_locked
 from logclient.shm.regular import read_regular
-from logclient.shm.shm_dir import GONE, Meeting
+from logclient.shm.shm_dir import GONE, ShmDir
 
-from ..host.shm_dir_handle import LANES, SEGMENT, Place, is_lane_file
+from ..host.shm_dir_handle import LANES, SEGMENT, ShmDirHandle, is_lane_file
 from .shutdown import remove
 
 _STALE_S = 10.0
-_PATIENCE_S = 10.0  # for one place; afterwards its agent goes on beside the others
+_PATIENCE_S = 10.0  # for one directory; afterwards its agent goes on beside the others
 
 
-def start(place: Place, supervise: Callable[[Meeting], int]) -> None:
-    """Sweep what lies beside `place`, if there is anything; returns at once."""
-    base = os.path.dirname(place.public)
-    left = [path for path in _beside(place, base) if _is_left(path)]
+def start(handle: ShmDirHandle, supervise: Callable[[ShmDir], int]) -> None:
+    """Sweep what lies beside that directory, if there is anything; returns at once."""
+    base = os.path.dirname(handle.public)
+    left = [path for path in _beside(handle, base) if _is_left(path)]
     if not left:
         return
     child = os.fork()
@@ -50,7 +50,7 @@ def start(place: Place, supervise: Callable[[Meeting], int]) -> None:
 
 
 def clear(bases: Iterable[str]) -> None:
-    """Remove what agents left that were killed while they removed their place: no run is in it any more."""
+    """Remove what agents left that were killed while they removed their directory: no run is in it any more."""
     for base in bases:
         for name in _names(base):
             path = os.path.join(base, name)
@@ -68,8 +68,8 @@ def _names(folder: str) -> list[str]:
         return []
 
 
-def _beside(place: Place, base: str) -> list[str]:
-    return [path for name in _names(base) if (path := os.path.join(base, name)) != place.public]
+def _beside(handle: ShmDirHandle, base: str) -> list[str]:
+    return [path for name in _names(base) if (path := os.path.join(base, name)) != handle.public]
 
 
 def _is_left(path: str) -> bool:
@@ -93,8 +93,8 @@ def _had_agent(path: str) -> bool:
         return False
 
 
-def _sweep(path: str, supervise: Callable[[Meeting], int]) -> None:
-    found = meetings.read(path)
+def _sweep(path: str, supervise: Callable[[ShmDir], int]) -> None:
+    found = shm_dirs.read(path)
     if found is None:
         if is_ours(path) and _age_s(path) > _STALE_S and not any(map(_may_hold_records, _names(path))):
             remove(path)

@@ -1,8 +1,8 @@
-"""The election of a meeting place's supervisor, by a record lock on `agent.lock`.
+"""The election of a shm directory's supervisor, by a record lock on `agent.lock`.
 
 Invariants:
 
-- the lock counts only while the path of the place still leads to the folder that holds the locked file;
+- the lock counts only while the path of the directory still leads to the folder that holds the locked file;
 - who gets it from another PID namespace does not serve while a worker there works: it cannot be watched, nor ended.
 """
 
@@ -17,7 +17,7 @@ from logclient.shm import layout
 from logclient.shm.proc import pid_namespace
 from logclient.shm.regular import open_regular
 
-from ..host.shm_dir_handle import Place
+from ..host.shm_dir_handle import ShmDirHandle
 from ..host.status import StatusPage
 
 _LOCK = "agent.lock"
@@ -28,15 +28,15 @@ _NAP_S = 0.02
 _SILENT_S = 3.0
 
 
-def win(place: Place, status: StatusPage) -> int | None:
-    """The descriptor that holds the lock; None where another supervisor serves this place, newcomers included.
+def win(handle: ShmDirHandle, status: StatusPage) -> int | None:
+    """The descriptor that holds the lock; None where another supervisor serves this directory, newcomers included.
 
     A holder that says `closing` may not see newcomers any more: then it is waited for.
     """
     started = time.monotonic()
     while True:
-        lock = try_lock(place)
-        if lock is not None or not place.is_public:
+        lock = try_lock(handle)
+        if lock is not None or not handle.is_public:
             return lock
         patience = _CLOSING_S if status.words[layout.AGENT_CLOSING] else _PROBES_S
         if time.monotonic() - started > patience:
@@ -44,17 +44,17 @@ def win(place: Place, status: StatusPage) -> int | None:
         time.sleep(_NAP_S)
 
 
-def try_lock(place: Place) -> int | None:
-    """The descriptor that holds the lock now; None where another process does, or the place is another's by now."""
+def try_lock(handle: ShmDirHandle) -> int | None:
+    """The descriptor that holds the lock now; None where another process does, or the directory is another's by now."""
     try:
-        fd = open_regular(place.file(_LOCK), os.O_RDWR | os.O_CREAT, 0o600)
+        fd = open_regular(handle.file(_LOCK), os.O_RDWR | os.O_CREAT, 0o600)
     except OSError:
         return None
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if _is_at(place.public, fd):
+        if _is_at(handle.public, fd):
             return fd
-        _take_back(place, fd)
+        _take_back(handle, fd)
     except OSError:
         pass
     os.close(fd)
@@ -69,20 +69,20 @@ def _is_at(folder: str, fd: int) -> bool:
     return os.path.samestat(named, os.fstat(fd))
 
 
-def _take_back(place: Place, fd: int) -> None:
+def _take_back(handle: ShmDirHandle, fd: int) -> None:
     """Remove the file that we locked in a folder which its agent is removing, and that folder.
 
     That agent has removed its own file by then, else the lock would be its. Ours, made since, would keep the folder.
     """
-    if _is_at(place.path, fd):
-        os.unlink(place.file(_LOCK))
-        folder = os.readlink(place.path)
+    if _is_at(handle.path, fd):
+        os.unlink(handle.file(_LOCK))
+        folder = os.readlink(handle.path)
         os.rmdir(folder)
         os.rmdir(os.path.dirname(folder))  # unless other runs are there
 
 
 def has_foreign_worker(status: StatusPage, wake_it: Callable[[], None] = lambda: None) -> bool:
-    """Does a worker of another PID namespace serve this place, whose supervisor has just died?
+    """Does a worker of another PID namespace serve this directory, whose supervisor has just died?
 
     It brings another one as soon as the lock is free. Waits, where there was one, until it shows itself.
     """

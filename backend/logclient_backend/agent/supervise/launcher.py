@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 
 from logclient.config import temporary_folders
 from logclient.shm import layout, modes
-from logclient.shm import shm_dir as meetings
+from logclient.shm import shm_dir as shm_dirs
 from logclient.shm.regular import read_regular
+from logclient.shm.shm_dir import ShmDir
 from logclient.spawn import reap
 
 from ..host import process_handle
@@ -43,7 +44,7 @@ _NOT_FOR_US = (
 
 
 def main(arguments: list[str]) -> int:
-    """`agent MEETING` and what `Options` names; see `logclient.spawn.agent`."""
+    """`agent SHM_DIR` and what `Options` names; see `logclient.spawn.agent`."""
     options = _parse(arguments)
     if options is None:
         return 2
@@ -54,53 +55,53 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # may be ignored; the others are seen to in the supervisor
     os.chdir("/")
     os.umask(0o077)
-    meeting = meetings.read(options.meeting)
-    if meeting is None:
+    shm_dir = shm_dirs.read(options.shm_dir)
+    if shm_dir is None:
         return 3
-    os.umask(modes.umask_of(meeting.facts))
-    found = _prepare(meeting, options)
+    os.umask(modes.umask_of(shm_dir.facts))
+    found = _prepare(shm_dir, options)
     if found is None:
-        _answer(meeting, options, 0)
+        _answer(shm_dir, options, 0)
         return 0
     terminal = DESCRIPTOR if options.tell else -1
     if options.stays:
         if _fork_away():
-            _become_supervisor(meeting, terminal)
-        _write_where(meeting, options, found)
+            _become_supervisor(shm_dir, terminal)
+        _write_where(shm_dir, options, found)
         os._exit(0)
     if os.fork() == 0:
-        _become_supervisor(meeting, terminal)
-    _write_where(meeting, options, found)
+        _become_supervisor(shm_dir, terminal)
+    _write_where(shm_dir, options, found)
     return 0
 
 
-def _prepare(meeting: meetings.Meeting, options: Options) -> dict[str, Any] | None:
+def _prepare(shm_dir: ShmDir, options: Options) -> dict[str, Any] | None:
     """Return the answer about the run folder; None where the run must not start, and `init` raises."""
     found: dict[str, Any] = {}
     if options.answer:
         until = time.monotonic() + _time_left(options) / _SERVER_SHARE
-        server = _begin(lambda: _ask_about_server(meeting)) if _may_be_in_config(meeting) else 0
-        found = _ask_about_folder(meeting, options)
+        server = _begin(lambda: _ask_about_server(shm_dir)) if _may_be_in_config(shm_dir) else 0
+        found = _ask_about_folder(shm_dir, options)
         if server:
             _is_done(server, until)
         if found.get("state") in ("exists", "missing", "refused") or (options.strict and not found):
             return None
-    _announce(meeting)
+    _announce(shm_dir)
     return found
 
 
-def _write_where(meeting: meetings.Meeting, options: Options, found: dict[str, Any]) -> None:
+def _write_where(shm_dir: ShmDir, options: Options, found: dict[str, Any]) -> None:
     if options.tell:
-        Terminal(meeting, DESCRIPTOR).write(meeting.where_it_goes(found))
-    _answer(meeting, options, 0)
+        Terminal(shm_dir, DESCRIPTOR).write(shm_dir.where_it_goes(found))
+    _answer(shm_dir, options, 0)
 
 
-def _answer(meeting: meetings.Meeting, options: Options, code: int) -> None:
-    """Leave our exit code in the meeting place: the trainer, whose child we are not, cannot ask for it."""
+def _answer(shm_dir: ShmDir, options: Options, code: int) -> None:
+    """Leave our exit code in the shm directory: the trainer, whose child we are not, cannot ask for it."""
     if not options.end:
         return
     try:
-        modes.publish(meeting.file(options.end), b"%d\n" % code)
+        modes.publish(shm_dir.file(options.end), b"%d\n" % code)
     except OSError:
         return
 
@@ -119,10 +120,10 @@ def _fork_away() -> bool:
     return True
 
 
-def _announce(meeting: meetings.Meeting) -> None:
+def _announce(shm_dir: ShmDir) -> None:
     """The page may hold the last beat of a dead agent: whoever looks for one must not take it for ours."""
     try:
-        page = StatusPage(meeting.file("agent.status"))
+        page = StatusPage(shm_dir.file("agent.status"))
     except OSError:
         return
     page.words[layout.AGENT_GAVE_UP] = 0
@@ -141,13 +142,13 @@ def _take_name() -> None:
 class Options(NamedTuple):
     """Options of the command line."""
 
-    meeting: str
+    shm_dir: str
     trainer: str = ""  # PID of who starts us
-    answer: str = ""  # file in the meeting place for what the run folder is like; empty: nobody asks
+    answer: str = ""  # file in the shm directory for what the run folder is like; empty: nobody asks
     until: str = ""  # monotonic time at which `init` waits no longer
     resume: str = "allow"
     strict: bool = False
-    end: str = ""  # file in the meeting place for our exit code
+    end: str = ""  # file in the shm directory for our exit code
     stays: bool = False  # the first process becomes the supervisor
     tell: bool = False  # say it on standard error, which is at DESCRIPTOR
 
@@ -162,7 +163,7 @@ def _parse(arguments: list[str]) -> Options | None:
     return Options(arguments[0], **given) if arguments else None
 
 
-def _become_supervisor(meeting: meetings.Meeting, terminal: int) -> None:
+def _become_supervisor(shm_dir: ShmDir, terminal: int) -> None:
     code = 1
     try:
         _lead_session()
@@ -171,9 +172,9 @@ def _become_supervisor(meeting: meetings.Meeting, terminal: int) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         from .supervisor import Supervisor
 
-        code = Supervisor(meeting, terminal).run()
+        code = Supervisor(shm_dir, terminal).run()
     finally:
-        _leave_no_empty_folder(meeting)
+        _leave_no_empty_folder(shm_dir)
         os._exit(code)
 
 
@@ -185,37 +186,37 @@ def _lead_session() -> None:
         pass  # started as the leader of one
 
 
-def _leave_no_empty_folder(meeting: meetings.Meeting) -> None:
+def _leave_no_empty_folder(shm_dir: ShmDir) -> None:
     """An `init` that raised is no run: the folder that was made for it goes, if that is all there is of it."""
     from ..output.probe import forget
 
     try:
-        if not os.path.exists(meeting.file("run.json")):
-            forget(meeting)
+        if not os.path.exists(shm_dir.file("run.json")):
+            forget(shm_dir)
     except OSError:
         return
 
 
-def _ask_about_folder(meeting: meetings.Meeting, options: Options) -> dict[str, Any]:
+def _ask_about_folder(shm_dir: ShmDir, options: Options) -> dict[str, Any]:
     """The answer; empty where the folder gives none in time."""
 
     def ask() -> None:
         from ..output.probe import Wish, write_answer
 
-        write_answer(meeting, Wish(options.resume, options.strict), options.answer)
-        _bring_spools_home(meeting)
+        write_answer(shm_dir, Wish(options.resume, options.strict), options.answer)
+        _bring_spools_home(shm_dir)
 
     wait_s = min(FOLDER_WAIT_S, _time_left(options) - _LEFT_S)
     if not _is_done(_begin(ask), time.monotonic() + wait_s):
         return {}
     try:
-        found = json.loads(read_regular(meeting.file(options.answer)))
+        found = json.loads(read_regular(shm_dir.file(options.answer)))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def _bring_spools_home(meeting: meetings.Meeting) -> None:
+def _bring_spools_home(shm_dir: ShmDir) -> None:
     """Bring segments that dead agents left on local disks to their network folders, in a process that may hang."""
     from ..output.probe import SPOOL
 
@@ -223,10 +224,10 @@ def _bring_spools_home(meeting: meetings.Meeting) -> None:
         return
     try:
         os.setsid()
-        given = meeting.facts.get("settings")
+        given = shm_dir.facts.get("settings")
         spool_dir = str(given.get("spool_dir") or "") if isinstance(given, dict) else ""
         if any(
-            any(meetings.bases_in(folder, SPOOL)) for folder in (spool_dir, *temporary_folders()) if folder
+            any(shm_dirs.bases_in(folder, SPOOL)) for folder in (spool_dir, *temporary_folders()) if folder
         ):
             from ..output.spool import bring_all_home  # not before: it loads much, and there is rarely any
 
@@ -240,14 +241,14 @@ def _time_left(options: Options) -> float:
     return float(options.until) - time.monotonic() if options.until else FOLDER_WAIT_S
 
 
-def _may_be_in_config(meeting: meetings.Meeting) -> bool:
-    given = meeting.facts.get("settings")
+def _may_be_in_config(shm_dir: ShmDir) -> bool:
+    given = shm_dir.facts.get("settings")
     mode = given.get("mode", "online") if isinstance(given, dict) else "online"
-    return not meeting.facts.get("server") and mode == "online"
+    return not shm_dir.facts.get("server") and mode == "online"
 
 
-def _ask_about_server(meeting: meetings.Meeting) -> None:
-    """Leave in the meeting place which server the config file names; nothing where none, or no usable file."""
+def _ask_about_server(shm_dir: ShmDir) -> None:
+    """Leave in the shm directory which server the config file names; nothing where none, or no usable file."""
     from logclient.errors import BadArgument
 
     from ...wire import credentials
@@ -257,7 +258,7 @@ def _ask_about_server(meeting: meetings.Meeting) -> None:
     except BadArgument:
         return  # the process that ships says what is wrong, to status()
     if access is not None:
-        write_json(meeting.file(meetings.SERVER), {"server": str(access.address)})
+        write_json(shm_dir.file(shm_dirs.SERVER), {"server": str(access.address)})
 
 
 def _begin(work: Callable[[], object]) -> int:

@@ -6,7 +6,7 @@ disk frozen.
 
 Invariants:
 
-- one supervisor per meeting place (`election.py`), and one worker that works: the one before it is killed first, or
+- one supervisor per shm directory (`election.py`), and one worker that works: the one before it is killed first, or
   in another PID namespace has been silent for long and ends at its next look;
 - a worker that died or shows no progress is replaced at once; deaths *without* progress are counted, slow the
   restarts down and end them at a limit;
@@ -26,14 +26,14 @@ from typing import NoReturn
 from logclient.config import token_variable
 from logclient.shm import layout, modes
 from logclient.shm.proc import pid_namespace
-from logclient.shm.shm_dir import Meeting
+from logclient.shm.shm_dir import ShmDir
 from logclient.shm.wake import wake
 
 from ..host import rlimits
 from ..host.crash_report import Handover
 from ..host.pauses import REST_SHARE, Pipes, Sleeper
 from ..host.process_handle import Watch
-from ..host.shm_dir_handle import Place
+from ..host.shm_dir_handle import ShmDirHandle
 from ..host.status import StatusPage
 from ..host.stderr_relay import Terminal
 from ..output.segment_pool import Memory
@@ -56,17 +56,17 @@ class Promoted(BaseException):
 class Supervisor:
     """One per run and node."""
 
-    def __init__(self, meeting: Meeting, terminal: int = -1, only_server: str | None = None) -> None:
+    def __init__(self, shm_dir: ShmDir, terminal: int = -1, only_server: str | None = None) -> None:
         """`terminal`: the descriptor of the trainer's standard error, where that is a file; else -1.
 
         `only_server`: the one address that the token in our environment is meant for, where this run may have another.
-        Raises OSError where the meeting place is gone.
+        Raises OSError where the shm directory is gone.
         """
         rlimits.raise_soft()
-        self.place = Place(meeting)
-        self.terminal = Terminal(self.place.meeting, terminal)
-        self.settings = Settings(meeting.facts)
-        self.status = StatusPage(self.place.file("agent.status"))
+        self.handle = ShmDirHandle(shm_dir)
+        self.terminal = Terminal(self.handle.shm_dir, terminal)
+        self.settings = Settings(shm_dir.facts)
+        self.status = StatusPage(self.handle.file("agent.status"))
         self._handover = Handover()
         self._lock: int | None = None
         self._worker = Watch(0)
@@ -80,12 +80,12 @@ class Supervisor:
 
     def run(self) -> int:
         """Supervise until the run is over on this node; returns the process's exit code."""
-        meeting = self.place.meeting
-        os.umask(modes.umask_of(meeting.facts))  # not that of the run whose agent found this one
-        lock = election.win(self.place, self.status)
+        shm_dir = self.handle.shm_dir
+        os.umask(modes.umask_of(shm_dir.facts))  # not that of the run whose agent found this one
+        lock = election.win(self.handle, self.status)
         if lock is None:
             return 0
-        if election.has_foreign_worker(self.status, lambda: wake(meeting)):
+        if election.has_foreign_worker(self.status, lambda: wake(shm_dir)):
             os.close(lock)
             return 0
         self.status.beat(layout.AGENT_CALLED_NS)  # what comes before the first worker takes a while
@@ -93,13 +93,13 @@ class Supervisor:
         if not self._be_supervisor(lock):
             page_pinning.read_mapped_files()
         words = self.status.words
-        ours = str(self.place.meeting.facts.get("server") or "") if token_variable() else None
-        cleanup.start(self.place, lambda meeting: Supervisor(meeting, only_server=ours).run())
+        ours = str(self.handle.shm_dir.facts.get("server") or "") if token_variable() else None
+        cleanup.start(self.handle, lambda shm_dir: Supervisor(shm_dir, only_server=ours).run())
         worker = Watch(words[layout.AGENT_WORKER], words[layout.AGENT_WORKER_TICKS])
         if words[layout.AGENT_WORKER_TICKS] and not worker.has_stopped_working():
             self._worker = worker  # its supervisor died just now
         else:
-            Memory(self.place, self.settings.segment_bytes).prepare()
+            Memory(self.handle, self.settings.segment_bytes).prepare()
             self._start_worker()
         return self._watch()
 
@@ -112,9 +112,9 @@ class Supervisor:
         words[layout.AGENT_CLOSING] = words[layout.AGENT_GAVE_UP] = 0
         words[layout.AGENT_PID_NAMESPACE] = pid_namespace()
         words[layout.AGENT_SUPERVISOR] = self._me
-        self._pipes = pipes = self._pipes or Pipes(self.place)
+        self._pipes = pipes = self._pipes or Pipes(self.handle)
         self._sleeper = Sleeper(pipes.supervisor)
-        self._shipping = ShipKeeper(self.place, self.status, self.settings, pipes, self._only_server)
+        self._shipping = ShipKeeper(self.handle, self.status, self.settings, pipes, self._only_server)
         return page_pinning.lock_pages()
 
     # ---- watching ---------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class Supervisor:
             if code == STORED:
                 self._shipping.end()  # before its files go
             leaves = {KEPT: shutdown.keep, STORED: shutdown.leave}.get(-1 if code is None else code)
-            if leaves is not None and leaves(self.place, self.status):
+            if leaves is not None and leaves(self.handle, self.status):
                 return 0
             if leaves is not None:  # somebody came at the last moment
                 _reap(self._worker)
@@ -149,7 +149,7 @@ class Supervisor:
 
     def _look(self) -> None:
         self.status.beat(layout.AGENT_SUPERVISOR_BEAT)
-        self.place.look()
+        self.handle.look()
         self.terminal.look()
         self._shipping.look()
         self._left_behind = [worker for worker in self._left_behind if not _reap(worker)]
@@ -231,7 +231,7 @@ class Supervisor:
 
     def _start_worker(self) -> None:
         self.status.beat(layout.AGENT_WORKER_BEAT)
-        self.place.look()
+        self.handle.look()
         pid = os.fork()
         if pid == 0:
             self._in_child(self._be_worker)
@@ -265,7 +265,7 @@ class Supervisor:
         self._note_worker(os.getpid())
         before = inherited.open_files()
         assert self._pipes is not None
-        worker = Worker(self.place, self.status, self.settings, self._handover, self._pipes)
+        worker = Worker(self.handle, self.status, self.settings, self._handover, self._pipes)
         try:
             code = worker.run(self._see_to_boss)
             self._pipes.supervisor.ring()  # a thread that hangs may keep this process from ending
@@ -274,7 +274,7 @@ class Supervisor:
             worker.abandon()
         del worker
         gc.collect()  # its mappings: they would keep memory that is given back
-        ours = (self._pipes, self.place, self.terminal)
+        ours = (self._pipes, self.handle, self.terminal)
         inherited.close_files_since(before, {fd for each in ours for fd in each.descriptors()})
         return self._be_promoted()
 
@@ -293,10 +293,10 @@ class Supervisor:
         if known != self._boss.pid:
             self._boss = Watch(known)  # another process of the run started it
             return
-        lock = election.try_lock(self.place)
+        lock = election.try_lock(self.handle)
         if lock is not None:
             os.close(lock)  # frees it: a record lock belongs to its process, so the child must take its own
-        elif not self.place.is_removed:
+        elif not self.handle.is_removed:
             return  # somebody is just about to tell its PID
         pid = os.fork()
         if pid == 0:
@@ -306,8 +306,8 @@ class Supervisor:
     def _be_promoted(self) -> int:
         """In a child forked by a worker: supervise that worker (`_worker` is it already), which is not our child."""
         os.setsid()
-        lock = election.try_lock(self.place)
-        if lock is None and not self.place.is_removed:
+        lock = election.try_lock(self.handle)
+        if lock is None and not self.handle.is_removed:
             return 0
         self._be_supervisor(lock)
         return self._watch()

@@ -1,10 +1,10 @@
 """Blocks: many records of one stream, key table and rank, each column packed for itself, with summaries for charts.
 
-A block is a row of `block` (its head), rows of `coarse` and rows of `part`, numbered ``block << 20 | place``:
+A block is a row of `block` (its head), rows of `coarse` and rows of `part`, numbered ``block << 20 | number``:
 
 =========  ==============================================================================================
 0 to 3     seq, order, step, time, as numbers (`pack.py`)
-4          groups: words of six columns, each as differences: place, count, first step, and step, time, seq of the
+4          groups: words of six columns, each as differences: index, count, first step, and step, time, seq of the
            last record
 8 + place  one key: its summary, then its words or texts
 =========  ==============================================================================================
@@ -58,7 +58,7 @@ MAX_RECORDS = 1 << 16
 MAX_WORDS = 1 << 21
 GROUP_RECORDS = 256
 COARSER = 3  # bits
-PLACE_BITS = 20
+PART_BITS = 20
 FIRST_CELL = 8
 _GROUPS = 4
 _GROUP_COLUMNS = 6
@@ -95,7 +95,7 @@ class Head:
 class Groups:
     """Groups of a block, the same for all of its keys."""
 
-    place: Ints  # step >> shift
+    index: Ints  # step >> shift
     count: Ints
     first_step: Ints
     last_step: Ints
@@ -129,7 +129,7 @@ class Encoded:
     last_seq: int
     min_step: int
     max_step: int
-    parts: list[tuple[int, bytes | None, bytes]]  # place, summary, data
+    parts: list[tuple[int, bytes | None, bytes]]  # number, summary, data
     coarse: list[tuple[int, int, bytes]]  # place of the key, groups, words
 
     @property
@@ -140,7 +140,7 @@ class Encoded:
 
 def parts_of(block: int) -> tuple[int, int]:
     """First and last number that a part of it may have."""
-    return block << PLACE_BITS, (block + 1 << PLACE_BITS) - 1
+    return block << PART_BITS, (block + 1 << PART_BITS) - 1
 
 
 def most_records(keys: int) -> int:
@@ -177,8 +177,8 @@ def encode(packer: Packer, rows: Rows, codes: str) -> Encoded:
     )
     coarse: list[tuple[int, int, bytes]] = []
     parts: list[tuple[int, bytes | None, bytes]] = [
-        (place, None, packer.numbers(column))
-        for place, column in enumerate((rows.seq, rows.order, rows.step, rows.time))
+        (number, None, packer.numbers(column))
+        for number, column in enumerate((rows.seq, rows.order, rows.step, rows.time))
     ]
     # one piece: a chart reads those of very many blocks
     parts.append((_GROUPS, None, packer.words(np.diff(groups, axis=1, prepend=0).reshape(-1))))
@@ -221,8 +221,8 @@ def _shift(step: Ints) -> int:
     return low
 
 
-def _starts(places: Ints) -> Ints:
-    return np.concatenate(([0], np.flatnonzero(np.diff(places)) + 1))
+def _starts(indexes: Ints) -> Ints:
+    return np.concatenate(([0], np.flatnonzero(np.diff(indexes)) + 1))
 
 
 def _summarise(values: Floats, by_step: Ints | None, starts: Ints, ends: Ints) -> Summary:
@@ -256,11 +256,11 @@ def _between(parts: list[bytes], sizes: list[bytes]) -> list[bytes]:
 
 
 def _coarser(groups: Groups, summary: Summary) -> tuple[Groups, Summary]:
-    place = groups.place >> COARSER
-    starts = _starts(place)
-    ends = np.append(starts[1:], len(place)) - 1
+    index = groups.index >> COARSER
+    starts = _starts(index)
+    ends = np.append(starts[1:], len(index)) - 1
     return Groups(
-        place[starts],
+        index[starts],
         np.add.reduceat(groups.count, starts),
         groups.first_step[starts],
         groups.last_step[ends],
@@ -281,7 +281,7 @@ def _pack_coarse(packer: Packer, groups: Groups, summary: Summary) -> tuple[int,
     has_infinities = bool(summary.infs.any() or summary.neg_infs.any())
     ints = np.stack(
         (
-            groups.place,
+            groups.index,
             groups.count,
             groups.first_step,
             groups.last_step,
@@ -294,7 +294,7 @@ def _pack_coarse(packer: Packer, groups: Groups, summary: Summary) -> tuple[int,
     floats = np.concatenate((summary.low, summary.high, summary.last))
     differences = np.diff(ints, axis=1, prepend=0).reshape(-1)
     words = packer.words(np.concatenate((differences, floats.view(np.int64))))
-    return -len(groups.place) if has_infinities else len(groups.place), words
+    return -len(groups.index) if has_infinities else len(groups.index), words
 
 
 # ---- reading ------------------------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ def read_rows(session: Session, block: int, n: int, codes: str, places: Sequence
     wanted = range(len(codes)) if places is None else places
     if not data.keys() >= {0, 1, 2, 3, *(FIRST_CELL + place for place in wanted)}:
         raise ValueError(f"block {block}: parts are missing")
-    seq, order, step, time = (packer.read_numbers(data[place], n) for place in range(4))
+    seq, order, step, time = (packer.read_numbers(data[number], n) for number in range(4))
     cells: dict[int, Cells] = {}
     for place in wanted:
         body = data[FIRST_CELL + place]

@@ -263,7 +263,7 @@ class _BitReader:
         if is_whole:
             yield self._of_groups(source, groups, summary, shift - head.shift, slice(None))
             return
-        first = groups.place << head.shift
+        first = groups.index << head.shift
         last = first + ((1 << head.shift) - 1)
         inside = np.zeros(len(first), bool)
         cut = np.zeros(len(first), bool)
@@ -274,7 +274,7 @@ class _BitReader:
         if inside.any():
             yield self._of_groups(source, groups, summary, shift - head.shift, inside)
         if cut.any():
-            yield from self._values(source, spans, shift, groups.place[cut])
+            yield from self._values(source, spans, shift, groups.index[cut])
 
     def _values(
         self, source: Source, spans: list[Range] | None, shift: int, only: Ints | None = None
@@ -321,10 +321,10 @@ class _BitReader:
         chosen: slice | npt.NDArray[np.bool_],
     ) -> Bits:
         """In buckets so many bits coarser than the groups."""
-        place = groups.place[chosen] >> coarser
+        bucket = groups.index[chosen] >> coarser
         stream = source.head.stream
         return Bits(
-            place,
+            bucket,
             groups.count[chosen],
             summary.nans[chosen],
             summary.infs[chosen],
@@ -334,11 +334,11 @@ class _BitReader:
             summary.last[chosen],
             groups.first_step[chosen],
             groups.last_step[chosen],
-            np.full(len(place), self._attempt_of[stream], np.int64),
+            np.full(len(bucket), self._attempt_of[stream], np.int64),
             groups.last_time[chosen],
-            np.full(len(place), stream, np.int64),
+            np.full(len(bucket), stream, np.int64),
             groups.last_seq[chosen],
-            np.full(len(place), source.place, np.int64),
+            np.full(len(bucket), source.place, np.int64),
         )
 
 
@@ -421,7 +421,7 @@ class Summaries:
         found = self._find(head.block, place)
         if found is None:
             found = read_coarse(session, head, source.place)
-            self._keep(head.block, place, found, 80 * len(found[0].place))
+            self._keep(head.block, place, found, 80 * len(found[0].index))
         assert isinstance(found, tuple)
         return found
 

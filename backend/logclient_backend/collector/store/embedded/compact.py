@@ -206,7 +206,7 @@ class Compactor:
         first, _ = parts_of(number)
         connection.executemany(
             "INSERT INTO part VALUES(?, ?, ?)",
-            [(first + place, summary, data) for place, summary, data in block.parts],
+            [(first + number, summary, data) for number, summary, data in block.parts],
         )
         connection.executemany(
             "INSERT INTO coarse VALUES(?, ?, ?, ?, ?)",
@@ -224,8 +224,8 @@ class Compactor:
                 (MERGED,),
             ).fetchall()
         did = False
-        for place in due:
-            did |= self._merge_some(*place)
+        for row in due:
+            did |= self._merge_some(*row)
         return did
 
     def _merge_some(self, class_: int, stream: int, table: int, rank: int) -> bool:

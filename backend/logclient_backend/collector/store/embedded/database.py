@@ -80,7 +80,7 @@ class Database:
         self._synchronous = synchronous
         self._idle: list[Session] = []
         make_folder(folder)
-        self._lock_fd, self._place = _lock_folder(folder)
+        self._lock_fd, self._folder_id = _lock_folder(folder)
         try:
             is_new = version_of(self.path, newest=version) is None
             self._prepare(is_new, version, migrations)
@@ -189,7 +189,7 @@ class Database:
 
     def _unlock(self) -> None:
         with _held_lock:
-            _held.discard(self._place)
+            _held.discard(self._folder_id)
             os.close(self._lock_fd)
 
 
@@ -210,15 +210,15 @@ def _no_folder(folder: str, error: OSError) -> StoreError:
 
 
 def _lock_folder(folder: str) -> tuple[int, tuple[int, int]]:
-    """The descriptor that holds the lock, and the folder's place."""
+    """The descriptor that holds the lock, and device and inode of the folder."""
     taken = StoreError(
         f"Another collector has the store in {folder} open. Stop it, or choose another folder."
     )
     try:
         status = os.stat(folder)
-        place = (status.st_dev, status.st_ino)
+        folder_id = (status.st_dev, status.st_ino)
         with _held_lock:  # a second descriptor, once closed, would free this process's lock
-            if place in _held:
+            if folder_id in _held:
                 raise taken
             fd = open_regular(os.path.join(folder, LOCK), os.O_RDWR | os.O_CREAT, 0o600)
             try:
@@ -228,8 +228,8 @@ def _lock_folder(folder: str) -> tuple[int, tuple[int, int]]:
                 if error.errno in (errno.EAGAIN, errno.EACCES):
                     raise taken from None
                 raise
-            _held.add(place)
-            return fd, place
+            _held.add(folder_id)
+            return fd, folder_id
     except OSError as error:
         raise _no_folder(folder, error) from error
 
