@@ -192,5 +192,5 @@ if __name__ == "__main__":
     from logclient.spawn import agent as spawn
     from tests.lanes import start_no_agent
 
-    spawn.start_agent = start_no_agent  # type: ignore[assignment]
+    spawn.start_agent = start_no_agent
     main(json.loads(sys.argv[1]))
