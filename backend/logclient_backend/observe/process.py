@@ -29,7 +29,7 @@ class Sample:
     kernel_stack: tuple[str, ...] = ()  # innermost first; root may see it
     read_bytes: int = 0
     written_bytes: int = 0
-    switches: int = 0  # context switches of the main thread
+    wakes: int = 0  # how often its main thread slept and woke again, since its start
     missing: tuple[str, ...] = field(default=())  # files of /proc that could not be read
 
 
@@ -56,7 +56,7 @@ def look(pid: int) -> Sample | None:
         tuple(line.partition("] ")[2].partition("+")[0] for line in stack.splitlines() if "] " in line),
         io.get("read_bytes", 0),
         io.get("write_bytes", 0),
-        status.get("voluntary_ctxt_switches", 0) + status.get("nonvoluntary_ctxt_switches", 0),
+        status.get("voluntary_ctxt_switches", 0),
         tuple(missing),
     )
 

@@ -1,9 +1,9 @@
 """From two looks at each process to one verdict.
 
-A process is *waiting* where both looks find the same stack and it used no CPU between them (in user code: nor woke
-up); *busy* where it used CPU and the stack is the same; *moving* where the stack changed. Of processes that wait for
-their peers in a collective, none is to blame: the verdict is that of the one that is elsewhere, and where all are in
-collectives, that of the smallest group.
+A process is *waiting* where both looks find the same stack and its main thread slept between them, or spun outside of
+user code; *busy* where the stack is the same and it woke or used CPU; *moving* where the stack changed. Of processes
+that wait for their peers in a collective, none is to blame: the verdict is that of the one that is elsewhere, and
+where all are in collectives, that of the smallest group.
 
 A process whose last record is younger than the limit that its own rhythm gives (`ranks.py`) is not stuck, whatever
 the looks find. Without records (`--pid`) the looks alone decide, and a busy process is one of which nobody can tell.
@@ -70,10 +70,10 @@ class Observed:
         return max(0.0, second.cpu_s - first.cpu_s) / self.apart_s
 
     @property
-    def has_woken(self) -> bool:
-        """Did its main thread run between the looks, or is that not known?"""
+    def is_asleep(self) -> bool:
+        """Did its main thread sleep between the looks? A wake a second is allowed: who polls waits, too."""
         first, second = self.first.sample, self.second.sample
-        return first is None or second is None or first.switches != second.switches
+        return first is not None and second is not None and second.wakes - first.wakes <= self.apart_s
 
     @property
     def is_late(self) -> bool:
@@ -128,7 +128,8 @@ def state_of(observed: Observed) -> State:
         return State(NOT_STUCK, f"compiles{_at(observed)}")
     before = observed.first.stacks.main
     is_same = before is not None and normal(before.frames) == normal(observed.frames)
-    if is_same and observed.cpu_share <= _IDLE and (part != where.USER_CODE or not observed.has_woken):
+    # who waits for peers or a device may spin
+    if is_same and observed.is_asleep and (observed.cpu_share <= _IDLE or part != where.USER_CODE):
         return State(part, f"waits in {part}{_at(observed)}")
     if is_same:
         kind = CANNOT_TELL if observed.age_s is None else part
