@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from .reading import Runs
+    from .session.phases import Phase
     from .typed import AgentStatus, DeviceStatus, ServerStatus, Status
 
     T = TypeVar("T")
@@ -65,6 +66,7 @@ __all__ = [
     "init",
     "launch",
     "log",
+    "progress",
     "read",
     "status",
     "unwatch",
@@ -126,6 +128,11 @@ def log(step: int, metrics: Mapping[str, Any]) -> None:
         _run.log(step, metrics)
     else:
         _current().log(step, metrics)
+
+
+def progress(expect_next_s: float = 600.0, what: str = "") -> Phase:
+    """Declare that the next record of the current run may take that long; see `Run.progress`."""
+    return _current().progress(expect_next_s, what)
 
 
 def flush(timeout_s: float | None = None) -> bool:

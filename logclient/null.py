@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
+    from .session.phases import Phase
     from .typed import Status
 
 
@@ -94,6 +95,11 @@ class NullRun:
 
     def alert(self, title: str, text: str = "", level: str = "info") -> None:
         pass
+
+    def progress(self, expect_next_s: float = 600.0, what: str = "") -> Phase:
+        from .session.phases import Phase  # `init` has loaded it
+
+        return Phase(None)
 
     def flush(self, timeout_s: float | None = None) -> bool:
         return True

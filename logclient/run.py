@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .null import NullRun
+    from .session.phases import Phase
     from .session.recorder import Recorder
     from .typed import Status
 
@@ -196,6 +197,17 @@ class Run(Logger):
         if wrong:
             self._session.notices.once("alert", wrong)
         self._session.write_notices()
+
+    def progress(self, expect_next_s: float = 600.0, what: str = "") -> Phase:
+        """Declare that the next record may take up to so many seconds: a checkpoint, an evaluation, a compilation.
+
+        Nobody calls this process late or stuck meanwhile. It ends with the next record; as a context manager
+        (`with run.progress(600, "checkpoint"):`) with the block, whatever is logged inside. `what`: 32 bytes of it are
+        shown. A clock and a few stores: never waits, never raises.
+        """
+        from .session import phases  # `init` has loaded it
+
+        return phases.declare(self._session, expect_next_s, what)
 
     # ---- counting, waiting, ending --------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from ..spawn import agent as spawn
 from ..spawn import lifetime
 from ..spawn import starting as _starting  # noqa: F401 - now: later its disk may be frozen
 from . import closing, dropped, handles
+from . import phases as _phases  # noqa: F401 - now: later its disk may be frozen
 from .ending import at_exit, has_shell, patience_s  # now: at exit their disk may be frozen
 from .session import Session
 

@@ -55,6 +55,12 @@ FLUSH_ASKED = 69  # grows by 1 per flush
 DROPPED = (
     70  # PID of the process in which the last handle of the run went without `finish`; a child's says nothing
 )
+PHASE_UNTIL = 71  # a declared phase (time.monotonic_ns); 0: none. Stored last
+PHASE_SINCE = 72
+PHASE_RECORDS = 73  # records accepted when it was declared, times 2; bit 0: further ones do not end it
+PHASE_NAME = 74  # UTF-8, zeros behind it
+PHASE_NAME_WORDS = 4
+PHASE_WORDS = 3 + PHASE_NAME_WORDS
 
 # agent words
 DOCUMENTS_DURABLE = 96  # the DOCUMENTS_WRITTEN that is on disk

@@ -60,6 +60,9 @@ assert_type(run.name, str)
 assert_type(run.dir, str)
 assert_type(run.tags, tuple[str, ...])
 run.alert("title", "text", level="warn")
+run.progress(600, "checkpoint")
+with logclient.progress(expect_next_s=60.0, what="evaluation"):
+    pass
 run.config["lr"] = 0.1
 run.config.update({"a": 1}, b=2)
 run.summary["best"] = 0.97

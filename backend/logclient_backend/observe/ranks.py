@@ -51,6 +51,11 @@ def _look(pids: Sequence[int], timeout_s: float) -> dict[int, Look]:
 def add_records(observed: Observed, lanes: LiveLanes, now_ns: int, floor_s: float = FLOOR_S) -> None:
     """Add rank, last step, its age and the limit, which is at least `floor_s`, from the lane file of that process."""
     observed.rank = lanes.rank
+    phase = lanes.phase(time.monotonic_ns())
+    if phase is not None:
+        what = f" {phase.what!r}" if phase.what else ""
+        times = f"for {phase.since_s:.0f} s now, and for {phase.left_s:.0f} s more at most"
+        observed.phase = f"is in a declared phase{what} {times}"
     seen: list[tuple[int, int]] = []
     deadline = time.monotonic() + _READ_S
     for header in lane_file.headers(lanes.words):

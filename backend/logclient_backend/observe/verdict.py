@@ -49,6 +49,7 @@ class Observed:
     step: int | None = None
     age_s: float | None = None  # since its last record; None: it logs none
     limit_s: float | None = None  # from which on that is long
+    phase: str = ""  # a sentence, where the program declared that its next record may take long
     children: list[Observed] = field(default_factory=list)
 
     @property
@@ -78,6 +79,8 @@ class Observed:
     @property
     def is_late(self) -> bool:
         """Is its last record older than its rhythm allows, or is that not known?"""
+        if self.phase:
+            return False
         return self.age_s is None or self.limit_s is None or self.age_s > self.limit_s
 
 
@@ -115,6 +118,8 @@ def state_of(observed: Observed) -> State:
     if second.state in "Tt":
         by = "by a tracer or debugger" if second.state == "t" else "by a signal (SIGSTOP, Ctrl-Z)"
         return State(STOPPED, f"is stopped {by}")
+    if observed.phase:
+        return State(NOT_STUCK, observed.phase)
     if first is not None and first.state == second.state == "D":
         channel = f" in {second.wait_channel}" if second.wait_channel else ""
         return State(
@@ -143,6 +148,9 @@ def judge(all_: Sequence[Observed]) -> Verdict:
     if not all_:
         return Verdict(CANNOT_TELL, "there is no process to look at")
     if not any(each.is_late for each in all_):
+        declared = [each for each in all_ if each.phase]
+        if declared:
+            return Verdict(NOT_STUCK, f"{_names(declared)} {declared[0].phase}")
         return Verdict(NOT_STUCK, "every rank logged a record a short while ago")
     states = {each.pid: state_of(each) for each in all_}
     waiting = [each for each in all_ if states[each.pid].kind == where.COLLECTIVE]
@@ -153,6 +161,8 @@ def judge(all_: Sequence[Observed]) -> Verdict:
             return _verdict(kind, blamed, states, waiting)
     if waiting and others:
         moving = [each for each in others if states[each.pid].kind == NOT_STUCK]
+        if moving and all(each.phase for each in moving):
+            return Verdict(NOT_STUCK, _sentence(moving, states, waiting))
         if moving:
             return Verdict(STRAGGLER, _sentence(moving, states, waiting), _pids(moving))
         return Verdict(CANNOT_TELL, _sentence(others, states, waiting), _pids(others))

@@ -30,6 +30,15 @@ _MAX_BYTES = 1 << 30
 _LOOKS = 5  # at an agent whose workers follow each other
 
 
+@dataclass(frozen=True, slots=True)
+class DeclaredPhase:
+    """A phase that a program declared with `Run.progress`; it goes on."""
+
+    what: str
+    since_s: float
+    left_s: float
+
+
 @dataclass(slots=True)
 class Waiting:
     """Records that are not yet durable: for the agent and the disk, and for values of a device that may still come.
@@ -117,6 +126,19 @@ class LiveLanes:
             held = lane[layout.TAIL] - max(lane[layout.RELEASED], lane[layout.FORGOT])
             fullest = max(fullest, held / max(1, lane[layout.LANE_BYTES]))
         return min(1.0, fullest)
+
+    def phase(self, now_ns: int) -> DeclaredPhase | None:
+        """The declared phase of this process; None where it has none, or is past it. `now_ns`: `time.monotonic_ns`."""
+        words = self.words
+        until, since, records = words[layout.PHASE_UNTIL : layout.PHASE_UNTIL + 3]
+        if until <= now_ns:
+            return None
+        accepted = sum(lane[layout.SEQ] for lane in lane_file.headers(words))
+        if not records & 1 and accepted > records >> 1:
+            return None
+        name = words[layout.PHASE_NAME : layout.PHASE_NAME + layout.PHASE_NAME_WORDS].tobytes()
+        what = name.rstrip(b"\0").decode("utf-8", "replace")
+        return DeclaredPhase(what, max(0, now_ns - since) / 1e9, (until - now_ns) / 1e9)
 
     def waiting(self) -> Waiting:
         """Records that are accepted and not yet durable, and why."""

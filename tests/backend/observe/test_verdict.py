@@ -96,6 +96,19 @@ def test_late_ranks_that_move_or_compile_are_quiet() -> None:
     assert judge([observed(0, COMPILE, MAIN, cpu_s=1.0)]).kind == verdict.QUIET
 
 
+def test_declared_phase_is_never_stuck() -> None:
+    """Whatever the rank does, and however late its peers are that wait for it; one that ended or is stopped is."""
+    for frames, state in (((LOOP, MAIN), "S"), ((MAIN,), "D"), ((COMPILE, MAIN), "R")):
+        odd = observed(2, *frames, state=state)
+        odd.phase = "is in a declared phase 'checkpoint'"
+        for job in ([*WAITING, odd], [odd]):
+            found = judge(job)
+            assert found.kind == verdict.NOT_STUCK and "checkpoint" in found.text, found.text
+    ended = gone(2)
+    ended.phase = "is in a declared phase"
+    assert judge([*WAITING, ended]).kind == verdict.GONE
+
+
 def test_ranks_that_logged_a_short_while_ago_are_not_stuck() -> None:
     """Whatever the looks find: a step may sleep."""
     found = judge([observed(rank, LOOP, MAIN, age_s=1.0) for rank in range(3)])

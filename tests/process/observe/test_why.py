@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -194,6 +195,27 @@ def test_live_run_by_its_name(tmp_path: Path, run_dir: Path) -> None:
         found, code = why("moves", "--late-after", 60)
         assert (found["verdict"], code) == ("not stuck", 0)
         assert found["text"] == "every rank logged a record a short while ago"
+
+
+def test_declared_phase_is_not_stuck_until_its_time_is_over(tmp_path: Path, run_dir: Path) -> None:
+    """As a context manager it ends with the block; the verdict says what was declared."""
+    source = (
+        LOGGED.format(dir=str(run_dir), name="saves")
+        + """
+with run.progress(300, "checkpoint"):
+    run.log(50, {"inside": 1.0})
+    open("inside", "w").close()
+    while not os.path.exists("go"): time.sleep(0.01)
+while True: pass
+"""
+    )
+    with program(tmp_path, source):
+        wait_until(lambda: (tmp_path / "inside").exists(), PATIENCE_S, "it is inside")
+        time.sleep(2.0)
+        found, code = why("saves", "--late-after", 1)
+        assert (found["verdict"], code) == ("not stuck", 0) and "'checkpoint'" in found["text"], found["text"]
+        (tmp_path / "go").touch()
+        settled("user code", "saves", "--late-after", 1)
 
 
 def test_no_run_and_more_than_one_are_errors(tmp_path: Path, run_dir: Path) -> None:
