@@ -273,10 +273,13 @@ def make(
 
 def _sizes(shm_dir: ShmDir, wanted: int, *, forked: bool) -> list[int]:
     """Return the sizes to try, the largest first."""
-    floor = LANES_FLOOR
-    left = shm_dir.budget_bytes // 2 - shm_dir.taken_bytes(_LANES)
-    # other processes want a share too; the last ones still get the floor
-    size = floor if forked else max(floor, min(wanted, left // 2))
+    size = floor = LANES_FLOOR
+    if (
+        not forked
+    ):  # a forked child takes the floor, without a look at the folder: its first `log` waits for this
+        left = shm_dir.budget_bytes // 2 - shm_dir.taken_bytes(_LANES)
+        # other processes want a share too; the last ones still get the floor
+        size = max(floor, min(wanted, left // 2))
     limit = file_limit()
     sizes = [min(size, limit) // mmap.PAGESIZE * mmap.PAGESIZE]
     while sizes[-1] > MIN_LANES:
