@@ -55,6 +55,7 @@ def command(run: str | None, pids: tuple[int, ...], apart_s: float, floor_s: flo
         observed = ranks.observe(lanes, apart_s=apart_s)
         for each in observed:
             ranks.add_records(each, lanes[each.pid], time.time_ns(), floor_s)
+        observed += [ranks.gone(each.pid, each.rank, each.text) for each in live_dir.ended()]
         observed.sort(key=lambda each: (each.rank is None, each.rank or 0, each.pid))
     found = verdict.judge(observed)
     if as_json:
@@ -70,6 +71,8 @@ def command(run: str | None, pids: tuple[int, ...], apart_s: float, floor_s: flo
 def _find(run: str | None) -> LiveShmDir:
     there = [each for each in live.scan() if each.processes]
     found = [each for each in there if run is None or run in each.run_id or run == each.name]
+    if len(found) > 1:  # those of which nobody lives any more are left for `recover`
+        found = [each for each in found if any(process.is_open for process in each.processes)] or found
     if len(found) == 1:
         return found[0]
     names = ", ".join(each.run_id for each in found or there) or "none"

@@ -48,6 +48,12 @@ def _look(pids: Sequence[int], timeout_s: float) -> dict[int, Look]:
     return {pid: Look(samples[pid], found.get(pid, Stacks(pid, reason=_NOT_LOOKED_AT))) for pid in pids}
 
 
+def gone(pid: int, rank: int | None, end: str) -> Observed:
+    """Return a process that ended before anybody looked."""
+    nothing = Look(None, Stacks(pid, reason=end))
+    return Observed(pid, nothing, nothing, 0.0, rank, end=end)
+
+
 def add_records(observed: Observed, lanes: LiveLanes, now_ns: int, floor_s: float = FLOOR_S) -> None:
     """Add rank, last step, its age and the limit, which is at least `floor_s`, from the lane file of that process."""
     observed.rank = lanes.rank

@@ -49,6 +49,7 @@ class Observed:
     step: int | None = None
     age_s: float | None = None  # since its last record; None: it logs none
     limit_s: float | None = None  # from which on that is long
+    end: str = ""  # how it ended, where its agent saw that
     phase: str = ""  # a sentence, where the program declared that its next record may take long
     children: list[Observed] = field(default_factory=list)
 
@@ -114,7 +115,7 @@ def state_of(observed: Observed) -> State:
         or second.state in "ZX"
         or (first is not None and first.start_ticks != second.start_ticks)
     ):
-        return State(GONE, "has ended")
+        return State(GONE, observed.end or "has ended")
     if second.state in "Tt":
         by = "by a tracer or debugger" if second.state == "t" else "by a signal (SIGSTOP, Ctrl-Z)"
         return State(STOPPED, f"is stopped {by}")
@@ -151,10 +152,14 @@ def judge(all_: Sequence[Observed]) -> Verdict:
         declared = [each for each in all_ if each.phase]
         if declared:
             return Verdict(NOT_STUCK, f"{_names(declared)} {declared[0].phase}")
-        return Verdict(NOT_STUCK, "every rank logged a record a short while ago")
     states = {each.pid: state_of(each) for each in all_}
     waiting = [each for each in all_ if states[each.pid].kind == where.COLLECTIVE]
     others = [each for each in all_ if states[each.pid].kind != where.COLLECTIVE]
+    if not any(each.is_late for each in all_):
+        text = "every rank logged a record a short while ago"
+        if 0 < len(others) <= len(waiting):  # who is slow, without being stuck
+            return Verdict(NOT_STUCK, f"{text}; {_sentence(others, states, waiting)}", _pids(others))
+        return Verdict(NOT_STUCK, text)
     for kind in STUCK:
         blamed = [each for each in others if states[each.pid].kind == kind]
         if blamed:
@@ -198,6 +203,10 @@ def _collective(waiting: list[Observed], states: dict[int, State]) -> Verdict:
         steps = [each.step for each in waiting if each.step is not None]
         if steps and min(steps) < max(steps):
             odd = [each for each in waiting if each.step == min(steps)]
+    if len(groups) == 2 and len({len(group) for group in groups.values()}) == 1:
+        one, other = groups.values()  # as many here as there: nobody is odd
+        text = f"{_names(one)} wait in one collective{_at(one[0])}, {_names(other)} in another one{_at(other[0])}"
+        return Verdict(where.COLLECTIVE, text)
     if not odd or len(odd) == len(waiting):
         return Verdict(
             where.COLLECTIVE, f"{_names(waiting)} wait in the same collective, all of them{_at(waiting[0])}"
@@ -211,7 +220,8 @@ def _sentence(blamed: list[Observed], states: dict[int, State], waiting: list[Ob
     if blamed[0].age_s is not None:
         step = "" if blamed[0].step is None else f" (step {blamed[0].step})"
         text += f"; last record {blamed[0].age_s:.0f} s ago{step}"
-    return f"{text}, while {_names(waiting)} wait for peers" if waiting else text
+    waits = "waits for its peers" if len(waiting) == 1 else "wait for their peers"
+    return f"{text}, while {_names(waiting)} {waits}" if waiting else text
 
 
 def _names(some: Sequence[Observed], most: int = 4) -> str:

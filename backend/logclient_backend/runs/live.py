@@ -39,6 +39,15 @@ class DeclaredPhase:
     left_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class EndedProcess:
+    """A process that ended without a word about how; its lanes may be swept by now."""
+
+    pid: int
+    rank: int | None
+    text: str
+
+
 @dataclass(slots=True)
 class Waiting:
     """Records that are not yet durable: for the agent and the disk, and for values of a device that may still come.
@@ -285,6 +294,30 @@ class LiveShmDir:
             pass  # no agent has written one
         wanted, status = str(self.shm_dir.facts.get("server") or ""), map_status(self.shm_dir)
         return {**describe_server(status, wanted, missing, time.monotonic_ns(), self._stall_s)}
+
+    def ended(self) -> list[EndedProcess]:
+        """Processes of this start of the run that ended without `finish`, as the agent saw it."""
+        begun_ns = min((process.created_ns for process in self.processes if process.is_open), default=0)
+        ranks = {process.rank for process in self.processes if process.is_open}
+        found = []
+        try:
+            processes = json.loads(read_regular(self.shm_dir.file("ledger.json")))["processes"].values()
+            for each in processes:
+                end, rank = each.get("end") or {}, each["rank"]
+                said = dict(each.get("documents") or {}).get("state")
+                is_seen = bool(end) and not (
+                    end["alive"] or end.get("replaced") or end.get("dropped") or said
+                )
+                if is_seen and end["time"] > begun_ns and rank not in ranks:
+                    how = (
+                        f"signal {end['signal_name']}"
+                        if "signal" in end
+                        else f"exit code {end.get('exit_code')}"
+                    )
+                    found.append(EndedProcess(int(each["pid"]), rank, f"has ended ({how})"))
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            pass  # no agent has written one
+        return found
 
     @property
     def _stall_s(self) -> float:

@@ -89,6 +89,12 @@ def test_all_in_one_collective_and_one_step_behind() -> None:
     assert (found.kind, found.pids) == (where.COLLECTIVE, (102,))
 
 
+def test_as_many_ranks_in_one_collective_as_in_another() -> None:
+    """Nobody can tell which is odd; both are named."""
+    found = judge([observed(0, BARRIER, MAIN), observed(1, REDUCE, MAIN)])
+    assert (found.kind, found.pids) == (where.COLLECTIVE, ()) and "in another one" in found.text
+
+
 def test_late_ranks_that_move_or_compile_are_quiet() -> None:
     """An evaluation without `log`, a compilation."""
     moving = [observed(rank, LOOP, MAIN, before=(NUMPY, MAIN), cpu_s=0.9) for rank in range(3)]
@@ -112,7 +118,10 @@ def test_declared_phase_is_never_stuck() -> None:
 def test_ranks_that_logged_a_short_while_ago_are_not_stuck() -> None:
     """Whatever the looks find: a step may sleep."""
     found = judge([observed(rank, LOOP, MAIN, age_s=1.0) for rank in range(3)])
-    assert found.kind == verdict.NOT_STUCK and not found.is_stuck
+    assert found.kind == verdict.NOT_STUCK and not found.is_stuck and not found.pids
+    waiting = [observed(rank, BARRIER, MAIN, age_s=1.0) for rank in (0, 1)]
+    found = judge([*waiting, observed(2, LOOP, MAIN, age_s=1.0)])
+    assert (found.kind, found.pids) == (verdict.NOT_STUCK, (102,)) and "rank 2 waits" in found.text
 
 
 def test_another_process_under_the_same_pid_is_gone() -> None:

@@ -194,7 +194,7 @@ def test_live_run_by_its_name(tmp_path: Path, run_dir: Path) -> None:
     with program(tmp_path, LOGGED.format(dir=str(run_dir), name="moves") + moves):
         found, code = why("moves", "--late-after", 60)
         assert (found["verdict"], code) == ("not stuck", 0)
-        assert found["text"] == "every rank logged a record a short while ago"
+        assert found["text"].startswith("every rank logged a record a short while ago")
 
 
 def test_declared_phase_is_not_stuck_until_its_time_is_over(tmp_path: Path, run_dir: Path) -> None:
@@ -253,7 +253,7 @@ def test_odd_rank_among_gloo_ranks_is_named(tmp_path: Path, odd: str, kind: str)
     with program(tmp_path, RANKS.format(odd=odd), count=4) as begun:
         found, code = settled(kind, *of(begun))
         assert (found["pids"], code) == ([begun[2].pid], 3), found["text"]
-        assert "wait for peers" in found["text"]
+        assert "wait for their peers" in found["text"]
         if kind != "stopped":
             sizes = sorted(len(group["pids"]) for group in found["groups"])
             assert sizes == [1, 3]
