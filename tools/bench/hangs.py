@@ -185,9 +185,7 @@ def try_once(chance: random.Random, number: int, disk: frozen.LoopExt4 | None) -
         found: dict[str, Any] = (
             json.loads(done.stdout) if done.stdout else {"verdict": done.stderr, "pids": [], "text": ""}
         )
-        is_named = found["pids"] == [begun[odd].pid] or (
-            kind.what == "slow" and begun[odd].pid in found["pids"]
-        )
+        is_named = found["pids"] == [begun[odd].pid]
         return Trial(
             kind,
             ranks,
