@@ -189,3 +189,9 @@ def test_an_integration_is_imported_soon(name: str) -> None:
 def test_detectors_find_what_is_planted_and_nothing_else() -> None:
     """Spikes of 2 x and more, shifts of a throughput, a straggler; noise; seeds are drawn when it starts."""
     check("detectors")
+
+
+def test_planted_hangs_are_explained() -> None:
+    """One of each kind; 40 of them: `python tools/bench/hangs.py`."""
+    pytest.importorskip("torch")
+    check("hangs")
