@@ -55,7 +55,7 @@ def command(run: str | None, pids: tuple[int, ...], apart_s: float, floor_s: flo
         observed = ranks.observe(lanes, apart_s=apart_s)
         for each in observed:
             ranks.add_records(each, lanes[each.pid], time.time_ns(), floor_s)
-        observed += [ranks.gone(each.pid, each.rank, each.text) for each in live_dir.ended()]
+        observed += ranks.ended_with(live_dir, observed, time.time_ns())
         observed.sort(key=lambda each: (each.rank is None, each.rank or 0, each.pid))
     found = verdict.judge(observed)
     if as_json:

@@ -13,7 +13,7 @@ from itertools import pairwise
 from logclient.shm import lane_file
 from logclient.shm.record import PREFIX
 
-from ..runs.live import LiveLanes
+from ..runs.live import LiveLanes, LiveShmDir
 from . import process, stacks
 from .stacks import Stacks
 from .verdict import Look, Observed
@@ -22,6 +22,7 @@ APART_S = 1.0
 LIMIT_FACTOR, FLOOR_S = 5.0, 10.0
 _RHYTHM = 200  # records
 _READ_S = 0.2
+_MARGIN_S = 10.0  # between the end of a rank and the last record of its peers
 _NOT_LOOKED_AT = "it was not looked at"
 
 
@@ -48,10 +49,18 @@ def _look(pids: Sequence[int], timeout_s: float) -> dict[int, Look]:
     return {pid: Look(samples[pid], found.get(pid, Stacks(pid, reason=_NOT_LOOKED_AT))) for pid in pids}
 
 
-def gone(pid: int, rank: int | None, end: str) -> Observed:
-    """Return a process that ended before anybody looked."""
-    nothing = Look(None, Stacks(pid, reason=end))
-    return Observed(pid, nothing, nothing, 0.0, rank, end=end)
+def ended_with(live_dir: LiveShmDir, observed: Sequence[Observed], now_ns: int) -> list[Observed]:
+    """Return the processes that ended when the late ones logged last, or since: who ended long before is not missed."""
+    ages = [each.age_s for each in observed if each.is_late and each.age_s is not None]
+    if not ages:
+        return []
+    since_ns = now_ns - int((max(ages) + _MARGIN_S) * 1e9)
+    found = []
+    for each in live_dir.ended():
+        if each.end_ns >= since_ns:
+            nothing = Look(None, Stacks(each.pid, reason=each.text))
+            found.append(Observed(each.pid, nothing, nothing, 0.0, each.rank, end=each.text))
+    return found
 
 
 def add_records(observed: Observed, lanes: LiveLanes, now_ns: int, floor_s: float = FLOOR_S) -> None:

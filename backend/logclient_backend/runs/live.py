@@ -45,6 +45,7 @@ class EndedProcess:
 
     pid: int
     rank: int | None
+    end_ns: int
     text: str
 
 
@@ -296,7 +297,10 @@ class LiveShmDir:
         return {**describe_server(status, wanted, missing, time.monotonic_ns(), self._stall_s)}
 
     def ended(self) -> list[EndedProcess]:
-        """Processes of this start of the run that ended without `finish`, as the agent saw it."""
+        """Processes of this start of the run that ended without `finish`, as the agent saw it.
+
+        Children without a rank that ended with exit code 0 are left out: they did what they were forked for.
+        """
         begun_ns = min((process.created_ns for process in self.processes if process.is_open), default=0)
         ranks = {process.rank for process in self.processes if process.is_open}
         found = []
@@ -308,13 +312,14 @@ class LiveShmDir:
                 is_seen = bool(end) and not (
                     end["alive"] or end.get("replaced") or end.get("dropped") or said
                 )
-                if is_seen and end["time"] > begun_ns and rank not in ranks:
+                is_child = rank is None and end.get("exit_code") == 0
+                if is_seen and end["time"] > begun_ns and rank not in ranks and not is_child:
                     how = (
                         f"signal {end['signal_name']}"
                         if "signal" in end
                         else f"exit code {end.get('exit_code')}"
                     )
-                    found.append(EndedProcess(int(each["pid"]), rank, f"has ended ({how})"))
+                    found.append(EndedProcess(int(each["pid"]), rank, int(end["time"]), f"has ended ({how})"))
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             pass  # no agent has written one
         return found

@@ -218,6 +218,29 @@ while True: pass
         settled("user code", "saves", "--late-after", 1)
 
 
+def test_child_that_did_its_work_is_not_missed(tmp_path: Path, run_dir: Path) -> None:
+    """Forked, logged, ended by `os._exit`: whether its parent logs on, or is late for a reason of its own."""
+    source = (
+        LOGGED.format(dir=str(run_dir), name="forks")
+        + """
+pid = os.fork()
+if pid == 0:
+    run.log(0, {"child": 1.0})
+    os._exit(0)
+os.waitpid(pid, 0)
+open("forked", "w").close()
+while not os.path.exists("go"): run.log(1, {"parent": 1.0}); time.sleep(0.05)
+while True: pass
+"""
+    )
+    with program(tmp_path, source):
+        wait_until(lambda: (tmp_path / "forked").exists(), PATIENCE_S, "the child has ended")
+        found, code = why("forks", "--late-after", 60)
+        assert (found["verdict"], code) == ("not stuck", 0), found["text"]
+        (tmp_path / "go").touch()
+        settled("user code", "forks", "--late-after", 1)
+
+
 def test_no_run_and_more_than_one_are_errors(tmp_path: Path, run_dir: Path) -> None:
     """With a sentence that names what there is."""
     command = [sys.executable, "-m", "logclient_backend", "why"]
