@@ -27,8 +27,6 @@ class Sample:
     cpu_s: float
     wait_channel: str = ""  # function of the kernel in which it sleeps; empty: runs, or not shown
     kernel_stack: tuple[str, ...] = ()  # innermost first; root may see it
-    read_bytes: int = 0
-    written_bytes: int = 0
     wakes: int = 0  # how often its main thread slept and woke again, since its start
     missing: tuple[str, ...] = field(default=())  # files of /proc that could not be read
 
@@ -42,7 +40,6 @@ def look(pid: int) -> Sample | None:
     base = f"/proc/{proc.entry_of(pid)}"
     channel = _text(f"{base}/wchan", missing).strip()
     stack = _text(f"{base}/stack", missing)
-    io = _fields(_text(f"{base}/io", missing))
     status = _fields(_text(f"{base}/status", missing))
     return Sample(
         pid,
@@ -54,8 +51,6 @@ def look(pid: int) -> Sample | None:
         (int(fields[_UTIME]) + int(fields[_STIME])) * _TICK_S,
         "" if channel == "0" else channel,
         tuple(line.partition("] ")[2].partition("+")[0] for line in stack.splitlines() if "] " in line),
-        io.get("read_bytes", 0),
-        io.get("write_bytes", 0),
         status.get("voluntary_ctxt_switches", 0),
         tuple(missing),
     )

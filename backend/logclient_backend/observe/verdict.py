@@ -148,14 +148,13 @@ def judge(all_: Sequence[Observed]) -> Verdict:
     """Return the verdict on the processes of one job."""
     if not all_:
         return Verdict(CANNOT_TELL, "there is no process to look at")
-    if not any(each.is_late for each in all_):
-        declared = [each for each in all_ if each.phase]
-        if declared:
-            return Verdict(NOT_STUCK, f"{_names(declared)} {declared[0].phase}")
     states = {each.pid: state_of(each) for each in all_}
     waiting = [each for each in all_ if states[each.pid].kind == where.COLLECTIVE]
     others = [each for each in all_ if states[each.pid].kind != where.COLLECTIVE]
     if not any(each.is_late for each in all_):
+        declared = [each for each in all_ if each.phase]
+        if declared:
+            return Verdict(NOT_STUCK, f"{_names(declared)} {declared[0].phase}")
         text = "every rank logged a record a short while ago"
         if 0 < len(others) <= len(waiting):  # who is slow, without being stuck
             return Verdict(NOT_STUCK, f"{text}; {_sentence(others, states, waiting)}", _pids(others))

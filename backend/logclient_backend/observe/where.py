@@ -48,9 +48,8 @@ _WAITS = re.compile(
 def part_of(frames: Sequence[Frame]) -> str:
     """Return the part that the frames, innermost first, are in."""
     for frame in frames:
-        for part, file, function in _RULES:
-            if file.search(frame.file) and function.search(frame.function):
-                return part
+        if (part := _known_part(frame)) is not None:
+            return part
         if not _WAITS.search(frame.file):
             return USER_CODE if not _is_library(frame.file) else _behind(frames)
     return USER_CODE
@@ -58,11 +57,15 @@ def part_of(frames: Sequence[Frame]) -> str:
 
 def _behind(frames: Iterable[Frame]) -> str:
     """Return the part of the first frame that a rule knows; a library that none knows was called by the user."""
-    for frame in frames:
-        for part, file, function in _RULES:
-            if file.search(frame.file) and function.search(frame.function):
-                return part
-    return USER_CODE
+    return next((part for frame in frames if (part := _known_part(frame)) is not None), USER_CODE)
+
+
+def _known_part(frame: Frame) -> str | None:
+    """Return the part of the first rule that matches a frame."""
+    for part, file, function in _RULES:
+        if file.search(frame.file) and function.search(frame.function):
+            return part
+    return None
 
 
 def _is_library(file: str) -> bool:

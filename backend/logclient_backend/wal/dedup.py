@@ -87,7 +87,7 @@ def new_part(item: StreamColumns, seen: SeqSet) -> StreamColumns | None:
     if seen.covers(item.seqs[0], item.seqs[-1]):
         return None
     columns = item.decoded()
-    new = unseen_part(columns, seen) if columns is not None else None
     if columns is None:
         return item
+    new = unseen_part(columns, seen)
     return None if new is None else item.with_columns(new)

@@ -228,7 +228,7 @@ def unpacked_bytes(packed: bytes) -> int:
     if packed[:1] != ZSTD:
         raise ValueError(f"unknown packing {packed[:1].hex() or 'of nothing'}")
     try:
-        size = zstandard.frame_content_size(packed[1:])
+        size = zstandard.frame_content_size(memoryview(packed)[1:])
     except zstandard.ZstdError as error:
         raise ValueError(str(error)) from error
     if size < 0:
