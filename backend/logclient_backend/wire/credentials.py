@@ -59,6 +59,18 @@ def find(server: str = "", token_file: str = "") -> Access | None:
     return Access(found, token, _read_ca(ca, path) if ca and found.is_tls else None)
 
 
+def renewed(access: Access, server: str) -> Access:
+    """Read again what opens the collector of `access`, whose token was refused; `access` where nothing new is there.
+
+    A run stays with its collector: the token of another one in the config file is for other runs.
+    """
+    try:
+        found = find(server)
+    except BadArgument:
+        return access  # the file is in the middle of being edited
+    return found if found is not None and found.address == access.address else access
+
+
 def _read_config(path: str) -> dict[str, Any]:
     try:
         data = _read_private(path)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from logclient_backend.agent.shipping.tokens import Tokens
 from logclient_backend.wire import credentials
 
 SERVER = "grpc://127.0.0.1:7788"
@@ -30,12 +29,10 @@ def test_token_that_was_put_right_in_the_config_file_is_taken(config: Path, serv
     """A run of weeks goes on with the new one; a file in the middle of being edited changes nothing."""
     first = credentials.find(server)
     assert first is not None and first.token == "first"
-    tokens = Tokens(first, server)
-    assert tokens.access(is_refused=False) is first
     config.write_text('server = "grpc')
-    assert tokens.access(is_refused=True) is first
+    assert credentials.renewed(first, server) is first
     config.write_text(f'server = "{SERVER}"\ntoken = "second"\n')
-    found = tokens.access(is_refused=True)
+    found = credentials.renewed(first, server)
     assert (found.address, found.token) == (first.address, "second")
 
 
@@ -44,4 +41,4 @@ def test_another_server_in_the_config_file_is_for_other_runs(config: Path) -> No
     first = credentials.find("")
     assert first is not None
     config.write_text('server = "grpc://127.0.0.1:1"\ntoken = "second"\n')
-    assert Tokens(first, "").access(is_refused=True) is first
+    assert credentials.renewed(first, "") is first

@@ -1,48 +1,19 @@
-"""The agent of an earlier attempt lives, its token was revoked, and a new attempt of the run comes with another one."""
+"""The agent of an earlier attempt lives when a new attempt comes, with another token or with another server."""
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import pytest
 
-from logclient.shm import shm_dir as shm_dirs
-from logclient_backend.agent.host.shm_dir_handle import ShmDirHandle
-from logclient_backend.agent.shipping.tokens import Tokens, trainers_of
-from logclient_backend.wire import address
-from logclient_backend.wire.credentials import Access
 from logclient_backend.wire.messages import NotTaken
 from tests.collectors import MemoryCollector
 
 from .. import scripts
 from ..agents import nothing_left
-from ..disturbed import Trainer
 
 SERVER = "grpc://127.0.0.1:7"  # nobody listens there
 RETRY_S = 240.0  # a refused token is tried again after a minute
-
-
-def test_token_of_a_trainer_goes_where_that_trainer_ships_to(run_dir: Path, tmp_path: Path) -> None:
-    """And to no other collector; each token that there is is tried before one is tried again."""
-    env = {"LOGCLIENT_SERVER": SERVER, "LOGCLIENT_TOKEN": "of-trainer", "LOGCLIENT_SHIP_LEAVE_S": "1"}
-    trainer = Trainer(tmp_path, env, rate=50)
-    try:
-        there = shm_dirs.read(trainer.shm_dir)
-        assert there is not None
-        handle = ShmDirHandle(there)
-        assert trainer.process.pid in trainers_of(handle)
-        access = Access(address.parse(SERVER), "of-agent")
-        tokens = Tokens(access, SERVER, lambda: trainers_of(handle))
-        assert tokens.access(is_refused=False) is access
-        assert tokens.access(is_refused=True).token == "of-trainer"
-        assert tokens.access(is_refused=False).token == "of-trainer"
-        elsewhere = Access(address.parse("grpc://127.0.0.1:8"), "of-agent")
-        assert Tokens(elsewhere, "", lambda: trainers_of(handle)).access(is_refused=True) is elsewhere
-    finally:
-        trainer.end_by(signal.SIGKILL)
-    assert trainers_of(handle) == []
-    nothing_left(60)
 
 
 ATTEMPT = """
@@ -60,20 +31,27 @@ ATTEMPT = """
 """
 
 
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The config file of trainers and agents."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("LOGCLIENT_FINISH_TIMEOUT_S", "1")
+    (tmp_path / "home" / "logclient").mkdir(parents=True)
+    path = tmp_path / "home" / "logclient" / "config.toml"
+    path.touch(0o600)
+    return path
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(2 * RETRY_S)
-def test_new_attempt_with_a_new_token_ships_by_the_agent_of_the_one_before(
-    run_dir: Path, tmp_path: Path
+def test_agent_of_the_attempt_before_takes_the_token_that_the_config_file_has_now(
+    run_dir: Path, tmp_path: Path, config: Path
 ) -> None:
-    """What both logged gets there, once."""
+    """Records of both attempts get there, once."""
     with MemoryCollector(token="second") as collector:
         for token in ("first", "second"):
-            env = scripts.environment(
-                LOGCLIENT_SERVER=str(collector.address),
-                LOGCLIENT_TOKEN=token,
-                LOGCLIENT_FINISH_TIMEOUT_S="1",
-            )
-            scripts.run_well(tmp_path, ATTEMPT, token, env=env, timeout_s=RETRY_S)
+            config.write_text(f'server = "{collector.address}"\ntoken = "{token}"\n')
+            scripts.run_well(tmp_path, ATTEMPT, token, timeout_s=RETRY_S)
         nothing_left(60)
         assert collector.records == 20
         assert sum(node.repeated for node in collector.nodes.values()) == 0
@@ -90,14 +68,9 @@ NOTICES = """
 
 
 def test_attempt_with_another_server_is_told_and_one_with_the_same_is_not(
-    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_dir: Path, tmp_path: Path, config: Path
 ) -> None:
     """Where the agent that lives got its server from the config file, too."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("LOGCLIENT_FINISH_TIMEOUT_S", "1")
-    (tmp_path / "home" / "logclient").mkdir(parents=True)
-    config = tmp_path / "home" / "logclient" / "config.toml"
-    config.touch(0o600)
 
     def refuse(parcel: object) -> None:
         raise NotTaken("no room here", "disk", retry_after_s=0.2)

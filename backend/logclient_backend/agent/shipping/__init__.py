@@ -4,6 +4,5 @@
 `ship_supervisor.py`  in the supervisor: keeps the ship process running
 `ship_process.py`     the ship process
 `ship_status.py`      in the worker: progress of the ship process
-`tokens.py`           the token of the next conversation after the collector refused one
 ====================  ==================================================================
 """

@@ -112,7 +112,6 @@ def _run(handle: ShmDirHandle, settings: Settings, writer: StatusWriter, pipe: P
     from ...ship.source import FolderSource
     from ...wire import channel
     from ...wire.client import Session
-    from .tokens import Tokens, trainers_of
 
     channel.sleep_long()
     progress = Progress()
@@ -129,10 +128,13 @@ def _run(handle: ShmDirHandle, settings: Settings, writer: StatusWriter, pipe: P
 
     identity = messages.Hello(str(handle.shm_dir.run_id), str(handle.shm_dir.node), "agent")
 
-    tokens = Tokens(access, server, lambda: trainers_of(handle))
+    opens = access
 
     def connect() -> Session:
-        return Session(tokens.access(is_refused=progress.reason == messages.UNAUTHORIZED), identity)
+        nonlocal opens
+        if progress.reason == messages.UNAUTHORIZED:
+            opens = credentials.renewed(opens, server)
+        return Session(opens, identity)
 
     ship_settings = ShipSettings(
         close_s=_CLOSE_S,
