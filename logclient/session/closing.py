@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _CLOSE_S = 1.0  # for calls of log() that are under way
 _LEAVE_S = 2.0  # for what the agent writes behind the last record
 _NAP_S = 0.002
-_SERVER_SHARE = 0.3  # of the time left, kept for the line that the agent writes into a file
+_SERVER_SHARE = 0.3  # of the time left, kept for a line that a process writes into a file
 
 
 def end(session: Session, state: dict[str, Any], timeout_s: float | None) -> bool:
@@ -55,7 +55,7 @@ def end(session: Session, state: dict[str, Any], timeout_s: float | None) -> boo
         if session.is_owner:
             session.write("state", state)
         left = deadline - time.monotonic()
-        left = max(0.0, left - session.has_line_writer * min(_SERVER_SHARE, _SERVER_SHARE * left))
+        left = max(0.0, left - session.writes_to_file * min(_SERVER_SHARE, _SERVER_SHARE * left))
         waited_until = time.monotonic() + left
         done, trouble = waiting.until_durable(session, left)
         outcome.is_durable = done

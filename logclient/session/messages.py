@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def write_end(session: Session, done: bool, took_s: float, trouble: str, deadline: float) -> None:
-    """Write the line of `finish` where that needs no wait; into a file, whose disk may be frozen, the agent writes it.
+    """Write the line of `finish`; into a file, whose disk may be frozen, by a process that is waited for a moment.
 
     `took_s`: how long `finish` waited; `trouble`: why nobody works on what is left, empty where somebody does.
     """
@@ -30,12 +30,8 @@ def write_end(session: Session, done: bool, took_s: float, trouble: str, deadlin
     if not done and not trouble and not spawn.agent_lives(session.shm_dir):
         trouble = "its agent is gone"
     line = goodbye(session, status_of(session), answer, done, took_s, trouble)
-    # what was made durable just now says that this disk answers
-    if not write_stderr(line, on_device=answer.get("device", 0) if done else 0) and session.has_line_writer:
-        if trouble:  # no agent is there to write it
-            spawn.write_to_stderr_file(line)
-        else:
-            spawn.write_line(session.shm_dir, line, deadline)
+    if not write_stderr(line) and session.writes_to_file:
+        spawn.write_to_stderr_file(line, deadline)
 
 
 def goodbye(

@@ -87,7 +87,6 @@ class Session:
         "documents",
         "encoder",
         "folder",
-        "has_line_writer",
         "is_owner",
         "lanes",
         "live",
@@ -101,6 +100,7 @@ class Session:
         "shm_dir",
         "status_page",
         "trouble",
+        "writes_to_file",
     )
 
     def __init__(self, shm_dir: ShmDir, config: Config, *, is_owner: bool, rank: int | None) -> None:
@@ -113,7 +113,9 @@ class Session:
         self._forking: dict[int, object] = {}
         self.trouble = ""  # why this process has no lanes
         self.folder: dict[str, Any] = {}  # the launcher's answer about the run folder
-        self.has_line_writer = False  # the agent writes lines for us where standard error is a file
+        self.writes_to_file = (
+            False  # the lines of `init` and `finish` go into the file that is standard error
+        )
         self.counters = Counters()
         self.closed = ""  # why log() refuses, once it does
         self.outcome = Outcome()

@@ -25,7 +25,7 @@ from ..null import NullRun
 from ..run import Run
 from ..shm import shm_dir as shm_dirs
 from ..shm.shm_dir import ShmDir
-from ..shm.stats import write_stderr
+from ..shm.stats import is_stderr_file, write_stderr
 from ..spawn import agent as spawn
 from ..spawn import lifetime
 from ..spawn import starting as _starting  # noqa: F401 - now: later its disk may be frozen
@@ -339,11 +339,9 @@ def _at_exit() -> None:
 def _start_agent(session: Session, shm_dir: ShmDir, chosen: Config) -> None:
     """Bring an agent to the shm directory, and hear what the run folder is like."""
     strict = chosen.folder_errors == "raise"
-    in_file = not chosen.quiet and spawn.is_stderr_file()
-    trouble = None
-    if not is_none_left() and spawn.agent_lives(shm_dir):
-        answer = shm_dir.folder_answer()
-    else:
+    session.writes_to_file = not chosen.quiet and is_stderr_file()
+    trouble, is_first = None, is_none_left() or not spawn.agent_lives(shm_dir)
+    if is_first:
         name = f"{os.urandom(8).hex()}.answer"
         trouble = spawn.start_agent(
             shm_dir,
@@ -352,10 +350,10 @@ def _start_agent(session: Session, shm_dir: ShmDir, chosen: Config) -> None:
             answer=name,
             resume=chosen.resume if chosen.run_id else "allow",
             strict=strict,
-            tell=in_file,
         )
         answer = shm_dir.take_answer(name)
-        session.has_line_writer = in_file
+    else:
+        answer = shm_dir.folder_answer()
     state, reason = answer.get("state", ""), answer.get("reason", "")
     if state in ("exists", "missing"):
         raise BadArgument(f"resume={chosen.resume!r}, but run {shm_dir.run_id!r} {reason}")
@@ -367,11 +365,11 @@ def _start_agent(session: Session, shm_dir: ShmDir, chosen: Config) -> None:
     line = shm_dir.where_it_goes(answer)
     if trouble or state != "ok":
         session.notices.once("agent" if trouble else "folder", trouble or line)
-        if trouble and in_file and not spawn.agent_lives(shm_dir):
-            spawn.write_to_stderr_file(trouble)
         session.write_notices()
     elif not chosen.quiet and session.rank in (None, 0):  # once is enough, also with hundreds of ranks
-        write_stderr(line)  # where that is a file, whose disk may be frozen, the launcher does
+        write_stderr(line)
+    if is_first and session.writes_to_file:
+        spawn.write_to_stderr_file(trouble or line)
 
 
 def _compare_server(session: Session, shm_dir: ShmDir, wanted: str) -> None:

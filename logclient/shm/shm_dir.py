@@ -51,7 +51,6 @@ _ATTEMPTS = 8
 GONE = ".gone-"  # prefix of the name of a shm directory that is being removed
 SERVER = "server.json"
 AGENT_PATH = "agent.path"  # file with the folders in which the agent finds modules, a zero byte between two
-STDERR_LINE = "say"  # file with a line that the agent shall write to standard error
 
 
 class ShmDir:

@@ -4,8 +4,8 @@ Runs in the training process. `itertools.count` is the counter: `next` on it is 
 
 Invariants:
 
-- nothing here waits: a line is written only to a terminal, pipe or socket that says it has room, to a file (whose
-  disk may be frozen) only where that is known to answer; every notice is kept, for `status()` and `logclient show`;
+- nothing here waits: a line is written only to a terminal, pipe or socket that says it has room, never to a file,
+  whose disk may be frozen; every notice is kept, for `status()` and `logclient show`;
 - the number of kept notices is bounded.
 """
 
@@ -156,34 +156,23 @@ class Notices:
             write_stderr(line)
 
 
-def terminal_device() -> int:
-    """The file system of the file that standard error goes to; 0 where that is no file (or closed)."""
-    if sys.__stderr__ is None:
-        return 0
+def is_stderr_file() -> bool:
+    """Is standard error a file, and handed on to what this process starts?"""
     try:
-        found = os.fstat(2)
+        return sys.__stderr__ is not None and stat.S_ISREG(os.fstat(2).st_mode) and os.get_inheritable(2)
     except OSError:
-        return 0
-    return found.st_dev if stat.S_ISREG(found.st_mode) else 0
+        return False
 
 
-def write_stderr(line: str, *, on_device: int = 0) -> bool:
-    """One line to descriptor 2 without ever waiting; False where it was not written.
-
-    Into a file only on that file system (`st_dev`): the caller knows that it answers at this moment.
-    """
+def write_stderr(line: str) -> bool:
+    """One line to descriptor 2 without ever waiting, so never into a file; False where it was not written."""
     if sys.__stderr__ is None:  # closed at start: descriptor 2 is some file of the user's
         return False
     try:
-        found = os.fstat(2)
-        if stat.S_ISREG(found.st_mode):
-            if not on_device or found.st_dev != on_device:
-                return False
-        else:
-            poll = select.poll()
-            poll.register(2, select.POLLOUT)
-            if not any(event & select.POLLOUT for _, event in poll.poll(0)):
-                return False
+        poll = select.poll()
+        poll.register(2, select.POLLOUT)
+        if stat.S_ISREG(os.fstat(2).st_mode) or not any(event & select.POLLOUT for _, event in poll.poll(0)):
+            return False
         text = f"logclient: {line}\n".encode("utf-8", "backslashreplace")
         os.write(2, text if len(text) <= _PIPE_SAFE else text[: _PIPE_SAFE - 4] + b"...\n")
     except (OSError, ValueError, AttributeError) as error:  # closed, or `select` was changed by somebody

@@ -8,18 +8,13 @@ thread, no later call.
 from __future__ import annotations
 
 import os
-import time
 
 from ..guest.descriptors import Mapped
-from ..shm import layout, modes
+from ..shm import layout
 from ..shm.owner import is_locked
 from ..shm.regular import open_regular, read_start
-from ..shm.shm_dir import STDERR_LINE, ShmDir
-from ..shm.stats import terminal_device
-from ..shm.wake import SUPERVISOR, wake
-
-_POLL_S = 0.002
-_WRITE_WAIT_S = 0.6  # the supervisor is woken for it
+from ..shm.shm_dir import ShmDir
+from ..shm.stats import is_stderr_file
 
 
 def agent_lives(shm_dir: ShmDir) -> bool:
@@ -44,14 +39,12 @@ def start_agent(
     answer: str = "any.answer",
     resume: str = "allow",
     strict: bool = False,
-    tell: bool = False,
 ) -> str | None:
     """Start an agent for this shm directory; None, or why that did not work in time.
 
-    With `check_folder` its launcher looks at the run folder first (`resume`, `strict`: as the user wants it), leaves
-    what it found in the file `answer` of the shm directory, and where asked to `tell` writes where the run goes into
-    the file that is standard error: its disk may be frozen, too. There is no agent where the answer says that the run
-    must not start.
+    With `check_folder` its launcher looks at the run folder first (`resume`, `strict`: as the user wants it), and
+    leaves what it found in the file `answer` of the shm directory. There is no agent where the answer says that the
+    run must not start.
     """
     from . import starting  # `init` has loaded it
 
@@ -62,39 +55,18 @@ def start_agent(
         answer=answer,
         resume=resume,
         strict=strict,
-        tell=tell,
     )
 
 
-def is_stderr_file() -> bool:
-    """Is standard error a file, and handed on to what we start?"""
-    return terminal_device() != 0 and os.get_inheritable(2)
+def write_to_stderr_file(line: str, deadline: float | None = None) -> None:
+    """Write a line to standard error where that is a file, by a process that may hang in its disk.
 
-
-def write_line(shm_dir: ShmDir, line: str, deadline: float) -> None:
-    """Have the agent, which was started with `tell`, write a line into the file that is standard error.
-
-    Where none lives, a process of its own does.
+    It is waited for until `deadline`, and for a moment at most.
     """
-    if not agent_lives(shm_dir):
-        write_to_stderr_file(line)
-        return
-    path = shm_dir.file(STDERR_LINE)
-    try:
-        modes.publish(path, f"logclient: {line}\n".encode("utf-8", "backslashreplace"))
-    except OSError:
-        return
-    wake(shm_dir, SUPERVISOR)
-    deadline = min(deadline, time.monotonic() + _WRITE_WAIT_S)
-    while os.path.exists(path) and time.monotonic() < deadline:
-        time.sleep(_POLL_S)
-
-
-def write_to_stderr_file(line: str) -> None:
-    """Write a line to standard error where that is a file, by a process that may hang in its disk."""
     from .starting import write_to_stderr_file as write_now  # `init` has loaded it
 
-    write_now(line)
+    if is_stderr_file():
+        write_now(line, deadline)
 
 
 def map_status(shm_dir: ShmDir) -> memoryview | None:

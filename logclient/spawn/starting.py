@@ -24,9 +24,8 @@ from .. import config
 from ..guest import descriptors
 from ..guest.held import let_in
 from ..shm import layout, modes, proc
-from ..shm.regular import open_regular, read_start
+from ..shm.regular import open_regular
 from ..shm.shm_dir import AGENT_PATH, ShmDir
-from ..shm.stats import terminal_device
 from . import detached, interpreter, reap
 from .interpreter import NoInterpreter, Starter
 
@@ -36,10 +35,8 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.002
 _WRITE_WAIT_S = 0.5
-_TERMINAL = 3  # where the launcher finds standard error
 _ECHO = "/bin/echo"
 _KEPT = "; what is logged waits in shared memory, and `logclient recover` stores it"
-_NO_ANSWER = -1
 _MIN_FILES = 20  # open ones, of each process of an agent: with 14 it got nowhere and never left
 
 
@@ -51,23 +48,35 @@ def start(
     answer: str,
     resume: str,
     strict: bool,
-    tell: bool,
 ) -> str | None:
     """Start an agent; the implementation of `start_agent`."""
     starter = _find(shm_dir, time.monotonic() + timeout_s)
     if isinstance(starter, str):
         _call_off(shm_dir)
         return starter
-    return _launch(
-        shm_dir,
-        starter,
-        timeout_s,
-        check_folder=check_folder,
-        answer=answer,
-        resume=resume,
-        strict=strict,
-        tell=tell,
-    )
+    deadline = time.monotonic() + timeout_s
+    end = f"{os.urandom(8).hex()}.end"
+    words = [*starter.words, "agent", shm_dir.path, f"--trainer={os.getpid()}", f"--end={end}"]
+    words += ["--stays"] if starter.is_entry else []
+    if check_folder:
+        words += [f"--answer={answer}", f"--until={deadline:.3f}", f"--resume={resume}"]
+        words += ["--strict"] if strict else []
+    reap.ended()  # what earlier runs left
+    try:
+        process = _Process(words, starter.environment(), stays=starter.is_entry)
+        is_done = process.wait(shm_dir.file(end), deadline)
+    except OSError as error:
+        _call_off(shm_dir)
+        return f"{starter.program} cannot be started ({error.strerror}): there is no agent{_KEPT}"
+    if is_done is None:
+        return (
+            f"the agent did not start within {timeout_s:g} s: the machine is busy, or a disk frozen "
+            f"(`logclient doctor` tells); until it has, records stay in shared memory"
+        )
+    if is_done:
+        return None
+    _call_off(shm_dir)
+    return f"{starter.program} ended without starting the agent: try `logclient doctor`{_KEPT}"
 
 
 def _find(shm_dir: ShmDir, deadline: float) -> Starter | str:
@@ -100,46 +109,6 @@ def _call_off(shm_dir: ShmDir) -> None:
         os.close(fd)
 
 
-def _launch(
-    shm_dir: ShmDir,
-    starter: Starter,
-    timeout_s: float,
-    *,
-    check_folder: bool,
-    answer: str,
-    resume: str,
-    strict: bool,
-    tell: bool,
-) -> str | None:
-    """Start the launcher and wait for its answer."""
-    deadline = time.monotonic() + timeout_s
-    end = f"{os.urandom(8).hex()}.end"
-    words = [*starter.words, "agent", shm_dir.path, f"--trainer={os.getpid()}", f"--end={end}"]
-    words += ["--stays"] if starter.is_entry else []
-    streams = {}
-    if check_folder:
-        words += [f"--answer={answer}", f"--until={deadline:.3f}", f"--resume={resume}"]
-        words += ["--strict"] if strict else []
-        if tell:
-            words.append("--tell")
-            streams[_TERMINAL] = 2
-    reap.ended()  # what earlier runs left
-    try:
-        code = _Launcher(starter, words, streams).wait(shm_dir.file(end), deadline)
-    except OSError as error:
-        _call_off(shm_dir)
-        return f"{starter.program} cannot be started ({error.strerror}): there is no agent{_KEPT}"
-    if code is None:
-        return (
-            f"the agent did not start within {timeout_s:g} s: the machine is busy, or a disk frozen "
-            f"(`logclient doctor` tells); until it has, records stay in shared memory"
-        )
-    if code == _NO_ANSWER:
-        _call_off(shm_dir)
-        return f"{starter.program} ended without starting the agent: try `logclient doctor`{_KEPT}"
-    return f"the agent's launcher ended with {code}: try `logclient doctor`{_KEPT}" if code else None
-
-
 def _python(shm_dir: ShmDir) -> str:
     given = shm_dir.facts.get("settings")
     named = given.get("python") if isinstance(given, dict) else None
@@ -155,13 +124,20 @@ def _pass_paths(shm_dir: ShmDir) -> None:
         return  # the directory is gone or full: those of an earlier start are there, or it does without
 
 
-class _Launcher:
-    """The first process of an agent, started."""
+class _Process:
+    """A process of ours, started: the first one of an agent, or one that writes a line."""
 
-    def __init__(self, starter: Starter, words: list[str], streams: dict[int, int]) -> None:
-        """Raises OSError."""
-        environment = starter.environment()
-        self._stays = starter.is_entry
+    def __init__(
+        self,
+        words: list[str],
+        environment: dict[str, str],
+        streams: dict[int, int] | None = None,
+        *,
+        stays: bool = False,
+    ) -> None:
+        """`streams`: as for `detached.start`; `stays`: it goes on after its answer. Raises OSError."""
+        streams = streams or {}
+        self._stays = stays
         self._pid = detached.start(words, environment, streams)
         self._is_child = not self._pid
         if self._is_child:
@@ -169,26 +145,21 @@ class _Launcher:
         elif reap.got_orphans():
             reap.note(self._pid)
 
-    def wait(self, end: str, deadline: float) -> int | None:
-        """The code that it leaves in the file `end`; None where it does not in time."""
+    def wait(self, end: str, deadline: float) -> bool | None:
+        """Did it leave the file `end`, which is removed, before it ended? None where it does neither in time."""
         try:
             watch = os.pidfd_open(self._pid)
         except (OSError, AttributeError):
             watch = -1  # gone already, or a kernel before 5.3
-        code = None
+        is_done = False
         try:
             while True:
                 has_ended = self._has_ended(watch)
-                if has_ended and watch >= 0:
-                    os.close(watch)  # it may be the last descriptor, and the code is in a file
-                    watch = -1
-                if code is None:
-                    code = _take_code(end)
-                if code is not None and (has_ended or self._stays or time.monotonic() >= deadline):
-                    return code
-                if has_ended:
-                    return _NO_ANSWER
-                if time.monotonic() >= deadline:
+                is_done = is_done or _is_taken(end)
+                is_late = time.monotonic() >= deadline
+                if has_ended or (is_done and (self._stays or is_late)):
+                    return is_done
+                if is_late:
                     return None
                 _nap(watch)
         finally:
@@ -221,13 +192,12 @@ def _is_readable(watch: int, timeout_s: float) -> bool:
     return bool(poll.poll(1000 * timeout_s))
 
 
-def _take_code(path: str) -> int | None:
+def _is_taken(path: str) -> bool:
     try:
-        code = int(read_start(path, 16))
         os.unlink(path)
-    except (OSError, ValueError):
-        return None
-    return code
+    except OSError:
+        return False
+    return True
 
 
 def _spawn(words: list[str], environment: dict[str, str], streams: dict[int, int]) -> int:
@@ -241,15 +211,10 @@ def _spawn(words: list[str], environment: dict[str, str], streams: dict[int, int
         return os.posix_spawn(words[0], words, environment, setpgroup=0, **how)
 
 
-def write_to_stderr_file(line: str) -> None:
-    """Write a line to standard error where that is a file, by a process that may hang in its disk."""
-    if not terminal_device():
-        return
+def write_to_stderr_file(line: str, deadline: float | None = None) -> None:
+    """Write a line to the file that is standard error; the implementation of `agent.write_to_stderr_file`."""
+    until = time.monotonic() + _WRITE_WAIT_S
     try:
-        pid = detached.start([_ECHO, f"logclient: {line}"], {}, {1: 2})
-        watch = os.pidfd_open(pid) if pid else -1
-    except (OSError, AttributeError):
-        return  # no such program, or it has ended
-    if watch >= 0:
-        _is_readable(watch, _WRITE_WAIT_S)
-        os.close(watch)
+        _Process([_ECHO, f"logclient: {line}"], {}, {1: 2}).wait("", min(deadline or until, until))
+    except OSError:
+        return  # there is no such program: `status()` and `logclient show` have what is in the line

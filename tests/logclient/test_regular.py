@@ -20,7 +20,6 @@ from logclient.spawn import agent as spawn
 from logclient.spawn import calling, starting
 from logclient_backend.agent.host.shm_dir_handle import open_regular as open_kept
 from logclient_backend.agent.host.status import StatusPage
-from logclient_backend.agent.host.stderr_relay import Terminal
 from logclient_backend.agent.output import agent_log
 from logclient_backend.collector.tokens import Tokens
 
@@ -69,12 +68,6 @@ ASKED: dict[str, tuple[str, Callable[[ShmDir], Any], Any]] = {
     "an agent's lock": ("agent.lock", lambda shm_dir: owner.is_locked(shm_dir.file("agent.lock")), False),
     "who is in": (LANES, lambda shm_dir: list(parents._who_is_in(shm_dir)), []),
     "whose lanes": (LANES, lambda shm_dir: shm_dirs._is_of(shm_dir.file(LANES), os.getpid()), False),
-    "an exit code": ("any.answer", lambda shm_dir: starting._take_code(shm_dir.file("any.answer")), None),
-    "a line for a terminal": (
-        shm_dirs.STDERR_LINE,
-        lambda shm_dir: Terminal(shm_dir, os.open(os.devnull, os.O_WRONLY)).look(),
-        None,
-    ),
     "a file to write": (
         "any.new",
         lambda shm_dir: _raises(lambda: modes.private(shm_dir.file("any.new"), os.O_WRONLY | os.O_CREAT)),
@@ -98,7 +91,6 @@ def test_nobody_waits_for_what_is_no_regular_file(tmp_path: Path, what: str, kin
     name, ask, expected = ASKED[what]
     if kind == "huge" and name in (
         LANES,
-        "any.answer",
         "agent.status",
         "any.new",
         refusals.NAME,

@@ -189,7 +189,7 @@ def test_stderr_in_a_file_gets_both_lines(tmp_path: Path, run_dir: Path) -> None
 
 
 def test_stderr_in_a_file_of_another_disk_gets_both_lines(tmp_path: Path, run_dir: Path) -> None:
-    """Whether that disk answers nobody knows: the agent writes the line at finish, before finish returns (C6-4, P6)."""
+    """Both lines are in it before `finish` returns, and before what the program writes then (C6-4, P6)."""
     path = Path(os.environ["LOGCLIENT_SHM_DIR"]) / "log"
     with open(path, "wb") as file:
         ended = scripts.run(tmp_path, PROGRAM + "\nsys.stderr.write('last')\n", stderr=file)

@@ -9,6 +9,5 @@
 `json_file.py`       small JSON files, replaced as a whole
 `mapping.py`         mapped files that keep no descriptor open
 `rlimits.py`         resource limits
-`stderr_relay.py`    the trainer's standard error, where that is a file
 ===================  =================================================================
 """

@@ -69,21 +69,12 @@ def answer(shm_dir: ShmDir, wish: Wish) -> dict[str, Any]:
 def _answer(state: str, where: str, reason: str, made: str = "") -> dict[str, Any]:
     # the kind of file system is asked last: the first look at the folder may have mounted it
     network = mounts.network_of(os.path.realpath(where)) if where else ""
-    here = {"state": state, "dir": where, "reason": reason, "made": made}
-    return {**here, "device": _device(where), "network": network}
+    return {"state": state, "dir": where, "reason": reason, "made": made, "network": network}
 
 
 def there(where: str) -> dict[str, Any]:
     """The answer that a folder is fine, where somebody else found that out."""
     return _answer("ok", where, "")
-
-
-def _device(where: str) -> int:
-    """The file system of a folder, by which a file on the same one is known to answer; 0: it has none."""
-    try:
-        return os.stat(where).st_dev
-    except OSError:
-        return 0
 
 
 def _where_it_is(shm_dir: ShmDir, wanted: str, home: str) -> str:

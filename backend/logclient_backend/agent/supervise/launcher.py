@@ -5,8 +5,8 @@ user's `os.wait()`, not in a launcher's process tree, in a session of its own.
 
 Invariants:
 
-- it ends within its time, also when the disk of the run folder, of the config file or of standard error does not
-  answer: what may hang there is done in throw-away children, which are left behind;
+- it ends within its time, also when the disk of the run folder or of the config file does not answer: what may hang
+  there is done in throw-away children, which are left behind;
 - where the run must not start, there is no supervisor.
 """
 
@@ -18,6 +18,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from logclient.config import temporary_folders
@@ -30,7 +31,6 @@ from logclient.spawn import reap
 from ..host import process_handle
 from ..host.json_file import write_json
 from ..host.status import StatusPage
-from ..host.stderr_relay import DESCRIPTOR, Terminal
 
 FOLDER_WAIT_S = 1.5
 _SERVER_SHARE = 4  # 1/4 of the time of `init` at most is for the config file that may name a server
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
     if options is None:
         return 2
     # what the trainer's libraries left inheritable is not ours to hold open
-    os.closerange(DESCRIPTOR + options.tell, _MAX_FDS)
+    os.closerange(3, _MAX_FDS)
     _take_name()
     process_handle.watch_from_now_on(int(options.trainer or 0))  # it may end before a worker looks at it
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # may be ignored; the others are seen to in the supervisor
@@ -59,25 +59,17 @@ def main(arguments: list[str]) -> int:
     if shm_dir is None:
         return 3
     os.umask(modes.umask_of(shm_dir.facts))
-    found = _prepare(shm_dir, options)
-    if found is None:
-        _answer(shm_dir, options, 0)
-        return 0
-    terminal = DESCRIPTOR if options.tell else -1
-    if options.stays:
-        if _fork_away():
-            _become_supervisor(shm_dir, terminal)
-        _write_where(shm_dir, options, found)
-        os._exit(0)
-    if os.fork() == 0:
-        _become_supervisor(shm_dir, terminal)
-    _write_where(shm_dir, options, found)
+    may_start = _prepare(shm_dir, options)
+    if may_start and (_fork_away() if options.stays else os.fork() == 0):
+        _become_supervisor(shm_dir)
+    _answer(shm_dir, options)
+    if may_start and options.stays:
+        os._exit(0)  # a fork of the first process
     return 0
 
 
-def _prepare(shm_dir: ShmDir, options: Options) -> dict[str, Any] | None:
-    """Return the answer about the run folder; None where the run must not start, and `init` raises."""
-    found: dict[str, Any] = {}
+def _prepare(shm_dir: ShmDir, options: Options) -> bool:
+    """Have the run folder looked at; False where the run must not start, and `init` raises."""
     if options.answer:
         until = time.monotonic() + _time_left(options) / _SERVER_SHARE
         server = _begin(lambda: _ask_about_server(shm_dir)) if _may_be_in_config(shm_dir) else 0
@@ -85,25 +77,16 @@ def _prepare(shm_dir: ShmDir, options: Options) -> dict[str, Any] | None:
         if server:
             _is_done(server, until)
         if found.get("state") in ("exists", "missing", "refused") or (options.strict and not found):
-            return None
+            return False
     _announce(shm_dir)
-    return found
+    return True
 
 
-def _write_where(shm_dir: ShmDir, options: Options, found: dict[str, Any]) -> None:
-    if options.tell:
-        Terminal(shm_dir, DESCRIPTOR).write(shm_dir.where_it_goes(found))
-    _answer(shm_dir, options, 0)
-
-
-def _answer(shm_dir: ShmDir, options: Options, code: int) -> None:
-    """Leave our exit code in the shm directory: the trainer, whose child we are not, cannot ask for it."""
-    if not options.end:
-        return
-    try:
-        modes.publish(shm_dir.file(options.end), b"%d\n" % code)
-    except OSError:
-        return
+def _answer(shm_dir: ShmDir, options: Options) -> None:
+    """Leave a file in the shm directory: the trainer, whose child we are not, cannot ask for our exit code."""
+    if options.end:
+        with suppress(OSError):
+            modes.publish(shm_dir.file(options.end), b"")
 
 
 def _fork_away() -> bool:
@@ -148,9 +131,8 @@ class Options(NamedTuple):
     until: str = ""  # monotonic time at which `init` waits no longer
     resume: str = "allow"
     strict: bool = False
-    end: str = ""  # file in the shm directory for our exit code
+    end: str = ""  # file in the shm directory that says that we are done
     stays: bool = False  # the first process becomes the supervisor
-    tell: bool = False  # say it on standard error, which is at DESCRIPTOR
 
 
 def _parse(arguments: list[str]) -> Options | None:
@@ -163,7 +145,7 @@ def _parse(arguments: list[str]) -> Options | None:
     return Options(arguments[0], **given) if arguments else None
 
 
-def _become_supervisor(shm_dir: ShmDir, terminal: int) -> None:
+def _become_supervisor(shm_dir: ShmDir) -> None:
     code = 1
     try:
         _lead_session()
@@ -172,7 +154,7 @@ def _become_supervisor(shm_dir: ShmDir, terminal: int) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         from .supervisor import Supervisor
 
-        code = Supervisor(shm_dir, terminal).run()
+        code = Supervisor(shm_dir).run()
     finally:
         _leave_no_empty_folder(shm_dir)
         os._exit(code)

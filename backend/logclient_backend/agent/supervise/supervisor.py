@@ -35,7 +35,6 @@ from ..host.pauses import REST_SHARE, Pipes, Sleeper
 from ..host.process_handle import Watch
 from ..host.shm_dir_handle import ShmDirHandle
 from ..host.status import StatusPage
-from ..host.stderr_relay import Terminal
 from ..output.segment_pool import Memory
 from ..settings import Settings
 from ..shipping.ship_supervisor import ShipKeeper
@@ -56,15 +55,13 @@ class Promoted(BaseException):
 class Supervisor:
     """One per run and node."""
 
-    def __init__(self, shm_dir: ShmDir, terminal: int = -1, only_server: str | None = None) -> None:
-        """`terminal`: the descriptor of the trainer's standard error, where that is a file; else -1.
+    def __init__(self, shm_dir: ShmDir, only_server: str | None = None) -> None:
+        """`only_server`: the address that the token in our environment is meant for, where this run may have another.
 
-        `only_server`: the one address that the token in our environment is meant for, where this run may have another.
         Raises OSError where the shm directory is gone.
         """
         rlimits.raise_soft()
         self.handle = ShmDirHandle(shm_dir)
-        self.terminal = Terminal(self.handle.shm_dir, terminal)
         self.settings = Settings(shm_dir.facts)
         self.status = StatusPage(self.handle.file("agent.status"))
         self._handover = Handover()
@@ -150,7 +147,6 @@ class Supervisor:
     def _look(self) -> None:
         self.status.beat(layout.AGENT_SUPERVISOR_BEAT)
         self.handle.look()
-        self.terminal.look()
         self._shipping.look()
         self._left_behind = [worker for worker in self._left_behind if not _reap(worker)]
 
@@ -274,7 +270,7 @@ class Supervisor:
             worker.abandon()
         del worker
         gc.collect()  # its mappings: they would keep memory that is given back
-        ours = (self._pipes, self.handle, self.terminal)
+        ours = (self._pipes, self.handle)
         inherited.close_files_since(before, {fd for each in ours for fd in each.descriptors()})
         return self._be_promoted()
 
