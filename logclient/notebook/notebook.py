@@ -26,8 +26,6 @@ REPLACED = (
 
 def finish_earlier(sessions: Iterable[Session], project: str, name: str | None) -> None:
     """A cell that calls `init` is run again: its run before this one gets no more records, so it ends now."""
-    from . import card  # noqa: F401 - so that `finish` can keep the last values without reading a file then
-
     for session in tuple(sessions):
         shm_dir = session.shm_dir
         given = None if shm_dir.name == shm_dir.run_id else shm_dir.name

@@ -21,7 +21,7 @@ from ..shm.wake import wake
 from . import dropped, waiting
 from .ending import patience_s
 from .messages import write_end
-from .status import device_of, last_values
+from .status import device_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -121,7 +121,6 @@ def let_go(session: Session) -> None:
     """Give up all that this process holds of the run; what is known of it by now stays known."""
     outcome = session.outcome
     outcome.left_ns = time.monotonic_ns()
-    outcome.values = last_values(session)
     outcome.device = device_of(session)
     session.stop_recording()
     session.counters.publish()

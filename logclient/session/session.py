@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 class Outcome:
     """The outcome of a run in this process, and its last counts once its memory is released."""
 
-    __slots__ = ("_claims", "counts", "device", "is_durable", "left_ns", "state", "values")
+    __slots__ = ("_claims", "counts", "device", "is_durable", "left_ns", "state")
 
     def __init__(self) -> None:
         self._claims: dict[str, object] = {}
@@ -65,7 +65,6 @@ class Outcome:
         self.state = ""  # how the run ended, as its state document has it
         self.counts = dict.fromkeys(("accepted", "forgotten", "damaged", "stored", "acked"), 0)
         self.device: DeviceStatus = no_device()
-        self.values: dict[str, tuple[int, int, Any]] = {}  # last value of each key, for a notebook
 
     def claim(self) -> bool:
         """Take the right to end the run; True for one call only, of any thread or handler."""

@@ -5,18 +5,14 @@ Runs in the training process, in whatever thread asks. Reads memory alone, waits
 
 from __future__ import annotations
 
-import sys
 import time
 
-from ..guest import foreign
 from ..guest.descriptors import Mapped
 from ..shm.stats import describe_agent, describe_server, lane_counts, missing_there
 from ..spawn import agent as spawn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from ..typed import DeviceStatus, RunState, Status
     from .session import Session
 
@@ -63,17 +59,3 @@ def device_of(session: Session) -> DeviceStatus:
     if encoder is None or encoder.device is None:
         return {**session.outcome.device}
     return encoder.device.describe()
-
-
-def last_values(session: Session) -> dict[str, tuple[int, int, Any]]:
-    """The last values of this process's lanes; of a finished run, as they were if somebody may have asked."""
-    card = sys.modules.get(
-        f"{__package__.rpartition('.')[0]}.notebook.card"
-    )  # no import: its disk may be frozen
-    taken = session.lanes if session.mark[0] else None
-    try:
-        return session.outcome.values if taken is None or card is None else dict(card.last_values(taken))
-    except Exception as error:
-        if not foreign.is_own(error):
-            raise
-        return {}
