@@ -33,8 +33,7 @@ from . import screen
 from .demo_check import Checked, Truth, check, truths
 from .demo_faults import Agent, Disk, states_of
 from .demo_screen import EventPrinter, show_result
-from .options import with_dir, with_json
-from .sources import run_folder
+from .options import run_folder, with_dir, with_json
 from .text import plural, safe
 
 _SECONDS, _MIN_S = 20.0, 8.0

@@ -10,7 +10,7 @@ from typing import Any
 from ..runs.curve import Curve
 from . import screen
 from .demo_check import Truth
-from .sources import run_folder
+from .options import run_folder
 from .text import duration, plural, safe
 
 _HEIGHT = 8

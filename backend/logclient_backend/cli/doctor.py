@@ -9,8 +9,7 @@ import click
 
 from . import checks, screen, server_check
 from .checks import Finding
-from .options import with_dir, with_json
-from .sources import run_folder
+from .options import run_folder, with_dir, with_json
 from .text import safe
 
 _MARKS = {"ok": ("✓", "green"), "note": ("·", "cyan"), "do": ("!", "yellow")}

@@ -12,9 +12,9 @@ from logclient.errors import BadArgument
 
 from ..runs.export import RUN_FILE, Export, points_file
 from ..runs.formats import FORMATS
+from ..runs.source import RunSource
 from . import screen
 from .options import with_json, with_source
-from .sources import RunSource
 from .text import plural, safe, safe_lines
 
 
@@ -72,7 +72,7 @@ def command(
         raise BadArgument(
             "--guard-cells is for spreadsheets and changes texts: use --format csv, and send standard output to a file"
         )
-    shown = source.run(run)
+    shown = source.run(run).view()
     made = Export(shown)
     total = made.reader.records
     if out is None:

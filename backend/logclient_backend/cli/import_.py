@@ -9,8 +9,7 @@ import click
 from ..runs import live
 from ..runs.importer import Import
 from . import screen
-from .options import with_dir, with_json
-from .sources import run_folder
+from .options import run_folder, with_dir, with_json
 from .text import plural, safe
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from ..runs.folder import Found
+from ..runs.source import Row, RunSource
 from . import screen
 from .options import with_json, with_source
-from .sources import Row, RunSource
 from .text import ago, duration, iso, plural, safe, short_count
 
 _NEWEST = 50
@@ -43,11 +43,12 @@ def command(filter: str | None, newest: int, everything: bool, source: RunSource
     """
     most = None if everything else newest
     found = source.list(filter, most)
+    rows = [run.row for run in found.runs]
     if as_json:
         screen.print_json(
             {
-                source.kind: found.base,
-                "runs": [_as_dict(row) for row in found.rows],
+                source.kind: source.where,
+                "runs": [_as_dict(row) for row in rows],
                 "older": found.older,
                 "no_runs": [
                     {"folder": run.name, "path": run.path, "reason": run.problem} for run in found.problems
@@ -55,7 +56,7 @@ def command(filter: str | None, newest: int, everything: bool, source: RunSource
             }
         )
         return
-    _print(found.base, found.rows, found.older, found.problems)
+    _print(source.where, rows, found.older, found.problems)
 
 
 def dropped(counts: dict[str, int]) -> int:

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
+from logclient.config import Config
 from logclient.errors import BadArgument
 
-from .sources import FolderSource, RunSource, ServerSource
+from ..runs import folder
+from ..runs.folder import Found
+from ..runs.source import FolderSource, RunSource
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def with_source(function: F) -> F:
-    """--dir, --server and --token-file, as `source`."""
+    """--dir, --server and --token-file, as `source`.
+
+    A server is never taken from the environment unasked: what `logclient ls` shows would depend on a variable that was
+    set for the trainer.
+    """
 
     @functools.wraps(function)
     def wrapped(*args: Any, dir: str | None, server: str | None, token_file: str, **more: Any) -> Any:
@@ -24,7 +32,13 @@ def with_source(function: F) -> F:
             raise BadArgument("--dir and --server: runs are looked for in one of them, give one")
         if server is None and token_file:
             raise BadArgument("--token-file is for --server: give that too")
-        source: RunSource = FolderSource(dir) if server is None else ServerSource(server, token_file)
+        source: RunSource
+        if server is None:
+            source = FolderSource(run_folder(dir))
+        else:  # what it needs (requests, grpc) is loaded here: folders do without
+            from ..remote.source import ServerSource
+
+            source = ServerSource(server, token_file=token_file)
         return function(*args, source=source, **more)
 
     made = click.option(
@@ -40,6 +54,17 @@ def with_source(function: F) -> F:
         "or of the config file.",
     )(made)
     return with_dir(made)  # type: ignore[return-value]
+
+
+def run_folder(dir: str | None) -> str:
+    """The folder that is meant."""
+    return os.path.abspath(dir or Config.from_env().dir or "logclient-runs")
+
+
+def all_runs(dir: str | None) -> tuple[str, list[Found]]:
+    """The folder, and what lies in it."""
+    base = run_folder(dir)
+    return base, folder.find(base)
 
 
 def with_dir(function: F) -> F:

@@ -13,11 +13,11 @@ from ..runs import contents
 from ..runs.contents import Contents, Hole, Key
 from ..runs.curve import GAP_MARK, ODD_MARK, Drawing
 from ..runs.extremes import of_summary
+from ..runs.source import RunSource
 from ..runs.view import RunView, Shipment
 from ..signals import signal_name
 from . import screen
 from .options import with_json, with_source
-from .sources import RunSource
 from .text import ago, clock, duration, iso, moment, number, plural, safe, safe_lines
 
 if TYPE_CHECKING:
@@ -68,10 +68,11 @@ def command(
     logclient show ef8ecr7s --key 'train/*' --curves 12
     logclient show mlp --server http://collector:7789
     """
-    shown = source.run(run)
+    stored = source.run(run)
+    shown = stored.view()
     with screen.progress("reading", shown.counts()["stored"]) as advance:
         only = _matcher(keys) if keys and not as_json else None
-        found = source.contents(shown, curves=0 if as_json else curves, only=only, progress=advance)
+        found = stored.contents(shown, curves=0 if as_json else curves, only=only, progress=advance)
     if keys:
         is_meant = _matcher(keys)
         found.keys = {name: key for name, key in found.keys.items() if is_meant(name)}

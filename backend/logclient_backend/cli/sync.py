@@ -15,8 +15,7 @@ from logclient.errors import BadArgument
 from ..wire import credentials
 from ..wire.messages import DELETED, NotTaken
 from . import INTERRUPTED, MISSING, NO, OK, PARTIAL, screen, uploading, uploads
-from .options import with_json
-from .sources import run_folder
+from .options import run_folder, with_json
 from .text import duration, plural, safe, short_count, size
 from .uploading import Job, Plan, Pool
 from .uploads import Skipped

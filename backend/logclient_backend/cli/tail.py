@@ -10,11 +10,11 @@ import click
 
 from logclient.shm.columns import Columns, read_column
 
+from ..runs.source import Follower, RunSource
 from ..wal.encoded import StreamColumns
 from ..wal.scan import Damage, Gap
 from . import screen
 from .options import with_json, with_source
-from .sources import Follower, RunSource
 from .text import clock, number, plural, safe
 
 _RECORDS = 10
@@ -53,10 +53,9 @@ def command(run: str | None, follow: bool, records: int, source: RunSource, as_j
     logclient tail mlp -n 100 --json
     logclient tail mlp -f --server http://collector:7789
     """
-    shown = source.run(run)
-    follower = source.follower(shown)
+    follower = source.run(run).follower()
     found = _last(follower, max(0, records))
-    many = len(shown.processes) > 1
+    many = len(follower.run.processes) > 1
     for record in found:
         _print(record, as_json, many)
     if not follow:

@@ -18,8 +18,7 @@ from ..wal.reader import list_stems
 from ..wal.repair import FolderReport, SegmentReport
 from ..wal.segment import parse_name
 from . import screen
-from .options import with_dir, with_json
-from .sources import all_runs
+from .options import all_runs, with_dir, with_json
 from .text import iso, plural, safe, size
 
 

@@ -2,7 +2,6 @@
 
 ==========  =================================================================
 runs.py     `Runs` and `Run`: what the user holds
-sources.py  where a run lies: in a folder, or behind an HTTP API
 gather.py   the points of some keys out of records, complete and in one order
 series.py   `Series`, `Reduced`, `Table`: what a question gives
 reduce.py   points -> buckets, by the rule of the collector's store
@@ -11,8 +10,8 @@ reduce.py   points -> buckets, by the rule of the collector's store
 
 from __future__ import annotations
 
+from ..runs.extremes import Extreme
 from .runs import Run, Runs, read
 from .series import Reduced, Series, Table
-from .sources import Extreme
 
 __all__ = ["Extreme", "Reduced", "Run", "Runs", "Series", "Table", "read"]

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..runs.strict import ODD_FLOATS
+
 Whole = npt.NDArray[np.int64]
 Real = npt.NDArray[np.float64]
 
@@ -33,7 +35,6 @@ class Buckets:
     min: Real  # of what is finite
     max: Real
     last: Real
-    leaves_out_texts: bool = False  # the key was logged with texts, too
 
 
 def reduce(step: Whole, value: Real, most: int) -> Buckets:
@@ -68,6 +69,18 @@ def reduce(step: Whole, value: Real, most: int) -> Buckets:
         np.fmax.reduceat(finite, starts),
         value[ends],
     )
+
+
+def of_answer(answer: dict[str, Any]) -> Buckets:
+    """Return the buckets that a collector's HTTP API has answered with."""
+    start, count, nans, infs, neg_infs = (
+        np.array(answer[name], np.int64) for name in ("start", "count", "nans", "infs", "neg_infs")
+    )
+    low, high, last = (
+        np.array([ODD_FLOATS.get(value, value) for value in answer[name]], float)
+        for name in ("min", "max", "last")
+    )
+    return Buckets(answer["width"], start, count, nans, infs, neg_infs, low, high, last)
 
 
 def reals(value: npt.NDArray[Any]) -> Real:

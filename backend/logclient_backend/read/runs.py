@@ -13,14 +13,14 @@ import numpy as np
 from logclient.errors import BadArgument, NoRun
 
 from ..remote import access
-from ..remote.server import Server
-from ..runs import folder, live
-from ..runs.extremes import of_summary
+from ..remote.source import ServerSource
+from ..runs import folder
+from ..runs.extremes import Extreme, of_summary
+from ..runs.source import FolderRun, FolderSource, StoredRun
 from ..runs.view import RunView
 from .gather import gather
-from .reduce import reals, reduce
+from .reduce import of_answer, reals, reduce
 from .series import Reduced, Series, Table
-from .sources import Extreme, Facts, FolderRun, Origin, of_server
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -34,8 +34,8 @@ def read(path_or_url: str | os.PathLike[str], *, token: str | None = None) -> Ru
     """The runs of a folder (or one run's own folder), or of a server; see `logclient.read`."""
     where = os.fspath(path_or_url)
     if access.is_url(where):
-        server = Server(access.find(where, token=token))
-        return Runs(server.url, of_server(server))
+        server = ServerSource(where, token=token)
+        return Runs(server.where, server.list().runs)
     if token is not None:
         raise BadArgument("token is for a server; a folder needs none")
     if _LIKE_URL.match(where) and not os.path.exists(where):
@@ -43,18 +43,16 @@ def read(path_or_url: str | os.PathLike[str], *, token: str | None = None) -> Ru
     base = os.path.abspath(where)
     own = folder.load(os.path.basename(base), base) if os.path.isdir(base) else None
     if own is not None and not own.problem:
-        return Runs(base, [FolderRun(own)])
-    found = folder.find(base, live_dirs=live.scan())
-    good = sorted((run for run in found if not run.problem), key=lambda run: (run.newest_ns, run.name))
-    return Runs(base, [FolderRun(run) for run in good])
+        return Runs(base, [FolderRun(own, base)])
+    return Runs(base, FolderSource(base).list().runs)
 
 
 class Runs(Sequence["Run"]):
     """Runs, the newest last: ``runs[-1]``, ``runs["an id or name"]``, ``for run in runs``."""
 
-    def __init__(self, where: str, origins: Sequence[Origin]) -> None:
+    def __init__(self, where: str, stored: Sequence[StoredRun]) -> None:
         self.where = where
-        self._runs = [Run(origin) for origin in origins]
+        self._runs = [Run(each) for each in stored]
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -95,34 +93,27 @@ class Runs(Sequence["Run"]):
 class Run:
     """One run, as it was when `read` found it; its points are those of now."""
 
-    def __init__(self, origin: Origin) -> None:
-        self._origin = origin
-        self._kept_facts: Facts | None = None
+    def __init__(self, stored: StoredRun) -> None:
+        self._stored = stored
         self._view: RunView | None = None
-
-    @property
-    def _facts(self) -> Facts:
-        if self._kept_facts is None:
-            self._kept_facts = self._origin.facts()
-        return self._kept_facts
 
     @property
     def _whole(self) -> RunView:
         if self._view is None:
-            self._view = self._origin.view()
+            self._view = self._stored.view()
         return self._view
 
     @property
     def id(self) -> str:
-        return self._facts.id
+        return self._stored.row.id
 
     @property
     def name(self) -> str:
-        return self._facts.name
+        return self._stored.row.name
 
     @property
     def project(self) -> str:
-        return self._facts.project
+        return self._stored.row.project
 
     @property
     def state(self) -> str:
@@ -130,16 +121,16 @@ class Run:
 
         One of running, late, finished, failed, preempted, killed, terminated, replaced and lost.
         """
-        return self._facts.state
+        return self._stored.row.state
 
     @property
     def tags(self) -> tuple[str, ...]:
-        return self._facts.tags
+        return tuple(self._stored.row.tags)
 
     @property
     def created(self) -> datetime | None:
         """Start of the first attempt, UTC; None where its documents are not there."""
-        created_ns = self._facts.created_ns
+        created_ns = self._stored.row.created_ns
         return datetime.fromtimestamp(created_ns / 1e9, UTC) if created_ns else None
 
     @property
@@ -155,11 +146,11 @@ class Run:
     @property
     def about(self) -> Mapping[str, Any]:
         """The rest: group, notes, why it ended, counts of records, ranks, attempts, alerts, notices."""
-        facts, whole = self._facts, self._whole
+        row, whole = self._stored.row, self._whole
         return {
-            "group": facts.group,
+            "group": row.group,
             "notes": whole.notes,
-            "cause": facts.cause,
+            "cause": row.cause,
             "counts": whole.counts(),
             "ranks": whole.ranks,
             "attempts": len(whole.attempts),
@@ -175,7 +166,7 @@ class Run:
         """
         summary = self.summary
         made = {}
-        for key, found in self._origin.extremes().items():
+        for key, found in self._stored.extremes().items():
             own = {what: of_summary(summary, key, what) for what in Extreme._fields}
             made[key] = found._replace(**{what: value for what, value in own.items() if value is not None})
         return made
@@ -186,7 +177,7 @@ class Run:
 
     def keys(self) -> list[str]:
         """Return the keys, in the order in which they were logged first."""
-        return self._origin.keys()
+        return self._stored.keys()
 
     @overload
     def series(self, key: str, *, buckets: None = None, attempts: Attempts = "newest") -> Series: ...
@@ -229,7 +220,7 @@ class Run:
         return self.series(list(keys), attempts=attempts).to_pandas()
 
     def _gathered(self, keys: list[str], every: bool) -> dict[str, Series]:
-        found = gather(self._origin.columns(keys), keys)
+        found = gather(self._stored.columns(keys), keys)
         numbers = self._attempts(found.processes)
         made = {}
         for key in keys:
@@ -243,13 +234,15 @@ class Run:
         """Return the attempt of each process; asked again where one came that was not known."""
         numbers = self._whole.attempt_numbers()
         if any(process.hex() not in numbers for process in processes):
-            numbers = self._origin.view().attempt_numbers()
+            numbers = self._stored.view().attempt_numbers()
         return numbers
 
     def _reduced(self, key: str, most: int, every: bool) -> Reduced:
-        found = self._origin.buckets(key, most, every=every)
-        leaves_out_texts = found is not None and found.leaves_out_texts
-        if found is None:
+        answer = self._stored.buckets(key, most, every=every)
+        leaves_out_texts = bool(answer and answer.get("leaves_out_texts"))
+        if answer is not None:
+            found = of_answer(answer)
+        else:
             series = self._gathered([key], every)[key]
             step, value = series.step, series.value
             if value.dtype == object:

@@ -3,7 +3,7 @@
 =============  ======================================================================================
 access.py      which server is meant, and with which token
 server.py      questions over HTTP: time limits, retries, proxies, errors in sentences
-listing.py     runs in lists, and which of them somebody means
+source.py      runs in lists, and which of them somebody means
 runs.py        one run: its nodes' documents, its records
 contents.py    what is stored of it, for `logclient show`
 follow.py      what comes, as it comes

@@ -8,9 +8,7 @@ only records contain, are left out then.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
-
-from logclient.shm.record import FLOATS
+from typing import TYPE_CHECKING, Any
 
 from ..runs import contents
 from ..runs.contents import Contents, Key, Last, Progress
@@ -18,7 +16,9 @@ from ..runs.curve import Cell, Curve
 from ..runs.extremes import Extremes
 from ..runs.strict import ODD_FLOATS
 from ..runs.view import RunView
-from .runs import RemoteRun
+
+if TYPE_CHECKING:
+    from .runs import ServerRun
 
 SMALL_RECORDS = 100_000  # some seconds of reading
 _MAX_BUCKETS = 2_000
@@ -26,6 +26,7 @@ _CODES = {"float": "d", "rounded": "r", "int": "q", "bool": "b", "text": "s"}
 
 
 def read(
+    stored: ServerRun,
     run: RunView,
     *,
     curves: int = 0,
@@ -33,9 +34,7 @@ def read(
     progress: Progress | None = None,
 ) -> Contents:
     """Return the contents of a run, as `runs.contents.read` does for a folder."""
-    found = run.found
-    assert isinstance(found, RemoteRun)
-    reader = found.records()
+    reader = stored.records()
     if reader.records <= SMALL_RECORDS:
         return contents.read(run, curves=curves, only=only, progress=progress)
     made = contents.begun(reader)
@@ -44,14 +43,15 @@ def read(
         if span.stored:
             made.first_time = min(made.first_time or span.first_time, span.first_time)
             made.last_time = max(made.last_time, span.last_time)
-    for row in found.key_rows():
+    for row in stored.key_rows():
         made.keys[row["key"]] = _key(row)
-    for row in found.extremes():
-        if row["key"] in made.keys:
-            made.keys[row["key"]].extremes[1] = Extremes(row["min"], row["max"])
+    for name, each in stored.extremes().items():
+        if name in made.keys:
+            made.keys[name].extremes[1] = Extremes(each.min, each.max)
     numeric = [key.name for key in made.keys.values() if not key.is_text]
     for name in filter(only, numeric) if only is not None else numeric[:curves]:
-        made.keys[name].curves[1] = _curve(found.buckets(name, _MAX_BUCKETS))
+        if answer := stored.buckets(name, _MAX_BUCKETS):
+            made.keys[name].curves[1] = _curve(answer)
     if progress is not None:
         progress(reader.records)
     contents.settle(made, run, reader)
@@ -61,11 +61,10 @@ def read(
 def _key(row: dict[str, Any]) -> Key:
     last = row["last"]
     code = _CODES.get(last["type"], "d")
-    value = ODD_FLOATS.get(last["value"], last["value"]) if code in FLOATS else last["value"]
     return Key(
         row["key"],
         points=row["points"],
-        last=Last(value, code, last["step"], last["time_ns"], 0, last["rank"]),
+        last=Last(last_value(last), code, last["step"], last["time_ns"], 0, last["rank"]),
         is_text="text" in row["types"],
     )
 
@@ -87,3 +86,9 @@ def _columns(answer: dict[str, Any]) -> Iterator[tuple[int, float, float, int, i
     low, high = ([ODD_FLOATS.get(value, value) for value in answer[name]] for name in ("min", "max"))
     odd = map(sum, zip(answer["nans"], answer["infs"], answer["neg_infs"], strict=True))
     return zip(answer["start"], low, high, answer["count"], odd, strict=True)
+
+
+def last_value(last: dict[str, Any]) -> Any:
+    """Return the newest value of a key, as the API has it; NaN and infinities are texts there."""
+    is_float = last["type"] in ("float", "rounded")
+    return ODD_FLOATS.get(last["value"], last["value"]) if is_float else last["value"]

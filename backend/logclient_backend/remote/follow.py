@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ..runs.view import RunView
 from ..wal.coverage import StreamSpan
 from ..wal.encoded import StreamColumns
 from ..wal.scan import Gap, Item
 from ..wal.seqs import SeqSet
 from .access import Unreachable
-from .runs import RemoteRun, load
+
+if TYPE_CHECKING:
+    from .runs import ServerRun
 
 _PAGE_RECORDS = 1 << 14
 
@@ -20,11 +22,9 @@ class ServerFollower:
 
     poll_s = 1.0
 
-    def __init__(self, run: RunView) -> None:
-        found = run.found
-        assert isinstance(found, RemoteRun)
-        self.run = run
-        self._found = found
+    def __init__(self, stored: ServerRun) -> None:
+        self.run = stored.view()
+        self._stored = stored
         self._seen: dict[bytes, SeqSet] = {}
         self._reported: dict[tuple[bytes, str], SeqSet] = {}
         self._away = ""  # why the server is not reached
@@ -32,7 +32,7 @@ class ServerFollower:
 
     def last(self, count: int) -> Iterator[StreamColumns]:
         """At least the last `count` records over all streams, and from now on those that come."""
-        for span in self._found.contents().values():
+        for span in self._stored.coverage().values():
             self._seen[span.stream] = span.stored
             for cause, seqs in span.gaps.items():
                 self._reported[span.stream, cause] = seqs
@@ -52,7 +52,7 @@ class ServerFollower:
             self._note(str(error))
 
     def _new(self) -> Iterator[Item]:
-        for span in self._found.contents().values():
+        for span in self._stored.coverage().values():
             seen = self._seen.setdefault(span.stream, SeqSet())
             for first, last in span.stored.minus(seen).ranges():
                 for item in self._records(span, first, last):
@@ -77,7 +77,7 @@ class ServerFollower:
 
     def _records(self, span: StreamSpan, first: int, last: int) -> Iterator[StreamColumns]:
         while 0 < first <= last:
-            found, after = self._found.fetch(span.stream, first, min(_PAGE_RECORDS, last - first + 1))
+            found, after = self._stored.fetch(span.stream, first, min(_PAGE_RECORDS, last - first + 1))
             for item in found:
                 stop = sum(1 for seq in item.columns.seq if seq <= last)
                 if stop:
@@ -87,14 +87,12 @@ class ServerFollower:
 
     def look_again(self) -> None:
         """The run as it is now."""
-        server = self._found.server
-        assert server is not None
         try:
-            self._found = load(server, self._found.name)
+            self._stored.look_again()
         except Unreachable as error:
             self._note(str(error))
             return
-        self.run = self._found.view()
+        self.run = self._stored.view()
 
     @property
     def is_over(self) -> bool:

@@ -6,61 +6,139 @@ collector knows better is handed to it: how long nothing has come from the run, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
 from logclient.errors import NoRun, Unsupported
 
 from ..runs import node as nodes
-from ..runs import strict
+from ..runs import source, strict
+from ..runs.contents import Contents, Progress
+from ..runs.extremes import Extreme
 from ..runs.folder import Found
 from ..runs.node import Node
-from ..runs.order import Records
 from ..runs.paged import PagedReader
 from ..runs.state import State
-from ..runs.view import RunView, view
+from ..runs.view import COUNTS, RunView, view
 from ..wal.coverage import Spans
 from ..wal.encoded import StreamColumns
 from ..wire import pages
+from . import contents
+from .follow import ServerFollower
 from .server import Server
+
+Row = dict[str, Any]  # as the API has it, see `RunRow` in collector/web/response_models.py
 
 _BY_SILENCE = ("late", "lost")  # what only the collector's clock shows
 
 
-@dataclass(slots=True)
-class RemoteRun(Found):
-    """A run behind an HTTP API. `name` is its id, `path` where it is shown to be."""
+class ServerRun:
+    """A run behind an HTTP API. What its documents contain is asked for once, and again by `look_again`."""
 
-    server: Server | None = None
-    described: dict[str, Any] = field(default_factory=dict)  # as the API describes it
+    def __init__(self, server: Server, listed: Row) -> None:
+        """`listed`: as the API lists it."""
+        self.id = str(listed["id"])
+        self._server = server
+        self._listed = listed
+        self._described: dict[str, Any] = {}
+        self._found: Found | None = None
 
     @property
-    def id(self) -> str:
-        return self.name
+    def row(self) -> source.Row:
+        """Correct an agent's counts, which may be older than what is stored."""
+        row = self._listed
+        return source.Row(
+            row["id"],
+            row["name"] or row["id"],
+            row["project"],
+            row["group"],
+            row["tags"],
+            row["state"],
+            row["reason"],
+            row["created_ns"],
+            row["ended_ns"] or row["last_seen_ns"],
+            row["active_ns"],
+            row["attempts"],
+            {**dict.fromkeys((*COUNTS, "waiting"), 0), **row["counts"], "stored": row["records"]},
+            self._server.url,
+            [],
+        )
 
-    def records(self) -> Records:
+    def look_again(self) -> None:
+        """Ask for its documents, as they are now; `NoRun` where there is no such run any more."""
+        server, id = self._server, self.id
+        described = server.json("/run", run=id)
+        found = Found(id, f"{server.url}/api/v1/run?run={quote(id, safe='')}", reader=self.records)
+        documents = server.json("/run/documents", run=id)
+        silent_ns = max(0, nodes.whole(documents.get("now_ns")) - nodes.whole(documents.get("last_seen_ns")))
+        for node, wrapped in sorted(nodes.table(documents.get("nodes")).items()):
+            found.nodes.append(self._node(f"{found.path}#{node}", node, wrapped, silent_ns))
+        self._described, self._found = described, found
+
+    def _node(self, path: str, id: str, wrapped: Any, silent_ns: int) -> Node:
+        made = Node(path, id, spans=self.coverage)
+        try:
+            nodes.take(made, strict.unwrap(wrapped))
+        except Unsupported:
+            made.problem = "written by a newer logclient: update to read it"
+        except ValueError as error:
+            made.problem = f"its documents are damaged: {error}"
+        made.now_ns = made.heard_ns + silent_ns
+        return made
+
+    def view(self) -> RunView:
+        """Merged, with the state as the collector has it where it is about silence."""
+        run = view(self._documents())
+        state = self._described.get("state")
+        if run.state.name == "running" and state in _BY_SILENCE:
+            since = self._described.get("last_seen_ns")
+            run.state = State(
+                state, nodes.text(self._described.get("reason")), since if isinstance(since, int) else 0
+            )
+        return run
+
+    def _documents(self) -> Found:
+        if self._found is None:
+            self.look_again()
+        assert self._found is not None
+        return self._found
+
+    def contents(
+        self,
+        run: RunView,
+        *,
+        curves: int = 0,
+        only: Callable[[str], bool] | None = None,
+        progress: Progress | None = None,
+    ) -> Contents:
+        return contents.read(self, run, curves=curves, only=only, progress=progress)
+
+    def follower(self) -> source.Follower:
+        return ServerFollower(self)
+
+    def records(self) -> PagedReader:
         """Return the records that are stored now."""
-        paths = {bytes.fromhex(stream): found.path for found in self.nodes for stream in found.streams}
-        return PagedReader(self.contents(), self.fetch, paths)
+        found = self._documents()
+        paths = {bytes.fromhex(stream): node.path for node in found.nodes for stream in node.streams}
+        return PagedReader(self.coverage(), self.fetch, paths)
 
-    def contents(self) -> Spans:
+    def coverage(self) -> Spans:
         """Return the coverage of each stream now, and its gaps."""
-        return pages.read_contents(self._asked.data("/run/contents", run=self.name))
+        return pages.read_contents(self._server.data("/run/contents", run=self.id))
 
     def fetch(
         self, stream: bytes, first: int, most: int, keys: list[str] | None = None
     ) -> tuple[list[StreamColumns], int]:
         """Records from that seq on, whole or these keys of them, and the seq to ask for next."""
-        data = self._asked.data(
-            "/run/records", run=self.name, stream=stream.hex(), first=first, limit=most, key=keys or []
+        data = self._server.data(
+            "/run/records", run=self.id, stream=stream.hex(), first=first, limit=most, key=keys or []
         )
         return pages.read_page(data)
 
     def columns(self, keys: list[str]) -> Iterator[StreamColumns]:
         """All records that have one of these keys, without their other keys; stream by stream."""
-        for stream, span in self.contents().items():
+        for stream, span in self.coverage().items():
             first = span.first or 0
             while first:
                 found, after = self.fetch(stream, first, 1 << 16, keys)
@@ -71,67 +149,33 @@ class RemoteRun(Found):
         """Its keys as the API has them, in the order in which they came first."""
         after = ""
         while True:
-            page = self._asked.json("/run/keys", run=self.name, after=after)
+            page = self._server.json("/run/keys", run=self.id, after=after)
             yield from page["keys"]
             after = page["next"]
             if not after:
                 return
 
-    def extremes(self) -> Iterator[dict[str, Any]]:
-        """Newest, lowest and highest value of its keys, as the API has them; nothing from a collector without them."""
+    def keys(self) -> list[str]:
+        return [row["key"] for row in self.key_rows()]
+
+    def extremes(self) -> dict[str, Extreme]:
+        """Newest, lowest and highest value of its keys; nothing from a collector without them."""
+        found: dict[str, Extreme] = {}
         after = ""
         while True:
             try:
-                page = self._asked.json("/run/extremes", run=self.name, after=after)
+                page = self._server.json("/run/extremes", run=self.id, after=after)
             except NoRun:
-                return
-            yield from page["keys"]
+                return found
+            for row in page["keys"]:
+                found[row["key"]] = Extreme(contents.last_value(row["last"]), row["min"], row["max"])
             after = page["next"]
             if not after:
-                return
+                return found
 
-    def buckets(self, key: str, most: int, *, every: bool = False) -> dict[str, Any]:
-        """A key reduced, as the API has it; `NoRun` where there is none. `every`: of all attempts."""
-        flag = str(every).lower()
-        return self._asked.json("/run/buckets", run=self.name, key=key, most=most, all_attempts=flag)
-
-    @property
-    def _asked(self) -> Server:
-        assert self.server is not None
-        return self.server
-
-    def view(self) -> RunView:
-        """Merged, with the state as the collector has it where it is about silence."""
-        run = view(self)
-        state = self.described.get("state")
-        if run.state.name == "running" and state in _BY_SILENCE:
-            since = self.described.get("last_seen_ns")
-            run.state = State(
-                state, nodes.text(self.described.get("reason")), since if isinstance(since, int) else 0
-            )
-        return run
-
-
-def load(server: Server, run: str) -> RemoteRun:
-    """The run with that id; `NoRun` where there is none."""
-    described = server.json("/run", run=run)
-    found = RemoteRun(
-        run, f"{server.url}/api/v1/run?run={quote(run, safe='')}", server=server, described=described
-    )
-    documents = server.json("/run/documents", run=run)
-    silent_ns = max(0, nodes.whole(documents.get("now_ns")) - nodes.whole(documents.get("last_seen_ns")))
-    for id, wrapped in sorted(nodes.table(documents.get("nodes")).items()):
-        found.nodes.append(_node(found, id, wrapped, silent_ns))
-    return found
-
-
-def _node(found: RemoteRun, id: str, wrapped: Any, silent_ns: int) -> Node:
-    made = Node(f"{found.path}#{id}", id, spans=found.contents)
-    try:
-        nodes.take(made, strict.unwrap(wrapped))
-    except Unsupported:
-        made.problem = "written by a newer logclient: update to read it"
-    except ValueError as error:
-        made.problem = f"its documents are damaged: {error}"
-    made.now_ns = made.heard_ns + silent_ns
-    return made
+    def buckets(self, key: str, most: int, *, every: bool = False) -> dict[str, Any] | None:
+        try:
+            flag = str(every).lower()
+            return self._server.json("/run/buckets", run=self.id, key=key, most=most, all_attempts=flag)
+        except NoRun:
+            return None

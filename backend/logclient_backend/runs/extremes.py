@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from logclient.shm.columns import read_column
 from logclient.shm.record import NUMBERS
@@ -20,6 +20,14 @@ from ..wal.seal import unseen_part
 from ..wal.seqs import SeqSet
 
 Number = int | float
+
+
+class Extreme(NamedTuple):
+    """Newest, lowest and highest value of a key. NaN and infinities are no extremes."""
+
+    last: Any
+    min: Any
+    max: Any
 
 
 @dataclass(slots=True)

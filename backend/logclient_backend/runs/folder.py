@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from logclient import config as settings
@@ -36,6 +37,7 @@ class Found:
     nodes: list[Node] = field(default_factory=list)
     live: dict[str, LiveShmDir] = field(default_factory=dict)  # by node, for those that are live on this host
     problem: str = ""  # why this is no run
+    reader: Callable[[], Records] | None = None  # of its records, where they do not lie in folders
 
     @property
     def id(self) -> str:
@@ -70,7 +72,7 @@ class Found:
 
     def records(self) -> Records:
         """Return the records that are stored now."""
-        return RunReader(found.path for found in self.nodes)
+        return self.reader() if self.reader is not None else RunReader(found.path for found in self.nodes)
 
     def last_record_ns(self, process: Process) -> int:
         """Time of the last record of a process that is stored, by what footers (or a store) say; 0 for none."""

@@ -16,7 +16,7 @@ from logclient_backend.cli import cli
 from logclient_backend.collector.store.interface import Store
 from logclient_backend.remote import contents, follow
 from logclient_backend.remote.access import Unreachable
-from logclient_backend.remote.runs import RemoteRun
+from logclient_backend.remote.runs import ServerRun
 from logclient_backend.remote.server import Server
 from tests.backend.runs.build import NodeMaker, rec
 from tests.served import backing, made_store, sample_runs, serving, take_in
@@ -111,13 +111,13 @@ def test_show_of_a_large_run_asks_instead_of_reading(
     """The same but for ranks that only records tell; no record is fetched but those beside gaps."""
     monkeypatch.setattr(contents, "SMALL_RECORDS", 0)
     fetched = []
-    fetch = RemoteRun.fetch
+    fetch = ServerRun.fetch
 
     def noted(*asked: Any) -> Any:
         fetched.append(asked)
         return fetch(*asked)
 
-    monkeypatch.setattr(RemoteRun, "fetch", noted)
+    monkeypatch.setattr(ServerRun, "fetch", noted)
     answers: list[dict[str, Any]] = []
     for source in (here(both), there(both)):
         code, said = say("show", run, "--json", *source)

@@ -1,4 +1,4 @@
-"""Runs of a server in lists, and which of them somebody means; filtered and sorted there."""
+"""`ServerSource`: runs of a server in lists, and which of them somebody means; filtered and sorted there."""
 
 from __future__ import annotations
 
@@ -8,13 +8,36 @@ from typing import Any
 
 from logclient.errors import NoRun
 
+from ..runs.source import Listing, StoredRun
+from . import access
+from .runs import Row, ServerRun
 from .server import Server
 
 PAGE_RUNS = 1_000
 _MAX_LISTED = 20
 _SEARCHED = ("id", "name", "project", "tag")
 
-Row = dict[str, Any]  # as the API has it, see `RunRow` in collector/web/response_models.py
+
+class ServerSource:
+    """Runs of a server."""
+
+    kind = "server"
+
+    def __init__(self, address: str, *, token: str | None = None, token_file: str = "") -> None:
+        self._server = Server(access.find(address, token=token, token_file=token_file))
+        self.where = self._server.url
+
+    def list(self, text: str | None = None, most: int | None = None) -> Listing:
+        if text:
+            found = search(self._server, text)
+            older = 0 if most is None else max(0, len(found) - most)
+            found = found[older:]
+        else:
+            found, older = newest(self._server, most)
+        return Listing(list[StoredRun](ServerRun(self._server, row) for row in found), older)
+
+    def run(self, wanted: str | None) -> ServerRun:
+        return ServerRun(self._server, resolve(self._server, wanted))
 
 
 def rows(server: Server, *, most: int | None = None, **asked: Any) -> Iterator[Row]:
@@ -52,24 +75,24 @@ def search(server: Server, text: str) -> list[Row]:
     return sorted(found.values(), key=lambda row: (row["created_ns"], row["id"]))
 
 
-def resolve(server: Server, wanted: str | None) -> str:
-    """The id of the run that is meant, by the rules of `runs.folder.resolve`."""
+def resolve(server: Server, wanted: str | None) -> Row:
+    """The run that is meant, by the rules of `runs.folder.resolve`."""
     if wanted is None:
         for row in rows(server, most=1):
-            return str(row["id"])
+            return row
         raise NoRun(f"there is no run at {server.url}")
     if wanted:
         for row in rows(server, most=1, where=json.dumps(["id", "=", wanted])):
-            return str(row["id"])
+            return row
         for row in rows(server, most=1, name=wanted):
-            return str(row["id"])
+            return row
     parts = (
         list(rows(server, most=_MAX_LISTED + 1, where=json.dumps(["id", "contains", wanted])))
         if wanted
         else []
     )
     if len(parts) == 1:
-        return str(parts[0]["id"])
+        return parts[0]
     if parts:
         raise NoRun(f"{wanted!r} is part of several ids; say more of it:\n{_listed(parts)}")
     there = list(rows(server, most=_MAX_LISTED + 1))
