@@ -10,7 +10,7 @@ import click
 from ..runs.folder import Found
 from ..runs.source import Row, RunSource
 from . import screen
-from .options import with_json, with_source
+from .options import amount, with_json, with_source
 from .text import ago, duration, iso, plural, safe, short_count
 
 _NEWEST = 50
@@ -18,15 +18,7 @@ _NEWEST = 50
 
 @click.command("ls", epilog="Exit codes: 0 listed, 1 the server does not answer, 3 there is no such folder.")
 @click.argument("filter", required=False, metavar="[TEXT]")
-@click.option(
-    "-n",
-    "--newest",
-    type=click.IntRange(0),
-    default=_NEWEST,
-    show_default=True,
-    metavar="N",
-    help="How many, the newest.",
-)
+@amount("-n --newest", click.IntRange(0), _NEWEST, "N", "How many, the newest.")
 @click.option("--all", "everything", is_flag=True, help="All of them.")
 @with_source
 @with_json

@@ -76,6 +76,15 @@ def with_dir(function: F) -> F:
     )(function)
 
 
+def amount(
+    names: str, of: click.IntRange | click.FloatRange, default: float, metavar: str, help: str
+) -> Callable[[F], F]:
+    """An option with a number in the range `of`, whose default is shown."""
+    return click.option(
+        *names.split(), type=of, default=default, show_default=True, metavar=metavar, help=help
+    )
+
+
 def with_json(function: F) -> F:
     return click.option(
         "--json", "as_json", is_flag=True, help="Strict JSON; NaN and infinities are strings."

@@ -23,7 +23,7 @@ from ..agent.supervise import cleanup
 from ..runs import live
 from ..runs.live import LiveLanes, LiveShmDir
 from . import screen, spools
-from .options import with_json
+from .options import amount, with_json
 from .text import plural, safe
 
 _POLL_S = 0.1
@@ -72,15 +72,7 @@ class Job:
 )
 @click.argument("run", required=False, metavar="[RUN]")
 @click.option("--dir", "dir", metavar="DIR", help="Store runs there that are in shared memory only.")
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(0),
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Wait at most.",
-)
+@amount("--timeout timeout_s", click.FloatRange(0), 60.0, "SECONDS", "Wait at most.")
 @with_json
 def command(run: str | None, dir: str | None, timeout_s: float, as_json: bool) -> None:
     """Store what lies in shared memory and has no agent: of trainers that were killed together with theirs, or that

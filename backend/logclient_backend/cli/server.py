@@ -16,7 +16,7 @@ from logclient.errors import BadArgument
 from ..agent.output.mounts import mount_of, network_of
 from . import caretaker, login, migrating
 from .caretaker import with_data
-from .options import with_json
+from .options import amount, with_json
 from .text import ago, safe, size
 
 if TYPE_CHECKING:
@@ -48,33 +48,21 @@ _SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT))  # end a collector
     is_flag=True,
     help="Make a token for this user (ingest, read) and write it with the address to the client's config file.",
 )
-@click.option(
-    "--keep-deleted",
-    "keep_deleted_days",
-    metavar="DAYS",
-    type=click.FloatRange(0, 36500),
-    default=7.0,
-    show_default=True,
-    help="How long a deleted run can be brought back.",
+@amount(
+    "--keep-deleted keep_deleted_days",
+    click.FloatRange(0, 36500),
+    7.0,
+    "DAYS",
+    "How long a deleted run can be brought back.",
 )
-@click.option(
-    "--late",
-    "late_s",
-    metavar="SECONDS",
-    type=click.FloatRange(1),
-    default=15.0,
-    show_default=True,
-    help="Silence after which a running run is shown as late.",
+@amount(
+    "--late late_s",
+    click.FloatRange(1),
+    15.0,
+    "SECONDS",
+    "Silence after which a running run is shown as late.",
 )
-@click.option(
-    "--lost",
-    "lost_s",
-    metavar="SECONDS",
-    type=click.FloatRange(2),
-    default=60.0,
-    show_default=True,
-    help="Silence after which it is shown as lost.",
-)
+@amount("--lost lost_s", click.FloatRange(2), 60.0, "SECONDS", "Silence after which it is shown as lost.")
 @click.option(
     "--fast-commits",
     is_flag=True,

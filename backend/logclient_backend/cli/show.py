@@ -17,7 +17,7 @@ from ..runs.source import RunSource
 from ..runs.view import RunView, Shipment
 from ..signals import signal_name
 from . import screen
-from .options import with_json, with_source
+from .options import amount, with_json, with_source
 from .text import ago, clock, duration, iso, moment, number, plural, safe, safe_lines
 
 if TYPE_CHECKING:
@@ -36,14 +36,7 @@ _TWO_COLUMNS = 110  # characters from which two curves stand side by side
 @click.option(
     "-k", "--key", "keys", multiple=True, metavar="PATTERN", help="Only keys like this (* and ?); repeatable."
 )
-@click.option(
-    "--curves",
-    type=click.IntRange(0),
-    default=_CURVES,
-    show_default=True,
-    metavar="N",
-    help="Draw at most this many curves.",
-)
+@amount("--curves", click.IntRange(0), _CURVES, "N", "Draw at most this many curves.")
 @click.option(
     "--all", "everything", is_flag=True, help="All keys, settings, gaps and notices; still N curves."
 )

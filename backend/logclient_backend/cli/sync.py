@@ -15,7 +15,7 @@ from logclient.errors import BadArgument
 from ..wire import credentials
 from ..wire.messages import DELETED, NotTaken
 from . import INTERRUPTED, MISSING, NO, OK, PARTIAL, screen, uploading, uploads
-from .options import run_folder, with_json
+from .options import amount, run_folder, with_json
 from .text import duration, plural, safe, short_count, size
 from .uploading import Job, Plan, Pool
 from .uploads import Skipped
@@ -54,33 +54,16 @@ _COLOURS = {
     help="File with the token; default LOGCLIENT_TOKEN, else the config file.",
 )
 @click.option("--watch", is_flag=True, help="Go on, and send what comes, until Ctrl-C.")
-@click.option(
-    "--every",
-    "every_s",
-    type=click.FloatRange(0.1),
-    default=5.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="With --watch: how often to look.",
-)
+@amount("--every every_s", click.FloatRange(0.1), 5.0, "SECONDS", "With --watch: how often to look.")
 @click.option("--dry-run", is_flag=True, help="Ask what is missing there, and send nothing.")
 @click.option("--revive", is_flag=True, help="Take runs back that were deleted there.")
-@click.option(
-    "--jobs",
-    type=click.IntRange(1, 64),
-    default=4,
-    show_default=True,
-    metavar="N",
-    help="How many folders side by side.",
-)
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(0.1),
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Give up when nothing moved for so long: a run, or all where no collector answers.",
+@amount("--jobs", click.IntRange(1, 64), 4, "N", "How many folders side by side.")
+@amount(
+    "--timeout timeout_s",
+    click.FloatRange(0.1),
+    60.0,
+    "SECONDS",
+    "Give up when nothing moved for so long: a run, or all where no collector answers.",
 )
 @with_json
 def command(

@@ -14,7 +14,7 @@ from ..runs.source import Follower, RunSource
 from ..wal.encoded import StreamColumns
 from ..wal.scan import Damage, Gap
 from . import screen
-from .options import with_json, with_source
+from .options import amount, with_json, with_source
 from .text import clock, number, plural, safe
 
 _RECORDS = 10
@@ -31,15 +31,7 @@ Record = tuple[
 )
 @click.argument("run", required=False, metavar="[RUN]")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until the run ends.")
-@click.option(
-    "-n",
-    "--records",
-    type=click.IntRange(0),
-    default=_RECORDS,
-    show_default=True,
-    metavar="N",
-    help="How many to begin with.",
-)
+@amount("-n --records", click.IntRange(0), _RECORDS, "N", "How many to begin with.")
 @with_source
 @with_json
 def command(run: str | None, follow: bool, records: int, source: RunSource, as_json: bool) -> None:

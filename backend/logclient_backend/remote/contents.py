@@ -7,11 +7,11 @@ only records contain, are left out then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..runs import contents
-from ..runs.contents import Contents, Key, Last, Progress
+from ..runs.contents import Contents, Key, Last, Only, Progress
 from ..runs.curve import Cell, Curve
 from ..runs.extremes import Extremes
 from ..runs.strict import ODD_FLOATS
@@ -26,17 +26,12 @@ _CODES = {"float": "d", "rounded": "r", "int": "q", "bool": "b", "text": "s"}
 
 
 def read(
-    stored: ServerRun,
-    run: RunView,
-    *,
-    curves: int = 0,
-    only: Callable[[str], bool] | None = None,
-    progress: Progress | None = None,
+    stored: ServerRun, run: RunView, curves: int = 0, only: Only = None, progress: Progress = None
 ) -> Contents:
     """Return the contents of a run, as `runs.contents.read` does for a folder."""
     reader = stored.records()
     if reader.records <= SMALL_RECORDS:
-        return contents.read(run, curves=curves, only=only, progress=progress)
+        return contents.read(run, curves, only, progress)
     made = contents.begun(reader)
     for span in reader.spans.values():
         made.spans.of(span.stream, span.process, span.lane).merge(span)

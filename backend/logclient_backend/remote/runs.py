@@ -6,7 +6,7 @@ collector knows better is handed to it: how long nothing has come from the run, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -14,7 +14,7 @@ from logclient.errors import NoRun, Unsupported
 
 from ..runs import node as nodes
 from ..runs import source, strict
-from ..runs.contents import Contents, Progress
+from ..runs.contents import Contents, Only, Progress
 from ..runs.extremes import Extreme
 from ..runs.folder import Found
 from ..runs.node import Node
@@ -105,14 +105,9 @@ class ServerRun:
         return self._found
 
     def contents(
-        self,
-        run: RunView,
-        *,
-        curves: int = 0,
-        only: Callable[[str], bool] | None = None,
-        progress: Progress | None = None,
+        self, run: RunView, curves: int = 0, only: Only = None, progress: Progress = None
     ) -> Contents:
-        return contents.read(self, run, curves=curves, only=only, progress=progress)
+        return contents.read(self, run, curves, only, progress)
 
     def follower(self) -> source.Follower:
         return ServerFollower(self)

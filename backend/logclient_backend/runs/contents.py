@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 CAUSES = ("forgotten", "trimmed", "damaged", "missing")
 _LOOKED_AT = 100  # blocks in which the first keys are looked for
 
-Progress = Callable[[int], None]  # records done since the last call
+Only = Callable[[str], bool] | None  # keys whose curves are wanted
+Progress = Callable[[int], None] | None  # is called with the records done since the last call
 
 
 @dataclass(slots=True)
@@ -159,13 +160,7 @@ class Contents:
         return total
 
 
-def read(
-    run: RunView,
-    *,
-    curves: int = 0,
-    only: Callable[[str], bool] | None = None,
-    progress: Progress | None = None,
-) -> Contents:
+def read(run: RunView, curves: int = 0, only: Only = None, progress: Progress = None) -> Contents:
     """One pass. Curves are kept of the first `curves` keys of numbers, or of those that `only` takes."""
     reader = run.found.records()
     found = begun(reader)

@@ -7,7 +7,7 @@ For whatever shows or reads runs: the command line and `logclient.read`. Behind 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from ..wal.encoded import StreamColumns
 from ..wal.scan import Item
 from . import contents, folder
-from .contents import Contents, Progress
+from .contents import Contents, Only, Progress
 from .decoded import Looker
 from .extremes import Extreme
 from .folder import Found
@@ -71,12 +71,7 @@ class StoredRun(Protocol):
         """All that its documents contain."""
 
     def contents(
-        self,
-        run: RunView,
-        *,
-        curves: int = 0,
-        only: Callable[[str], bool] | None = None,
-        progress: Progress | None = None,
+        self, run: RunView, curves: int = 0, only: Only = None, progress: Progress = None
     ) -> Contents:
         """The stored contents; `run` is what `view` gave."""
 
@@ -173,14 +168,9 @@ class FolderRun:
         return view(self._found)
 
     def contents(
-        self,
-        run: RunView,
-        *,
-        curves: int = 0,
-        only: Callable[[str], bool] | None = None,
-        progress: Progress | None = None,
+        self, run: RunView, curves: int = 0, only: Only = None, progress: Progress = None
     ) -> Contents:
-        return contents.read(run, curves=curves, only=only, progress=progress)
+        return contents.read(run, curves, only, progress)
 
     def follower(self) -> Follower:
         return FolderFollower(self.view(), self._base)
