@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import Server
-from tools.bench.collector import Collector
+from tools.collector import Collector
 from tools.faults import frozen, fuse, network
 
 from .hosts import Hosts
@@ -60,7 +59,7 @@ def hosts(run_dir: Path, tmp_path: Path, needs_root: None) -> Iterator[Hosts]:
     if reason := network.why_not():
         pytest.skip(reason)
     with network.Network() as net:
-        collector = Collector(tmp_path / "collector", net.right)
+        collector = Collector(tmp_path / "collector", host=net.right)
         try:
             collector.start()
             yield Hosts(net, collector, tmp_path)
@@ -69,9 +68,9 @@ def hosts(run_dir: Path, tmp_path: Path, needs_root: None) -> Iterator[Hosts]:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def server(tmp_path: Path) -> Iterator[Collector]:
     """A `logclient server` of this test's own, not started yet."""
-    made = Server(tmp_path / "data")
+    made = Collector(tmp_path / "data", roles=())
     try:
         yield made
     finally:
@@ -79,7 +78,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.fixture
-def listening_server(server: Server) -> Server:
+def listening_server(server: Collector) -> Collector:
     """The same, started; `token` is its administrator's."""
     server.start()
     return server

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from logclient_backend.collector.data import DataFolder
-from tools.bench.collector import Collector
+from tools.collector import Collector
 from tools.faults import processes
 from tools.faults.network import NAME, Network
 

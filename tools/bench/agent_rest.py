@@ -28,8 +28,8 @@ if __name__ == "__main__":
     harness.use_environment()
 
 from logclient.shm import layout
-from tools.bench.collector import collector
 from tools.bench.probe import Probe
+from tools.collector import collector
 
 RATIO = 6.0  # bar
 SETTLE_S = 40.0  # the short pauses after the last record, and a heartbeat

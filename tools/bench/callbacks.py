@@ -24,7 +24,7 @@ from tools.bench import harness
 if __name__ == "__main__":
     harness.use_environment()
 
-from tools.bench.collector import collector
+from tools.collector import collector
 from tools.faults.proxy import Proxy
 
 RATIO = 1.01  # time per step

@@ -29,7 +29,7 @@ if __name__ == "__main__":
 from logclient.shm import layout
 from tests.process.disturbed import Trainer
 from tests.process.hosts import at_collector
-from tools.bench.collector import Collector
+from tools.collector import Collector
 from tools.faults import network, processes
 
 STREAMS, VALUES = 8, 10
@@ -98,7 +98,7 @@ def run(report: harness.Report, given: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         net = stack.enter_context(network.Network())
         place = stack.enter_context(harness.place())
-        collector = Collector(place.runs.parent / "collector", net.right)
+        collector = Collector(place.runs.parent / "collector", host=net.right)
         stack.callback(collector.kill)
         collector.start()
         chaos = Chaos(net, collector, place, records, given.rate)

@@ -36,7 +36,8 @@ from logclient_backend.wire.batch import BatchWriter
 from logclient_backend.wire.client import Session
 from logclient_backend.wire.credentials import Access
 from logclient_backend.wire.messages import Ack, Hello, Parcel
-from tools.bench.collector import A_PARCEL, Collector, collector
+from tools.bench.feed import A_PARCEL
+from tools.collector import Collector, collector
 
 BAR_S, READY_BAR_S = 1.0, 2.0
 VALUES = 10

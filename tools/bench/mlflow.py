@@ -35,7 +35,8 @@ if __name__ == "__main__":
 
 import requests
 
-from tools.bench.collector import Feed, collector
+from tools.bench.feed import Feed
+from tools.collector import collector
 
 BAR = 20.0
 VALUES = 10

@@ -30,8 +30,8 @@ if __name__ == "__main__":
 
 from logclient.shm import layout
 from tools.bench.agent_cpu import Load
-from tools.bench.collector import Collector, collector
 from tools.bench.probe import Probe
+from tools.collector import Collector, collector
 from tools.faults import network
 
 VALUES = 10
@@ -55,7 +55,7 @@ class Way(NamedTuple):
 def way(kind: str) -> Iterator[Way]:
     if kind == "black hole":
         with network.Network() as net, harness.place() as place:
-            far = Collector(place.runs.parent / "collector", net.right)
+            far = Collector(place.runs.parent / "collector", host=net.right)
             try:
                 far.start()
                 with net.black_hole():

@@ -14,8 +14,8 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from tools.bench import harness
-from tools.bench.collector import Collector
 from tools.bench.harness import milliseconds
+from tools.collector import Collector
 
 BAR_MS = 300.0
 MEMORY_MIB = 200.0  # of the collector, whatever was listed

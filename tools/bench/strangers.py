@@ -32,7 +32,7 @@ from logclient_backend.wire.client import Patience, Session
 from logclient_backend.wire.credentials import Access
 from logclient_backend.wire.messages import Hello, NotTaken, Parcel
 from tests.ingest import records
-from tools.bench.collector import Collector, collector
+from tools.collector import Collector, collector
 from tools.faults import strangers
 
 ACK_BAR_S, HEALTH_BAR_S, MEMORY_BAR = 2.0, 1.0, 1.5

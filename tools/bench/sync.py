@@ -35,7 +35,8 @@ if __name__ == "__main__":
 
 import requests
 
-from tools.bench.collector import Collector, Feed, collector
+from tools.bench.feed import Feed
+from tools.collector import Collector, collector
 
 VALUES = 10
 MEMORY_MIB, RATIO, AGAIN, LINEAR = 200.0, 1.5, 35.0, 1.3

@@ -19,7 +19,7 @@ import pytest
 import logclient
 from logclient_backend.runs import contents
 from tests.conftest import Pace
-from tools.bench.collector import Collector
+from tools.collector import Collector
 
 from .. import scripts
 from ..agents import WORKER, checked, kill, successor

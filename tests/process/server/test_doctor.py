@@ -12,7 +12,7 @@ import pytest
 
 from logclient_backend.cli import server_check
 from logclient_backend.cli.checks import Finding
-from tests.servers import ROOT, Server, free_port
+from tools.collector import ROOT, Collector, free_port
 from tools.faults import fuse
 
 from ..shipped import black_hole
@@ -34,7 +34,9 @@ def needed(found: list[Finding]) -> list[str]:
     return [each.text for each in found if each.level == "do"]
 
 
-def test_good_server_is_told_with_what_the_token_may(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_good_server_is_told_with_what_the_token_may(
+    server: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Address, version, role and the HTTP API; a token that may not do all is told, one that is unknown too."""
     server.start()
     made = {
@@ -43,7 +45,7 @@ def test_good_server_is_told_with_what_the_token_may(server: Server, monkeypatch
         ).stdout.strip()
         for roles in (("ingest", "read"), ("ingest",), ("read",))
     }
-    where = str(server.address)
+    where = server.address
     found = findings(monkeypatch, where, made["ingest+read"])
     assert {each.level for each in found} == {"ok"}
     said = " ".join(each.text for each in found)
@@ -71,19 +73,19 @@ def test_server_that_does_not_answer_is_told_by_a_deadline(monkeypatch: pytest.M
 
 
 def test_certificate_that_nobody_vouches_for_is_told(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And how to trust it; then all is well."""
     cert, key = certificate(tmp_path, "IP:127.0.0.1")
     server.start("--tls-cert", str(cert), "--tls-key", str(key))
-    (text,) = needed(findings(monkeypatch, str(server.address), server.token))
+    (text,) = needed(findings(monkeypatch, server.address, server.token))
     assert "set ca in the config file" in text
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     config = tmp_path / "logclient" / "config.toml"
     config.parent.mkdir()
     config.touch(0o600)
     config.write_text(f'ca = "{cert}"\n')
-    found = findings(monkeypatch, str(server.address), server.token)
+    found = findings(monkeypatch, server.address, server.token)
     assert needed(found) == [] and "over TLS" in str(found)
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from logclient_backend.wire.address import parse
 from logclient_backend.wire.messages import NotTaken
 from tests.conftest import Pace
 from tests.ingest import STREAM, Client, records
-from tests.servers import Server
+from tools.collector import Collector
 
 from ..disturbed import wait_until
 
@@ -25,7 +26,7 @@ A_PARCEL = 50  # records
 class Feeder(threading.Thread):
     """Ships one stream for as long as it is wanted: over again from what was not acknowledged, as a shipper does."""
 
-    def __init__(self, server: Server, run: str, *, parcel: int = A_PARCEL, keys: int = 1) -> None:
+    def __init__(self, server: Collector, run: str, *, parcel: int = A_PARCEL, keys: int = 1) -> None:
         """`parcel`: records in each."""
         super().__init__(name=f"feed {run}", daemon=True)
         self.run_id = run
@@ -62,7 +63,7 @@ class Feeder(threading.Thread):
             self.failure = repr(error)
 
     def _converse(self) -> None:
-        client = Client(self._server.address, self._server.token, run=self.run_id)
+        client = Client(parse(self._server.address), self._server.token, run=self.run_id)
         try:
             held = client.welcome.held.get(STREAM)
             stored = held.stored.ranges() if held is not None else []
@@ -83,7 +84,7 @@ class Feeder(threading.Thread):
             client.session.close(0.0)
 
 
-def check(server: Server, run: str, at_least: int) -> None:
+def check(server: Collector, run: str, at_least: int) -> None:
     """Each record once, in order, with its value; none that was acknowledged is missing."""
     values: list[float] = []
     after = ""
@@ -98,7 +99,7 @@ def check(server: Server, run: str, at_least: int) -> None:
 
 
 @pytest.mark.slow
-def test_kill_at_any_moment_loses_nothing_that_was_acknowledged(server: Server, pace: Pace) -> None:
+def test_kill_at_any_moment_loses_nothing_that_was_acknowledged(server: Collector, pace: Pace) -> None:
     """SIGKILL in mid-ingest, again and again; what was sent twice is stored once."""
     server.start("--limit", "parcels_per_s=1000")
     feeders = [Feeder(server, f"run{number}") for number in range(2)]
@@ -114,7 +115,7 @@ def test_kill_at_any_moment_loses_nothing_that_was_acknowledged(server: Server, 
         check(server, feeder.run_id, feeder.end())
 
 
-def test_sigterm_in_mid_ingest_commits_what_it_took(server: Server) -> None:
+def test_sigterm_in_mid_ingest_commits_what_it_took(server: Collector) -> None:
     """Clients are told to come again, and it ends well."""
     server.start()
     feeder = Feeder(server, "mlp")
@@ -128,7 +129,7 @@ def test_sigterm_in_mid_ingest_commits_what_it_took(server: Server) -> None:
     check(server, "mlp", feeder.end())
 
 
-def test_first_start_that_was_killed_can_be_repeated(server: Server, pace: Pace) -> None:
+def test_first_start_that_was_killed_can_be_repeated(server: Collector, pace: Pace) -> None:
     """At any byte of it: the folder is fine, and a token can be made."""
     moments = random.Random(11)
     words = ["--data", str(server.data), "--listen", "127.0.0.1:0", "--json"]
@@ -150,7 +151,7 @@ def test_first_start_that_was_killed_can_be_repeated(server: Server, pace: Pace)
 
 
 @pytest.mark.root
-def test_full_disk_is_refused_with_a_time_and_readers_go_on(server: Server, tmp_path: Path) -> None:
+def test_full_disk_is_refused_with_a_time_and_readers_go_on(server: Collector, tmp_path: Path) -> None:
     """And when there is room again, all of it comes."""
     server.data.mkdir(mode=0o700)
     mount = ["mount", "-t", "tmpfs", "-o", "size=8m,mode=0700", "tmpfs", str(server.data)]
@@ -182,7 +183,7 @@ def test_full_disk_is_refused_with_a_time_and_readers_go_on(server: Server, tmp_
 
 
 @pytest.mark.slow
-def test_memory_is_bounded_whoever_comes(server: Server, pace: Pace) -> None:
+def test_memory_is_bounded_whoever_comes(server: Collector, pace: Pace) -> None:
     """Fifty clients that send all they may, and answer to nothing: some half of them are more than it has room for."""
     limits = {"queue_bytes": 8 << 20, "under_way_bytes": 8 << 20, "conversations": 40, "wait_s": 1.0}
     server.start(*[word for pair in limits.items() for word in ("--limit", f"{pair[0]}={pair[1]}")])

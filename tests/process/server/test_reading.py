@@ -14,7 +14,7 @@ import pytest
 
 import logclient
 from tests.served import sample_runs
-from tests.servers import Server
+from tools.collector import Collector
 
 from ..disturbed import wait_until
 
@@ -35,7 +35,7 @@ run.finish(60)
 
 
 @pytest.fixture(autouse=True)
-def alone(listening_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def alone(listening_server: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user's environment with the token, and no config file."""
     monkeypatch.setenv("LOGCLIENT_TOKEN", listening_server.token)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -55,12 +55,12 @@ def say(*words: str, code: int = 0) -> str:
 
 
 def test_synced_runs_are_read_by_every_address(
-    listening_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    listening_server: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Web address, the agents' address, and the one of the environment; the same as the folder."""
     folder = tmp_path / "runs"
     sample_runs(folder)
-    grpc, http = str(listening_server.address), listening_server.facts["http"]
+    grpc, http = listening_server.address, listening_server.facts["http"]
     say("sync", str(folder), "--server", grpc)
     expected = say("export", "mixed", "--dir", str(folder))
     for server in (http, grpc):
@@ -118,10 +118,10 @@ def started() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 def test_live_run_is_followed_to_its_end(
-    listening_server: Server, run_dir: Path, started: Callable[..., subprocess.Popen[str]]
+    listening_server: Collector, run_dir: Path, started: Callable[..., subprocess.Popen[str]]
 ) -> None:
     """`tail -f --server` prints each record once, while the run goes on, and ends when it has finished."""
-    grpc, http = str(listening_server.address), listening_server.facts["http"]
+    grpc, http = listening_server.address, listening_server.facts["http"]
     trainer = started("-c", TRAINER, grpc)
     assert trainer.stdin is not None
 
@@ -146,7 +146,7 @@ def test_live_run_is_followed_to_its_end(
 
 
 def test_over_tls_with_a_certificate_of_the_config_file(
-    listening_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    listening_server: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`ca`, `server` and `token` of the file open both addresses; without them nothing is said, and why is told."""
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"

@@ -17,14 +17,15 @@ import psutil
 import pytest
 
 from logclient_backend.collector.metrics import METRICS
+from logclient_backend.wire.address import parse
 from logclient_backend.wire.messages import NotTaken
 from tests.ingest import Client, records
-from tests.servers import END_S, ROOT, Server
+from tools.collector import END_S, ROOT, Collector
 
 from ..disturbed import wait_until
 
 
-def test_first_start_shows_a_token_once_and_keeps_none(server: Server) -> None:
+def test_first_start_shows_a_token_once_and_keeps_none(server: Collector) -> None:
     """It opens everything, and is in no file, log or command line."""
     assert "admin_token" in server.start()
     token = server.token
@@ -52,7 +53,7 @@ def test_first_start_shows_a_token_once_and_keeps_none(server: Server) -> None:
             assert path.is_socket() or token.encode() not in path.read_bytes(), path
 
 
-def test_no_thread_but_the_main_one_takes_the_signals_that_end_it(server: Server) -> None:
+def test_no_thread_but_the_main_one_takes_the_signals_that_end_it(server: Collector) -> None:
     """One that did, of numpy's for instance, would end the process where it stands: main waits for them in turns."""
     server.start()
     ends = 1 << signal.SIGINT - 1 | 1 << signal.SIGTERM - 1
@@ -61,7 +62,7 @@ def test_no_thread_but_the_main_one_takes_the_signals_that_end_it(server: Server
     assert blocked and all(each & ends == ends for each in blocked), blocked
 
 
-def test_words_for_people_say_where_everything_is(server: Server) -> None:
+def test_words_for_people_say_where_everything_is(server: Collector) -> None:
     """Without --json; the address of both ports, the data, the token and that there is no backup yet."""
     words = [sys.executable, "-m", "logclient_backend", "server", "--data", str(server.data)]
     with subprocess.Popen(
@@ -81,7 +82,7 @@ def test_words_for_people_say_where_everything_is(server: Server) -> None:
     assert "lct_" in lines[3] and "this once" in lines[3]
 
 
-def test_token_does_not_go_into_the_journal(server: Server) -> None:
+def test_token_does_not_go_into_the_journal(server: Collector) -> None:
     """systemd keeps what a service prints, and hands it a socket: there the token goes to a file of the user's."""
     ours, theirs = socket.socketpair()
     with ours:
@@ -110,7 +111,7 @@ def test_token_does_not_go_into_the_journal(server: Server) -> None:
     assert token.startswith("lct_") and token.encode() not in said
 
 
-def test_roles_and_revocation_over_both_ports(server: Server) -> None:
+def test_roles_and_revocation_over_both_ports(server: Collector) -> None:
     """Made with the command while it runs; a revoked token is one within seconds."""
     server.start()
     made = {
@@ -152,7 +153,7 @@ def test_roles_and_revocation_over_both_ports(server: Server) -> None:
             client.session.poll(60.0)
 
 
-def test_health_needs_no_token_and_figures_do(server: Server) -> None:
+def test_health_needs_no_token_and_figures_do(server: Collector) -> None:
     """For load balancers, and for Prometheus with a token that may read."""
     server.start()
     assert server.get("/healthz", "").text == "ok\n"
@@ -167,7 +168,7 @@ def test_health_needs_no_token_and_figures_do(server: Server) -> None:
     assert missing == ["refused_total"], "it has a line per reason, once there is one"
 
 
-def test_deleted_run_is_gone_for_readers_and_comes_back_when_asked(server: Server) -> None:
+def test_deleted_run_is_gone_for_readers_and_comes_back_when_asked(server: Collector) -> None:
     """By the command, while it runs and while it does not."""
     server.start()
     client = server.client(run="a/../b")
@@ -184,7 +185,7 @@ def test_deleted_run_is_gone_for_readers_and_comes_back_when_asked(server: Serve
     assert server.get("/api/v1/runs").json()["total"] == 1
 
 
-def test_backup_of_a_working_collector_can_be_restored(server: Server, tmp_path: Path) -> None:
+def test_backup_of_a_working_collector_can_be_restored(server: Collector, tmp_path: Path) -> None:
     """One command each; tokens come along, and a backup that is not whole is refused."""
     server.start()
     client = server.client()
@@ -200,11 +201,11 @@ def test_backup_of_a_working_collector_can_be_restored(server: Server, tmp_path:
     server.command("backup", str(server.data / "inside"), code=1)
     assert server.get("/api/v1/info").json()["last_backup_ns"] > 0
     server.kill()
-    restored = Server(tmp_path / "restored")
+    restored = Collector(tmp_path / "restored", roles=())
     restored.command("restore", str(copy))
     restored.command("restore", str(copy), code=1)  # there is a store now
     (copy / "backup.json").unlink()
-    refused = Server(tmp_path / "third").command("restore", str(copy), code=1)
+    refused = Collector(tmp_path / "third", roles=()).command("restore", str(copy), code=1)
     assert "holds no backup" in refused.stderr
     restored.token = server.token
     try:
@@ -215,11 +216,11 @@ def test_backup_of_a_working_collector_can_be_restored(server: Server, tmp_path:
         restored.kill()
 
 
-def test_what_cannot_be_is_told_in_a_sentence(server: Server, tmp_path: Path) -> None:
+def test_what_cannot_be_is_told_in_a_sentence(server: Collector, tmp_path: Path) -> None:
     """Ports that are taken, folders that will not do, options that would let everybody in."""
     server.start()
-    port = server.address.port
-    second = Server(tmp_path / "second")
+    port = server.port
+    second = Collector(tmp_path / "second", roles=())
     (tmp_path / "file").write_text("")
     (tmp_path / "home").mkdir(mode=0o755)
     (tmp_path / "home" / "thesis.tex").write_text("")
@@ -240,9 +241,9 @@ def test_what_cannot_be_is_told_in_a_sentence(server: Server, tmp_path: Path) ->
         assert text in said and "Traceback" not in said, (words, said)
         assert not (second.data / "tokens.json").exists(), "what did not start has made no token"
     for folder, text in (("file", "no folder"), ("home", "other files")):
-        said = Server(tmp_path / folder).command(code=1).stderr
+        said = Collector(tmp_path / folder, roles=()).command(code=1).stderr
         assert text in said and "Traceback" not in said
-    said = Server(server.data).command("--listen", "127.0.0.1:0", code=1).stderr
+    said = Collector(server.data, roles=()).command("--listen", "127.0.0.1:0", code=1).stderr
     assert "Traceback" not in said and str(server.data) in said, "the folder has a collector already"
     assert server.get("/readyz").status_code == 200, "the first is not hurt"
 
@@ -261,7 +262,7 @@ def test_missing_extra_names_what_to_install(tmp_path: Path) -> None:
 
 
 def test_login_is_saved_for_this_user_alone(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where asked for: what lies there may ship and read, no more; a file that is there is left alone."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
@@ -271,7 +272,7 @@ def test_login_is_saved_for_this_user_alone(
     from logclient_backend.wire import credentials
 
     access = credentials.find()
-    assert access is not None and access.address == server.address
+    assert access is not None and str(access.address) == server.address
     assert server.get("/api/v1/info", access.token).json()["role"] == "ingest,read"
     server.kill()
     said = server.command("--listen", "127.0.0.1:0", "--save-login", code=2).stderr
@@ -280,7 +281,7 @@ def test_login_is_saved_for_this_user_alone(
 
 def test_data_in_memory_and_no_auth_are_told_loudly(tmp_path: Path) -> None:
     """At start, and to who asks over HTTP. Nobody is asked for a token then, and none is made."""
-    server = Server(Path("/dev/shm") / f"logclient-test-{os.getpid()}-{os.urandom(4).hex()}")
+    server = Collector(Path("/dev/shm") / f"logclient-test-{os.getpid()}-{os.urandom(4).hex()}", roles=())
     server.log = tmp_path / "log"
     try:
         facts = server.start("--no-auth")
@@ -296,7 +297,7 @@ def test_data_in_memory_and_no_auth_are_told_loudly(tmp_path: Path) -> None:
         shutil.rmtree(server.data)
 
 
-def test_second_signal_ends_it_at_once(server: Server) -> None:
+def test_second_signal_ends_it_at_once(server: Collector) -> None:
     """The first waits for what is queued; somebody holds the database, so that takes long."""
     server.start()
     client = server.client()
@@ -328,7 +329,7 @@ def test_second_signal_ends_it_at_once(server: Server) -> None:
     assert server.client().welcome.held[b"s" * 16].stored.ranges() == [(1, 1)]
 
 
-def _said(server: Server, text: str) -> bool:
+def _said(server: Collector, text: str) -> bool:
     return text in server.log.read_text()
 
 
@@ -351,7 +352,7 @@ def certificate(folder: Path, names: str) -> tuple[Path, Path]:
     return cert, key
 
 
-def test_tls_on_both_ports(server: Server, tmp_path: Path) -> None:
+def test_tls_on_both_ports(server: Collector, tmp_path: Path) -> None:
     """Checked by the client with the certificate it was given; without it nobody speaks."""
     cert, key = certificate(tmp_path, "DNS:localhost,IP:127.0.0.1")
     facts = server.start("--tls-cert", str(cert), "--tls-key", str(key))
@@ -362,13 +363,13 @@ def test_tls_on_both_ports(server: Server, tmp_path: Path) -> None:
     client.close()
     assert server.get("/api/v1/runs", verify=str(cert)).json()["total"] == 1
     with pytest.raises(NotTaken):
-        Client(server.address, server.token)  # the system does not know who signed it
+        Client(parse(server.address), server.token)  # the system does not know who signed it
     assert server.stop() == 0
 
 
 @pytest.mark.parametrize("names", ["IP:127.0.0.1", "DNS:localhost"])
 def test_saved_login_works_with_a_certificate_of_ones_own(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: str
+    server: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: str
 ) -> None:
     """It names the certificate, and the server by a name that is in it: for agents and for commands."""
     config = tmp_path / 'a folder, "quoted"'
@@ -390,7 +391,7 @@ def test_saved_login_works_with_a_certificate_of_ones_own(
 
 
 def test_login_that_cannot_work_is_said(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A certificate for a name that is none of this machine's, as far as it was told."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.listing import contents
-from tests.servers import Server
+from tools.collector import Collector
 from tools.faults.processes import stopped
 
 from ..agents import SUPERVISOR, WORKER
@@ -20,9 +20,9 @@ from ..shipped import PATIENCE_S, SHIPPER
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def server(tmp_path: Path) -> Iterator[Collector]:
     """It loses patience soon."""
-    made = Server(tmp_path / "data", "--late", "3", "--lost", "10")
+    made = Collector(tmp_path / "data", "--late", "3", "--lost", "10", roles=())
     try:
         made.start()
         yield made
@@ -30,14 +30,14 @@ def server(tmp_path: Path) -> Iterator[Server]:
         made.kill()
 
 
-def state_at(server: Server, run: str) -> str:
+def state_at(server: Collector, run: str) -> str:
     answer = server.get(f"/api/v1/run?run={quote(run, safe='')}")
     return str(answer.json()["state"]) if answer.status_code == 200 else ""
 
 
-def trainer_of(server: Server, folder: Path) -> Trainer:
+def trainer_of(server: Collector, folder: Path) -> Trainer:
     env = {
-        "LOGCLIENT_SERVER": str(server.address),
+        "LOGCLIENT_SERVER": server.address,
         "LOGCLIENT_TOKEN": server.token,
         "LOGCLIENT_STALL_S": "60",
     }
@@ -46,7 +46,7 @@ def trainer_of(server: Server, folder: Path) -> Trainer:
 
 @pytest.mark.slow
 def test_silence_is_late_then_lost_until_something_comes_again(
-    server: Server, run_dir: Path, tmp_path: Path
+    server: Collector, run_dir: Path, tmp_path: Path
 ) -> None:
     """Its host may be gone, or the cable: nothing is said that is not known, and nothing stays said."""
     trainer = trainer_of(server, tmp_path)
@@ -71,7 +71,7 @@ def test_silence_is_late_then_lost_until_something_comes_again(
 
 @pytest.mark.slow
 def test_run_that_was_heard_by_a_clock_that_was_ahead_is_lost_all_the_same(
-    server: Server, run_dir: Path, tmp_path: Path
+    server: Collector, run_dir: Path, tmp_path: Path
 ) -> None:
     """What a collector with a wrong clock stored lies in the future; the clock is set right, and it is restarted."""
     trainer = trainer_of(server, tmp_path)
@@ -88,7 +88,7 @@ def test_run_that_was_heard_by_a_clock_that_was_ahead_is_lost_all_the_same(
     trainer.end()
 
 
-def test_trainer_that_is_killed_is_told_as_killed(server: Server, run_dir: Path, tmp_path: Path) -> None:
+def test_trainer_that_is_killed_is_told_as_killed(server: Collector, run_dir: Path, tmp_path: Path) -> None:
     """By its agent, which outlives it."""
     trainer = trainer_of(server, tmp_path)
     trainer.wait_shipped(10)
@@ -97,7 +97,7 @@ def test_trainer_that_is_killed_is_told_as_killed(server: Server, run_dir: Path,
 
 
 def test_token_is_in_no_file_of_the_run_and_no_command_line(
-    server: Server, run_dir: Path, tmp_path: Path
+    server: Collector, run_dir: Path, tmp_path: Path
 ) -> None:
     """Neither on disk, nor in shared memory, nor where `ps` shows it."""
     trainer = trainer_of(server, tmp_path)

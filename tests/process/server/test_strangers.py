@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import Pace
 from tools.bench import strangers as bench
-from tools.bench.collector import Collector, collector
+from tools.collector import Collector, collector
 from tools.faults import strangers
 
 from ..disturbed import wait_until
@@ -105,7 +105,6 @@ def test_garbage_fills_no_log(few_files: Collector, pace: Pace) -> None:
 def test_soft_limit_of_descriptors_is_raised(tmp_path: Path) -> None:
     """The hard one is what the administrator meant."""
     made = Collector(tmp_path / "data")
-    made._options = ()
     made.start()
     try:
         limits = Path(f"/proc/{made.pid}/limits").read_text().split("Max open files")[1].split()

@@ -16,7 +16,7 @@ from logclient_backend.cli.status import describe
 from logclient_backend.runs import live
 from logclient_backend.wire.messages import NotTaken, Parcel
 from tests.collectors import MemoryCollector
-from tests.servers import free_port
+from tools.collector import free_port
 from tools.faults import processes
 
 from .. import scripts

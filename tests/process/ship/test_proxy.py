@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from logclient.shm import layout
-from tools.bench.collector import Collector
+from tools.collector import Collector
 from tools.faults.proxy import Proxy
 
 from .. import hosts as two_hosts

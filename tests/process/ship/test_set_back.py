@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.bench.collector import Collector
+from tools.collector import Collector
 
 from .. import hosts as two_hosts
 from ..disturbed import Trainer

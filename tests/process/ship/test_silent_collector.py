@@ -8,7 +8,7 @@ import pytest
 
 from logclient.shm import layout
 from tests.conftest import Pace
-from tools.bench.collector import Collector
+from tools.collector import Collector
 from tools.faults.proxy import Proxy
 
 from .. import hosts as two_hosts

@@ -18,7 +18,7 @@ import pytest
 
 from tests.backend.runs.build import NodeMaker, Rec, rec, simple_run
 from tests.conftest import Pace
-from tools.bench.collector import Collector
+from tools.collector import Collector
 from tools.faults import fuse
 from tools.faults.proxy import Proxy
 
