@@ -67,10 +67,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in a hook of the same name
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Time limits are given for the default pace, and grow where tests run longer; mounts are one worker's business."""
+    """Set time limits, given for the default pace, groups (mounts are one worker's business), and what is slow."""
     factor = DEFAULT_PACE / config.getoption("--pace")
     default_s = float(config.getini("timeout"))
+    begun = set()
     for item in items:
+        if item.get_closest_marker("first_is_quick") is not None:
+            test = item.nodeid.partition("[")[0]
+            if test in begun:
+                item.add_marker(pytest.mark.slow)
+            begun.add(test)
         if item.get_closest_marker("root") is not None:
             # a namespace made meanwhile keeps copies of other tests' mounts, and their loop devices busy
             item.add_marker(pytest.mark.xdist_group("mounts"))

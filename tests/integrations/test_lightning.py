@@ -139,6 +139,7 @@ def test_an_interrupted_fit_leaves_the_run_open(
     assert [fit["first_step"] for fit in run[0].config["fits"]] == [0, 3]
 
 
+@pytest.mark.slow
 def test_trainings_in_a_run_count_on(run: tuple[Any, Any], tmp_path: Path) -> None:
     """By one logger or several, also of a trainer that goes on; what is tested between lands at the newest step."""
     logger = LogclientLogger()
@@ -156,6 +157,7 @@ def test_trainings_in_a_run_count_on(run: tuple[Any, Any], tmp_path: Path) -> No
     assert [fit["first_step"] for fit in run[0].config["fits"]] == [0, 16, 24, 16]
 
 
+@pytest.mark.slow
 def test_a_training_that_is_resumed_keeps_its_steps(run: tuple[Any, Any], tmp_path: Path) -> None:
     """From a checkpoint, after an error in the program, by the same logger."""
 
@@ -175,6 +177,7 @@ def test_a_training_that_is_resumed_keeps_its_steps(run: tuple[Any, Any], tmp_pa
     assert steps_of(run[1], "loss") == list(range(24))
 
 
+@pytest.mark.slow
 def test_loggers_in_a_loop_are_runs(run_dir: Path, tmp_path: Path) -> None:
     """Without names: each has its own steps and configuration."""
     for lr in (0.1, 0.2, 0.3):
@@ -187,6 +190,7 @@ def test_loggers_in_a_loop_are_runs(run_dir: Path, tmp_path: Path) -> None:
         assert each.series("loss").step.tolist() == list(range(8)) and len(each.config["fits"]) == 1
 
 
+@pytest.mark.slow
 def test_one_logger_for_the_trials_of_a_search(run_dir: Path, tmp_path: Path) -> None:
     """Each trial has a run, with its hyper-parameters and folder."""
     optuna = pytest.importorskip("optuna", reason="needs Optuna")
@@ -224,6 +228,7 @@ def test_keys_steps_and_hyper_parameters(run: tuple[Any, Any]) -> None:
     assert run[0].config["lr"] == 0.5 and run[0].summary["best"] == 0.25
 
 
+@pytest.mark.slow
 def test_watch(run: tuple[Any, Any], tmp_path: Path) -> None:
     """Gradients of the model go to the logger's run."""
 
@@ -237,6 +242,7 @@ def test_watch(run: tuple[Any, Any], tmp_path: Path) -> None:
     assert steps_of(run[1], "grad/norm") == [0, 4, 8, 12] and not run[0].status()["notices"]
 
 
+@pytest.mark.slow
 def test_beside_another_logger(run: tuple[Any, Any], tmp_path: Path) -> None:
     """Whichever comes first; each gets all."""
     for order in (1, -1):
@@ -277,6 +283,7 @@ class Witness(L.Callback):
         self.seen += 1
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("hook", HOOKS)
 def test_a_failing_hook_ends_no_training(
     run: tuple[Any, Any], tmp_path: Path, hook: str, monkeypatch: pytest.MonkeyPatch
@@ -296,6 +303,7 @@ def test_a_failing_hook_ends_no_training(
     assert (steps_of(run[1], "loss") == list(range(16))) == (hook != "log_metrics")
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("state", [{}, {"_tie": None}, {"_tie": 5}])
 def test_a_broken_logger_ends_no_training(
     run: tuple[Any, Any], tmp_path: Path, state: dict[str, Any]
@@ -311,6 +319,7 @@ def test_a_broken_logger_ends_no_training(
     logger.log_hyperparams(None)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_switched_off_no_line_of_ours_runs(run_dir: Path, tmp_path: Path) -> None:
     """mode="disabled": but for what Lightning reads as attributes."""
     logger = LogclientLogger(mode="disabled")

@@ -60,6 +60,7 @@ VALUES: dict[str, Any] = {"project": "cli", "name": "by_hand", "tags": ["a", "b"
 VALUES |= {"group": "g", "config": {"seed": 7}, "notes": "why"}
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("way", ["options", "init_args", "list", "again"])
 def test_a_program_of_lightning_cli_logs(way: str, run_dir: Path, tmp_path: Path) -> None:
     """Arguments on the command line, in `init_args` of a file, in a list of loggers, from the saved configuration."""
@@ -96,6 +97,7 @@ def test_bare_and_further_settings(run_dir: Path) -> None:
     assert cli.trainer.log_dir == str(Path("lightning_logs", logged(run_dir).id).absolute())
 
 
+@pytest.mark.slow
 def test_switched_off_twice(tmp_path: Path) -> None:
     """Lightning refuses to overwrite a configuration: a logger without a run shares its folder with no other."""
     for _ in range(2):

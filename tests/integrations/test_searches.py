@@ -50,6 +50,7 @@ def stored(run_dir: Path) -> list[Any]:
     return sorted(logclient.read(run_dir), key=lambda run: run.config.get("trial", {}).get("number", 99))
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("name", [None, "mlp"])
 def test_one_callback_for_all_trials(run_dir: Path, name: str | None) -> None:
     """Each trial has a run, with its parameters, in the search's group; the one before is finished."""

@@ -38,6 +38,7 @@ TRAIN = ["epoch", "train/grad_norm", "train/learning_rate", "train/loss"]
 EVAL = ["epoch", "eval/loss", "eval/runtime", "eval/samples_per_second", "eval/steps_per_second"]
 
 
+@pytest.mark.slow
 def test_a_training_is_logged_to_a_run_of_its_own(run_dir: Path, tmp_path: Path) -> None:
     """Metrics, configuration, summary and checkpoints, read back from disk; what comes next is in it, too (C1-4)."""
     callback = LogclientCallback(project="gpt", name="one", quiet=True)
@@ -68,6 +69,7 @@ def test_a_training_is_logged_to_a_run_of_its_own(run_dir: Path, tmp_path: Path)
     assert kept["step"] == 8 and Path(kept["last"]).is_dir()
 
 
+@pytest.mark.slow
 def test_a_search_has_a_run_for_each_trial(run_dir: Path, tmp_path: Path) -> None:
     """`hyperparameter_search` with one callback: each run has its settings, its curve from step 2 on, and its trial."""
     optuna = pytest.importorskip("optuna", reason="needs Optuna")
@@ -92,6 +94,7 @@ def test_a_search_has_a_run_for_each_trial(run_dir: Path, tmp_path: Path) -> Non
         assert run.series("train/loss").step.tolist() == [2, 4, 6, 8] and fit["first_step"] == 1
 
 
+@pytest.mark.slow
 def test_nothing_is_logged_where_there_is_nothing_to_log(run: tuple[Any, Any], tmp_path: Path) -> None:
     """Epoch-only metrics (C2-4), and a trainer without an evaluation."""
     trainer(
@@ -102,6 +105,7 @@ def test_nothing_is_logged_where_there_is_nothing_to_log(run: tuple[Any, Any], t
     assert rows(run[1]) == []
 
 
+@pytest.mark.slow
 def test_accumulation_counts_optimizer_steps(run: tuple[Any, Any], tmp_path: Path) -> None:
     """8 batches, 4 at a time: 2 steps (R2-36)."""
     trainer(tmp_path, LogclientCallback(), gradient_accumulation_steps=4, logging_steps=1).train()
@@ -117,6 +121,7 @@ def test_evaluation_alone_is_no_training(run: tuple[Any, Any], tmp_path: Path) -
     assert not run[0].config
 
 
+@pytest.mark.slow
 def test_trainings_count_on_in_a_run(run: tuple[Any, Any], tmp_path: Path) -> None:
     """Those that begin at 0, of one trainer or of several; one that is resumed keeps its steps."""
     settings: dict[str, Any] = {"save_strategy": "steps", "save_steps": 4, "logging_steps": 4}
@@ -133,6 +138,7 @@ def test_trainings_count_on_in_a_run(run: tuple[Any, Any], tmp_path: Path) -> No
     assert [fit["first_step"] for fit in run[0].config["fits"]] == [1, 9, 13, 17]
 
 
+@pytest.mark.slow
 def test_two_callbacks_log_a_training_once(
     run: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +165,7 @@ def test_keys_of_the_users(run: tuple[Any, Any], tmp_path: Path) -> None:
     assert run[0].status()["refused"] == 0
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_leaves_the_run_open(run: tuple[Any, Any], tmp_path: Path) -> None:
     """The next one goes on in it."""
 
@@ -173,6 +180,7 @@ def test_an_interrupted_training_leaves_the_run_open(run: tuple[Any, Any], tmp_p
     assert rows(run[1]) == [(4, TRAIN), (8, TRAIN)] and not run[0].status()["notices"]
 
 
+@pytest.mark.slow
 def test_by_name(run: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`report_to="logclient"` works after `register()`; importing the module registers nothing."""
     table: Any = integrations.INTEGRATION_TO_CALLBACK
@@ -185,6 +193,7 @@ def test_by_name(run: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.Monke
     assert rows(run[1]) == [(8, TRAIN)]
 
 
+@pytest.mark.slow
 def test_bad_settings_are_said_at_once(run_dir: Path, tmp_path: Path) -> None:
     """Where the training begins."""
     with pytest.raises(BadArgument):
@@ -208,6 +217,7 @@ class Witness(TrainerCallback):
         self.seen += 1
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("hook", HOOKS)
 @pytest.mark.parametrize("first", [True, False])
 def test_a_failing_hook_ends_no_training(
@@ -229,6 +239,7 @@ def test_a_failing_hook_ends_no_training(
     assert f"LogclientCallback.{hook} failed" in notice and status["refused"] >= 1
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("state", [{}, {"_tie": None}, {"_tie": 5}])
 def test_a_broken_callback_ends_no_training(
     run: tuple[Any, Any], tmp_path: Path, state: dict[str, Any]
@@ -268,6 +279,7 @@ def test_switched_off_no_line_of_ours_runs(run_dir: Path, tmp_path: Path) -> Non
     assert ran == {"on_train_begin"} and not list(run_dir.glob("*"))
 
 
+@pytest.mark.slow
 def test_a_copy_takes_along_no_run(run: tuple[Any, Any], tmp_path: Path) -> None:
     """Pickled or deep: nothing but the address of its run; here it is inert."""
     callback = LogclientCallback()

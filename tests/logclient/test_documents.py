@@ -58,6 +58,7 @@ def test_newest_document_wins(kind: str, tmp_path: Path) -> None:
     assert all(load(lanes, other) is None for other in layout.DOCUMENT_KINDS if other != kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [10, 300_000], ids=["slot", "file"])
 def test_killed_writer_leaves_the_older_or_the_newer_version_whole(
     size: int, tmp_path: Path, pace: Pace

@@ -163,6 +163,7 @@ def test_logging_handler_that_logs_does_not_recurse(run_dir: Path) -> None:
         assert run.status()["left_out"] == 20
 
 
+@pytest.mark.slow
 def test_finalizers_that_log_use_a_lane_of_their_own(run_dir: Path) -> None:
     """Objects die wherever the collector comes by, in the middle of log() too."""
 

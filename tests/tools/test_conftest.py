@@ -54,6 +54,15 @@ def test_root_tests_run_as_root_only() -> None:
     assert os.getuid() == 0
 
 
+@pytest.mark.first_is_quick
+@pytest.mark.parametrize("case", ["first", "second", "third"])
+def test_all_cases_but_the_first_are_slow(case: str, request: pytest.FixtureRequest) -> None:
+    """Of a test that is marked so, and of no other."""
+    name = request.node.nodeid.partition("[")[0]
+    first = next(item for item in request.session.items if item.nodeid.startswith(f"{name}["))
+    assert (request.node.get_closest_marker("slow") is None) is (request.node is first)
+
+
 GROUPED = """
 import os, pytest
 
@@ -65,6 +74,7 @@ def test_one_of_many(number):
 """
 
 
+@pytest.mark.slow
 def test_a_group_of_tests_is_one_workers_business(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests marked `root` must not run beside each other. With some releases of pytest, xdist ignores groups."""
     (tmp_path / "test_grouped.py").write_text(GROUPED)

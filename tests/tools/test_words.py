@@ -25,6 +25,7 @@ def test_whole_identifiers_are_renamed(text: str, new: str) -> None:
     assert words.renamed(text, TABLE) == new
 
 
+@pytest.mark.slow
 def test_what_came_back_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """File, line, and what the word is here; the table that is checked in finds nothing."""
     assert not words.main(apply=False)

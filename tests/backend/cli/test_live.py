@@ -100,6 +100,7 @@ def test_recover_stores_what_a_killed_run_left(logclient: Command, trainer: Star
     assert "no run in shared memory" in logclient("recover", "the-run", code=3).stderr
 
 
+@pytest.mark.slow
 def test_recover_counts_the_gap_exactly(logclient: Command, trainer: Start) -> None:
     """More than the lanes hold: the newest is stored, and what was forgotten is counted."""
     it = trainer(ID)
@@ -124,6 +125,7 @@ def homeless(run_dir: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return home
 
 
+@pytest.mark.slow
 def test_run_in_shared_memory_only_is_seen_and_stored(
     logclient: Command, homeless: Path, trainer: Start
 ) -> None:
@@ -145,6 +147,7 @@ def test_run_in_shared_memory_only_is_seen_and_stored(
     assert logclient.json("show", "the-run", "--dir", target)["counts"]["stored"] == 100
 
 
+@pytest.mark.slow
 def test_recover_brings_another_where_the_agent_it_found_was_about_to_leave(
     logclient: Command, homeless: Path, trainer: Start
 ) -> None:
@@ -202,6 +205,7 @@ def test_worker_that_is_to_bring_another_supervisor_is_an_agent(
     wait_for(has_another)
 
 
+@pytest.mark.slow
 def test_worker_that_is_stopped_and_has_no_supervisor_is_replaced(
     logclient: Command, trainer: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +221,7 @@ def test_worker_that_is_stopped_and_has_no_supervisor_is_replaced(
     assert (result["agent_started"], result["stored"], result["waiting"]) == (True, 100, 0)
 
 
+@pytest.mark.slow
 def test_agent_that_is_late_and_stores_all_is_no_trouble(
     logclient: Command, trainer: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,6 +265,7 @@ def test_fallback_to_the_home_folder_is_found(
     assert shown["counts"]["stored"] == 1
 
 
+@pytest.mark.slow
 def test_run_whose_agent_leaves_meanwhile_is_read_from_its_folder(
     logclient: Command, home: Path, trainer: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,6 +306,7 @@ def test_live_run_is_not_repaired_nor_replaced(logclient: Command, trainer: Star
 # ---- doctor ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_doctor_looks_at_everything(logclient: Command, run_dir: Path) -> None:
     """Memory, disk, agent, rights, versions; what needs doing has advice."""
     result = CliRunner().invoke(cli, ["doctor", "--json"])

@@ -180,6 +180,7 @@ def test_gap_is_shown_between_its_steps(logclient: Command, run_dir: Path) -> No
     assert "░ records missing" in text
 
 
+@pytest.mark.slow
 def test_export_to_a_pipe_that_closes(logclient: Command, runs: Path) -> None:
     """`logclient export | head`: no traceback."""
     big = simple_run(runs, "big", 5)
@@ -215,6 +216,7 @@ def test_parquet_without_pyarrow_is_a_sentence(
     )
 
 
+@pytest.mark.slow
 def test_parquet_to_a_pipe(logclient: Command, runs: Path, tmp_path: Path) -> None:
     """Without --out it goes to standard output, like the others."""
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -307,6 +309,7 @@ def test_wal_dump_prints_blocks(logclient: Command, runs: Path) -> None:
     assert "is no segment" in logclient("wal", "dump", "run.json", code=3).stderr
 
 
+@pytest.mark.slow
 def test_output_without_utf8_is_ascii(logclient: Command, runs: Path) -> None:
     """On a terminal of another age."""
     env = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}

@@ -201,6 +201,7 @@ def test_a_dry_run_sends_nothing(sync: Command, collector: MemoryCollector, run_
     assert collector.records == 10
 
 
+@pytest.mark.slow
 def test_no_server_a_wrong_one_and_a_wrong_token(
     logclient: Command, collector: MemoryCollector, run_dir: Path
 ) -> None:
@@ -275,6 +276,7 @@ def test_a_collector_that_is_gone_is_waited_for_once() -> None:
     assert patient.lasts()
 
 
+@pytest.mark.slow
 def test_what_went_wrong_is_said_once(logclient: Command, collector: MemoryCollector, run_dir: Path) -> None:
     """However many runs it kept from being sent."""
     for number in range(6):
@@ -333,6 +335,7 @@ class Brake:
         self.after -= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "Ctrl-C"])
 def test_what_was_interrupted_goes_on(
     sync: Command, collector: MemoryCollector, run_dir: Path, number: int
@@ -355,6 +358,7 @@ def test_what_was_interrupted_goes_on(
     wait_until(lambda: collector.node().steps() == list(range(1, 100_001)), WAIT_S, "all is there")
 
 
+@pytest.mark.slow
 def test_a_run_that_is_written_is_synced_again_and_again(
     sync: Command, collector: MemoryCollector, run_dir: Path
 ) -> None:

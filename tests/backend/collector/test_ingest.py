@@ -60,6 +60,7 @@ def test_documents_become_what_lists_show(start: Start, tmp_path: Path) -> None:
     assert inside.client(node=made.node).welcome.documents_digest == digest(content)
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize(
     "id", ["../../../tmp/x", "a/../b", "/etc", "%2e%2e", "'; DROP TABLE runs; --", "損失"]
 )

@@ -138,6 +138,7 @@ def test_series_around_zero_is_judged_by_distances() -> None:
     assert (spike.onset_step, spike.peak_step, spike.recovered_step) == (300, 301, 302)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [2.0, 5.0])
 def test_planted_spikes_are_found(factor: float) -> None:
     """On drifting, autocorrelated baselines with warm-up, drops, restarts; drawn seeds: `tools/bench/detectors.py`."""
@@ -149,6 +150,7 @@ def test_planted_spikes_are_found(factor: float) -> None:
 # ---- shifts ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("after", [140.0, 149 * 0.97, 149 * 1.03, 60.0])
 def test_lasting_change_is_found_within_twenty_steps(after: float) -> None:
     """Once; the level before and after, and where it began."""
@@ -165,6 +167,7 @@ def test_burst_is_no_shift() -> None:
         assert shifts([*noise(200, 149.0), *noise(length, 120.0), *noise(200, 149.0, seed=2)]) == []
 
 
+@pytest.mark.slow
 def test_stationary_noise_has_no_shift() -> None:
     """Within 50,000 values; a million of them: `tools/bench/detectors.py`."""
     assert len(shifts(noise(50_000, 149.0, seed=5))) <= 5
@@ -239,6 +242,7 @@ def test_replay_of_the_published_excerpt_gives_one_alarm() -> None:
     assert set(alarm["keys"]) == {"loss", "grad_norm"}  # type: ignore[call-overload]
 
 
+@pytest.mark.slow
 def test_replay_of_a_stored_run(run_dir: Path) -> None:
     """By its name, and by key."""
     import logclient

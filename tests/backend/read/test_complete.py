@@ -121,6 +121,7 @@ def test_every_reader_gives_all_of_it_each_time(live: tuple[Path, str]) -> None:
     assert there == by_command("--dir", str(folder)) == {"loss": LOSS, "val": VAL}
 
 
+@pytest.mark.slow
 def test_reduced_only_on_request_and_marked(live: tuple[Path, str]) -> None:
     """Method and true count; the same buckets from folder and server, nothing between the extremes is lost."""
     for key, pairs in (("loss", LOSS), ("val", VAL)):
@@ -138,6 +139,7 @@ def test_reduced_only_on_request_and_marked(live: tuple[Path, str]) -> None:
             assert found[0].width == found[1].width
 
 
+@pytest.mark.slow
 def test_union_of_steps(live: tuple[Path, str]) -> None:
     """Several keys: every step of any of them; what is not there is NaN, and told from a NaN that was logged."""
     for where in live:

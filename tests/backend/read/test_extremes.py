@@ -66,6 +66,7 @@ def is_finite(value: Any) -> bool:
     return isinstance(value, int) or math.isfinite(value)
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("run", [run for run in RUNS if run != "own"])
 def test_extremes_are_those_of_the_series(sources: list[Any], run: str) -> None:
     """Of the newest attempt where attempts overlap, without NaN and infinities, from the folder and the server."""

@@ -83,6 +83,7 @@ def test_commands_of_the_page(world: tuple[Path, str]) -> None:
     assert (base / "mlp" / "points.csv").exists()
 
 
+@pytest.mark.slow
 def test_python_of_the_page(world: tuple[Path, str]) -> None:
     """As a script, on a folder and on a server."""
     base, url = world

@@ -47,6 +47,7 @@ def columns(series: Any) -> dict[str, list[Any]]:
     return found
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("run", RUNS)
 def test_every_series_is_the_same_from_both(sources: list[Any], run: str) -> None:
     """Steps, values bit by bit, times, ranks, streams; of the newest attempt, and of all."""
@@ -193,6 +194,7 @@ def test_buckets_lose_nothing_that_sticks_out() -> None:
     assert len(reduce(np.empty(0, np.int64), np.empty(0), 5).start) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)  # at the default pace: a reduction that never ended was the fault
 @given(
     steps=st.lists(st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-3, 3), min_size=1, max_size=20),
@@ -224,6 +226,7 @@ def test_infinities_are_counted_and_hide_no_extreme() -> None:
     assert found.count.tolist() == [2, 2, 2, 2]
 
 
+@pytest.mark.slow
 def test_a_question_about_a_key_reads_nothing_again_until_something_changes(tmp_path: Path) -> None:
     """Many keys: each costs a small part of what the first does, and what comes later is there."""
     maker = NodeMaker(tmp_path, "many")

@@ -137,6 +137,7 @@ def test_curves_are_drawn_from_a_server(both: Both) -> None:
     assert drawn[0][1:] == drawn[1][1:]
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("run", RUNS)
 def test_tail_gives_the_same_records(both: Both, run: str) -> None:
     """The last ones over all streams, as JSON and for people."""

@@ -260,6 +260,7 @@ CELLS = st.sampled_from("drqbis").flatmap(
 )
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     records=st.lists(

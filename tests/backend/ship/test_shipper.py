@@ -373,6 +373,7 @@ def test_nonsense_in_between_is_waited_out(
         wait_until(lambda: running.progress.error == "", WAIT_S, "the error is over")
 
 
+@pytest.mark.slow
 def test_a_stopped_collector_is_late_and_nothing_more(tmp_path: Path, ship: Ship) -> None:
     """It takes parcels, and does not answer until it wakes: what is kept meanwhile is bounded."""
     fill(tmp_path, 20_000)

@@ -8,10 +8,13 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from logclient_backend.collector.store.embedded import open_store
 from tests.conftest import Pace
 
 
+@pytest.mark.slow
 def test_kill_while_it_is_made_leaves_nothing_that_is_no_store(tmp_path: Path, pace: Pace) -> None:
     """At any byte: the next start makes it, or finds it made."""
     moments = random.Random(3)

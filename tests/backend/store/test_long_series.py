@@ -63,6 +63,7 @@ def all_upkeep(store: EmbeddedStore) -> None:
         pass
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("pace", PACES)
 def test_a_chart_is_as_from_each_value(
     pace: str, store: EmbeddedStore, small_blocks: None, coarse_reads: list[int]

@@ -56,6 +56,7 @@ def any_columns(draw) -> Columns:
     return Columns(shape, rank, seq, numbers("Q", U64), numbers("q", I64), numbers("q", I64), cells)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(any_columns(), min_size=1, max_size=3), st.booleans())
 def test_what_goes_in_comes_out(several: list[Columns], packs: bool) -> None:

@@ -168,6 +168,7 @@ def test_all_together_are_bounded(opened: Open) -> None:
         answers(third, is_acked(third))
 
 
+@pytest.mark.slow
 def test_more_nodes_than_conversations_take_turns(collector: MemoryCollector, opened: Open) -> None:
     """The one that has had its slot longest is told to come again, and does so; the others go on."""
     sessions = [opened(collector, Hello("run", str(number))) for number in range(LIMITS.conversations)]
@@ -183,6 +184,7 @@ def test_more_nodes_than_conversations_take_turns(collector: MemoryCollector, op
     assert failure(sessions[1]).reason == messages.BUSY
 
 
+@pytest.mark.slow
 def test_turn_ends_when_all_that_was_sent_is_answered(collector: MemoryCollector, opened: Open) -> None:
     """Nothing that is under way is lost or sent twice by it."""
     collector.acks = False
@@ -216,6 +218,7 @@ def test_hello_is_small(collector: MemoryCollector, size: int) -> None:
         assert replies.code() is grpc.StatusCode.INVALID_ARGUMENT and "4096" in replies.details()
 
 
+@pytest.mark.slow
 def test_silent_conversations_are_bounded(opened: Open) -> None:
     """Those that have begun and say no hello are bounded, and let go by a deadline."""
     limits = Limits(conversations=4, greeting=4, hello_s=3.0)

@@ -190,6 +190,7 @@ def table(names: tuple[str, ...], codes: str = "dqsi") -> Change:
     return change
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -339,6 +340,7 @@ def changes(draw: st.DrawFn) -> Change:
     return change
 
 
+@pytest.mark.slow
 @settings(max_examples=max(8, settings().max_examples // 10))  # each asks a dozen questions
 @given(change=changes())
 @example(change=hole(1, 1, 4))

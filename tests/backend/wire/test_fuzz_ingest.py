@@ -316,6 +316,7 @@ def status_after(server: grpc.Channel, sent: list[bytes]) -> grpc.StatusCode:
     return code
 
 
+@pytest.mark.first_is_quick
 @given(sent=conversations)
 @example(sent=[])
 @example(sent=[b""])
@@ -349,6 +350,7 @@ def test_client_that_goes_in_mid_conversation_leaves_no_trace(
     assert status_after(server, [HELLO, parcel()]) is grpc.StatusCode.OK
 
 
+@pytest.mark.first_is_quick
 def test_streams_of_cancelled_calls_go_without_a_garbage_collection(
     server: grpc.Channel, neighbour: Neighbour
 ) -> None:

@@ -21,6 +21,7 @@ def sizes(run_dir: Path) -> list[int]:
     return [path.stat().st_size for path in run_dir.glob("*/*/*-*.*") if path.suffix in (".seg", ".wal")]
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("budget", [0, 10_000, 30_000])
 def test_disk_budget_is_kept_and_what_goes_is_told_exactly(
@@ -45,6 +46,7 @@ def test_disk_budget_is_kept_and_what_goes_is_told_exactly(
         assert seqs == list(range(seqs[0], 20_001)), "the newest are kept"
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "settings",
@@ -71,6 +73,7 @@ def test_settings_out_of_range_do_no_harm(run_dir: Path, tmp_path: Path, setting
     checked(run_dir, 3_000, lost=status["forgotten"])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_removed_run_folder_is_made_again(run_dir: Path, tmp_path: Path) -> None:
     """Somebody removes it in mid-run: what is still in shared memory and what comes later is stored."""

@@ -41,6 +41,7 @@ os._exit(Supervisor(shm_dirs.read(sys.argv[1])).run())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("memory", ["locked", "unlocked"])
 def test_supervisor_and_workers_open_nothing_outside_tmpfs_and_proc(

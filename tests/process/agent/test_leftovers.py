@@ -61,6 +61,7 @@ def test_cycles_of_init_and_finish_leave_nothing(run_dir: Path, tmp_path: Path, 
     assert stored(run_dir).records == 200 * len(killed) + 20 * (cycles - len(killed))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_next_init_serves_who_lost_its_agent_and_sweeps_what_the_dead_left(
     run_dir: Path, tmp_path: Path

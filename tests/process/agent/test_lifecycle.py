@@ -77,6 +77,7 @@ def test_case_of_the_killed_trainer(run_dir: Path, tmp_path: Path) -> None:
     assert scripts.the_run(run_dir).state.name == "killed"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("die_again", ["", "+"], ids=["once", "at every try"])
 def test_dead_writing_thread_is_started_again(run_dir: Path, tmp_path: Path, die_again: str) -> None:
@@ -120,6 +121,7 @@ def test_more_processes_than_descriptors(run_dir: Path, tmp_path: Path) -> None:
     assert sorted(step for steps in found.steps.values() for step in steps) == list(range(401))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_members_are_let_go_while_the_owner_logs_on(run_dir: Path, tmp_path: Path) -> None:
     """Lane files of ended children go in mid-run, also when something is logged at every moment."""
@@ -196,6 +198,7 @@ def test_joining_while_the_last_one_leaves_loses_nothing(run_dir: Path, tmp_path
     checked(run_dir, 300 * rounds, order=False)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_two_runs_at_once_then_many_one_after_another(run_dir: Path, tmp_path: Path, pace) -> None:
     """S-7: runs A and B open together, rows in turn, A closed, B goes on; then 100 runs (paced) one after another."""

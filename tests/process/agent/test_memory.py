@@ -66,6 +66,7 @@ def test_mount_full_from_the_start_of_the_agent_is_harmless(run_dir: Path, tmp_p
     checked(run_dir, status["accepted"], lost=status["forgotten"])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("victims", ["nobody", "worker", "supervisor, then worker"])
 def test_shm_dir_removed_costs_no_record(run_dir: Path, tmp_path: Path, victims: str) -> None:
@@ -93,6 +94,7 @@ def test_shm_dir_removed_costs_no_record(run_dir: Path, tmp_path: Path, victims:
     assert len(node["processes"]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_run_made_anew_in_the_removed_shm_dir_has_an_agent_of_its_own(run_dir: Path, tmp_path: Path) -> None:
     """After the removal the same id may come to the same path: each agent keeps to its own folder."""
@@ -222,6 +224,7 @@ def test_shrunk_lane_file_is_set_aside_and_others_are_served(run_dir: Path, tmp_
     nothing_left()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_shared_memory_is_for_its_user_only(run_dir: Path, tmp_path: Path) -> None:
     """Modes are 0700 and 0600 in the shm directory whatever the umask of the trainer, after a restart too."""

@@ -17,6 +17,7 @@ from ..agents import SUPERVISOR, WORKER, checked, is_gone, kill, log_of, nothing
 from ..disturbed import ROOMY, Trainer, documents, wait_until
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("action", ["segv:1!", "die:1!"])
 @pytest.mark.parametrize("point", failpoint.POINTS)
@@ -169,6 +170,7 @@ def test_old_stopped_worker_is_killed_by_a_new_supervisor(run_dir: Path, tmp_pat
     checked(run_dir, status["accepted"] + 10, lost=None)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(90)
 def test_agent_gives_up_after_too_many_deaths_without_progress(run_dir: Path, tmp_path: Path) -> None:
     """C4-2: a limit on deaths without progress; then quiet dropping with exact counts, and the next process helps."""

@@ -40,6 +40,7 @@ def test_descriptors_do_not_survive_exec(run_dir: Path, tmp_path: Path) -> None:
     assert held >= 2 and not any(inheritable)
 
 
+@pytest.mark.slow
 def test_fork_leaves_no_process_thread_or_file_open(run_dir: Path, tmp_path: Path) -> None:
     """Case S-1: a hundred children that log and go: descriptors of the parent do not grow, nobody warns."""
     source = """
@@ -123,6 +124,7 @@ def test_pool_workers_log_into_the_run(kind: str, run_dir: Path, tmp_path: Path)
     assert sorted(tasks) == list(range(40))
 
 
+@pytest.mark.slow
 def test_data_loader_workers_log_or_not_and_never_hang(run_dir: Path, tmp_path: Path, pace: Pace) -> None:
     """Case C3-2: rounds of a DataLoader with forked workers while rows flow; no thread, socket or library of ours."""
     pytest.importorskip("torch")

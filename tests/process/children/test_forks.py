@@ -83,6 +83,7 @@ run.finish()
 """
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("end", ["leave", "exit_early", "fail", "drop"])
 @pytest.mark.parametrize("how", FORKS)
 def test_child_logs_into_lanes_of_its_own_and_its_end_ends_nothing(

@@ -76,6 +76,7 @@ def from_side_stream(torch: Torch, run: Any, step: int, side: Any) -> None:
     torch.gpu.default[0].run()
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("form", [overwritten, dropped, from_side_stream])
 @pytest.mark.parametrize("lag", [1, 7, 300])
 def test_each_step_has_its_own_value(
@@ -109,6 +110,7 @@ def test_one_launch_a_record_where_a_kernel_can_write(monkeypatch: pytest.Monkey
     assert run.finish(60)
 
 
+@pytest.mark.first_is_quick
 def test_device_that_hangs_is_bounded_and_counted(torch: Torch, run_dir: Path) -> None:
     """What is logged meanwhile goes without device values; all else of every record is stored."""
     run = logclient.init("cuda", quiet=True)
@@ -131,6 +133,7 @@ def test_device_that_hangs_is_bounded_and_counted(torch: Torch, run_dir: Path) -
     assert run.status()["forgotten"] == 0
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize(
     ("values", "least"), [(1, 1400), (2, 1350), (10, 800), (124, 120), (1000, 8), (4000, 4), (4092, 1)]
 )
@@ -253,6 +256,7 @@ HOSTS: dict[str, tuple[Any, Any, Any]] = {
 }
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("kind", HOSTS)
 def test_other_values_of_the_record_are_as_they_are_without_it(
     kind: str, monkeypatch: pytest.MonkeyPatch, run_dir: Path
@@ -293,6 +297,7 @@ def test_tensor_of_the_host_that_becomes_one_of_a_device_is_not_waited_for(
     assert checked(run, run_dir, 40)["left_out"] == 0
 
 
+@pytest.mark.first_is_quick
 def test_launches_that_fail_cost_no_cell(torch: Torch, run_dir: Path) -> None:
     """The device is out of memory for a while, say; more often than there are cells."""
     run = logclient.init("cuda", quiet=True)
@@ -386,6 +391,7 @@ def test_first_values_of_several_threads_at_once(torch: Torch, run_dir: Path) ->
     assert len(torch.gpu.locked) <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module", ["logclient.shm.cells", "logclient.encode.device_copy", "logclient.encode.device"]
 )
@@ -417,6 +423,7 @@ def test_first_value_interrupted_at_any_point(
     assert at > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", [1, 2])
 def test_interrupt_at_any_point_loses_no_lane_no_cell_and_nothing_else(
     row: int, torch: Torch, run_dir: Path
@@ -450,6 +457,7 @@ def test_interrupt_at_any_point_loses_no_lane_no_cell_and_nothing_else(
     assert found.series("0").step.tolist()[-1] == step
 
 
+@pytest.mark.slow
 def test_handler_that_logs_device_values_itself_at_any_point(torch: Torch, run_dir: Path) -> None:
     """Each of both records has its own values, whichever is committed first."""
     run = logclient.init("cuda", quiet=True)
@@ -513,6 +521,7 @@ def test_first_value_while_a_graph_is_captured_locks_no_memory_yet(torch: Torch,
     assert found.series("host").step.tolist() == [1, 2, 3, 4]
 
 
+@pytest.mark.first_is_quick
 def test_fork_with_copies_pending(torch: Torch, run_dir: Path) -> None:
     """They stay the parent's; the child logs to lanes of its own and touches none of the parent's memory."""
     run = logclient.init("cuda", quiet=True)
@@ -542,6 +551,7 @@ def test_fork_with_copies_pending(torch: Torch, run_dir: Path) -> None:
     assert (series.value == series.step).all() and len(series.step) == 200
 
 
+@pytest.mark.first_is_quick
 def test_memory_is_unlocked_when_its_run_is_over(torch: Torch, run_dir: Path) -> None:
     """Not before: with the first value of the next run."""
     for number in range(3):

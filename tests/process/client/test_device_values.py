@@ -37,6 +37,7 @@ def the_series(run_dir: Path, key: str) -> tuple[list[int], list[Any]]:
     return series.step.tolist(), series.value.tolist()
 
 
+@pytest.mark.slow
 def test_values_come_later_and_all_of_a_record_is_of_the_call(run_dir: Path) -> None:
     """Types keep their kind, host values and texts stay beside them, repeated use of cells mixes nothing."""
     run = logclient.init("device", quiet=True)
@@ -198,6 +199,7 @@ def trainer(folder: Path, code: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("how", ["SIGKILL", "exit", "exception"])
 def test_values_of_a_dead_process_are_counted_and_the_rest_of_their_records_kept(
     how: str, run_dir: Path, tmp_path: Path
@@ -263,6 +265,7 @@ def test_fork_with_copies_on_their_way_leaves_them_to_the_parent(run_dir: Path) 
     assert scripts.the_run(run_dir).state.name == "finished"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("is_given_away", "is_seen"), [(False, False), (False, True), (True, True)])
 def test_interrupt_at_any_point_leaves_no_record_waiting(
     is_given_away: bool, is_seen: bool, run_dir: Path
@@ -294,6 +297,7 @@ def test_interrupt_at_any_point_leaves_no_record_waiting(
     assert len(given_away) <= run.status()["left_out"] <= len(given_away) + at
 
 
+@pytest.mark.slow
 def test_handler_that_logs_at_any_point_of_moving_values(run_dir: Path) -> None:
     """It finds a copy that is half moved to the next stage: it goes by, and does not look at it for ever."""
     run: Any = logclient.init("jax", quiet=True)

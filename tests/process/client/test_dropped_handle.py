@@ -78,6 +78,7 @@ def test_runs_dropped_in_turn_leave_nothing(run_dir: Path, tmp_path: Path) -> No
         assert scripts.steps(run) == list(range(rows))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_runs_dropped_at_once_end_though_the_program_calls_nothing_more(
     run_dir: Path, tmp_path: Path
@@ -136,6 +137,7 @@ logclient.init("case", name="end", quiet=True).finish(60)
 """
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize(
     ("kept", "use"),
     [
@@ -193,6 +195,7 @@ assert other.finish(60)
 """
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("logs", ["logs", "silent"])
 def test_a_child_that_drops_its_handle_ends_nothing_of_its_parents(
     logs: str, run_dir: Path, tmp_path: Path

@@ -105,6 +105,7 @@ def test_no_record_is_accepted_behind_finish(run_dir: Path, pace: Pace) -> None:
         assert found.state == "finished", trial
 
 
+@pytest.mark.slow
 def test_finish_inside_a_call_of_log_is_final(run_dir: Path) -> None:
     """A handler that finishes the run in the middle of `log`, at any point: the call is accepted before, or refused."""
     for kind in range(4):
@@ -225,6 +226,7 @@ def test_exit_hook_brings_an_agent(run_dir: Path, tmp_path: Path) -> None:
     assert len(scripts.points(found)["loss"]) == 999
 
 
+@pytest.mark.slow
 def test_nobody_is_waited_for_where_none_can_serve(run_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """The shm directory is gone with its agent: False at once, in true words."""
     run = logclient.init("ends")

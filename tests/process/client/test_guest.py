@@ -225,6 +225,7 @@ print(json.dumps([before, middle, sight()]))
 """
 
 
+@pytest.mark.slow
 def test_memory_threads_and_descriptors_stay_flat(run_dir: Path, tmp_path: Path, pace: Pace) -> None:
     """Cases C1-4, S-4, S-7: new keys and wrong values in every row, a hundred runs one after another: no growth."""
     script = Script(tmp_path, FLAT, pace.count(200_000), pace.count(1000))

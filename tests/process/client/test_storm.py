@@ -88,6 +88,7 @@ def check_process(facts: dict[str, Any], file: LaneFile, numbers: dict[int, list
     assert missing <= sum(file.forgotten) + file.refused
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize(
     ("seconds", "threads", "children"),
     [

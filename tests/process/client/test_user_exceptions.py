@@ -92,6 +92,7 @@ print(json.dumps([raised_count, caught_count, step, returned, interrupted, back,
 """
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("handler", ["function", "lambda", "partial", "object", "resets"])
 def test_exceptions_of_any_handler_come_out_of_log(
     handler: str, run_dir: Path, tmp_path: Path, pace: Pace
@@ -175,6 +176,7 @@ def strikes(function: Callable[..., Any], error: Exception, make: Callable[[], t
     raise AssertionError("it has no end")
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("error", NAMED, ids=repr)
 def test_exception_that_log_itself_may_meet_comes_out_at_any_point(error: Exception, run_dir: Path) -> None:
     """Also where our code catches that type from the very call that the handler interrupts."""
@@ -288,6 +290,7 @@ def quick_switches():
     gc.enable()
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("kind", [*KINDS, KeyboardInterrupt, SystemExit, Interrupt])
 def test_injected_exceptions_pass_through(
     kind: type[BaseException], run_dir: Path, quick_switches: None, pace: Pace

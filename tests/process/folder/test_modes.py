@@ -53,6 +53,7 @@ def modes_of(path: Path) -> dict[str, int]:
     }
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("umask", [0o177, 0o277, 0o777])
 def test_a_umask_that_takes_the_owners_bits_costs_nothing(umask: int, run_dir: Path, tmp_path: Path) -> None:
     """A run under such a umask is stored whole, forked child included, and so is the next one under a usual umask."""
@@ -79,6 +80,7 @@ def test_a_base_folder_that_cannot_be_used_is_mended(mode: int, run_dir: Path, t
     nothing_left(30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("umask", [0o000, 0o002, 0o027, 0o077])
 def test_run_folders_follow_the_umask_of_the_trainer(umask: int, run_dir: Path, tmp_path: Path) -> None:
     """Whoever makes a file of a run: the first worker, its successor, or the agent that `recover` starts."""
@@ -123,6 +125,7 @@ def test_a_folder_of_a_group_gives_its_group_to_what_lies_in_it(
         assert stat.S_IMODE(path.stat().st_mode) == (0o2770 if path.is_dir() else 0o660)
 
 
+@pytest.mark.slow
 def test_exports_and_imports_follow_the_umask(run_dir: Path, tmp_path: Path) -> None:
     """What the command line writes for people has the modes that its umask gives, and always the owner's."""
     assert train(tmp_path, 0o022).out == "True []\n"

@@ -119,6 +119,7 @@ def test_one_after_the_other(tmp_path: Path, run_dir: Path) -> None:
     assert [attempt.number for attempt in scripts.the_run(run_dir).attempts] == [1, 2]
 
 
+@pytest.mark.slow
 def test_close_on_the_heels(tmp_path: Path, run_dir: Path) -> None:
     """Six processes, each started when the last one ended, while agents still leave: nothing is lost (C8-4)."""
     code = PROGRAM.replace('f"{me}/own"', '"own"')
@@ -189,6 +190,7 @@ def test_live_run_refuses_never_and_takes_must(tmp_path: Path, run_dir: Path) ->
     assert_all_rows(run_dir)
 
 
+@pytest.mark.slow
 def test_live_run_of_another_host_refuses_never(
     tmp_path: Path, run_dir: Path, other_host: dict[str, str]
 ) -> None:
@@ -252,6 +254,7 @@ def test_server_of_the_first_counts_and_the_second_is_told(tmp_path: Path, run_d
     assert scripts.end(a).code == 0
 
 
+@pytest.mark.slow
 def test_many_processes_start_at_once(tmp_path: Path, run_dir: Path) -> None:
     """Twenty processes call init with one id in the same moment: one agent, all rows (C8-4)."""
     code = """

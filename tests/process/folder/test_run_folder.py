@@ -331,6 +331,7 @@ def command(where: Path, *words: str) -> Ended:
     return scripts.run_words(where, [sys.executable, "-m", "logclient_backend", *words], 240)
 
 
+@pytest.mark.slow
 def test_commands_find_a_run_that_went_home(tmp_path: Path, run_dir: Path, home: Path) -> None:
     """`logclient ls`, `show` and `export` with the wanted folder as --dir find the run that lies at home (C6-4)."""
     wanted = tmp_path / "taken"
@@ -348,6 +349,7 @@ def test_commands_find_a_run_that_went_home(tmp_path: Path, run_dir: Path, home:
         wanted.mkdir(exist_ok=True)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)  # an agent that is leaving is given its time before another is started
 def test_recover_stores_a_run_that_is_in_memory_only(
     tmp_path: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch
@@ -383,6 +385,7 @@ def squat(kind: str, path: Path, elsewhere: Path) -> None:
             os.chown(path, NOBODY, NOBODY)
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("kind", ["link", "file", "open", pytest.param("other user", marks=pytest.mark.root)])
 def test_squatted_shared_folder_is_not_taken(tmp_path: Path, run_dir: Path, home: Path, kind: str) -> None:
     """Where somebody made our folder in shared memory first, a fresh one is used; agent and readers find it (C6-4)."""

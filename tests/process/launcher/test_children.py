@@ -331,6 +331,7 @@ def test_joblib(tmp_path: Path, run_dir: Path) -> None:
         assert scripts.points(mine) == {key: [(step, step) for step in range(100)]}
 
 
+@pytest.mark.slow
 def test_joblib_of_the_page(tmp_path: Path, run_dir: Path) -> None:
     """As the page shows it."""
     found = recipe_run(tmp_path, run_dir, "joblib")

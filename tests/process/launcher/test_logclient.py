@@ -482,6 +482,7 @@ def test_launch_from_a_notebook(tmp_path: Path, run_dir: Path) -> None:
     assert by_rank(found) == ranks(2, [*range(10)] * 3)
 
 
+@pytest.mark.slow
 def test_recipe_of_the_page(tmp_path: Path, run_dir: Path) -> None:
     """As the page shows it: one run, two ranks."""
     page = recipe("logclient.launch")

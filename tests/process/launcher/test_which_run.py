@@ -159,6 +159,7 @@ TABLE: dict[str, tuple[list[Step], list[dict[str, int]], list[int]]] = {
 }
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("case", TABLE)
 def test_launches_give_runs(tmp_path: Path, run_dir: Path, case: str) -> None:
@@ -203,6 +204,7 @@ sys.exit(max(rank.wait() for rank in new))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_restart_of_a_worker_group_is_another_attempt(tmp_path: Path, run_dir: Path) -> None:
     """Ranks are killed and started again, with another world size: one run, nothing of the first is lost."""
@@ -221,6 +223,7 @@ def test_restart_of_a_worker_group_is_another_attempt(tmp_path: Path, run_dir: P
     assert run.state.name == "finished"
 
 
+@pytest.mark.slow
 def test_hundred_inits_in_a_row_are_hundred_runs(tmp_path: Path, run_dir: Path, pace: Any) -> None:
     """S-7, and under a launcher too: each init of a process is a run of its own, the same one in each rank."""
     count = pace.count(100, least=8)
@@ -290,6 +293,7 @@ child("afterwards", project="case")
 """
 
 
+@pytest.mark.slow
 def test_child_joins_its_parents_run_unless_it_names_another(tmp_path: Path, run_dir: Path) -> None:
     """An evaluation child with its own init has its own run, which names the other; the rest is part of that one."""
     scripts.run_well(tmp_path, PARENT_OF_CHILDREN, timeout_s=60)
@@ -398,6 +402,7 @@ subprocess.run([sys.executable, "-c", init], env=clean, check=True)
 """
 
 
+@pytest.mark.slow
 def test_child_that_was_there_before_init_finds_the_run(tmp_path: Path, run_dir: Path) -> None:
     """No variable tells it: it looks whose run it descends from, the newest first; what came before is counted."""
     ended = scripts.run(tmp_path, EARLY_CHILD)

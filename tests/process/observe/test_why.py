@@ -106,6 +106,7 @@ def test_process_that_sleeps_is_in_user_code(tmp_path: Path) -> None:
         assert process.poll() is None
 
 
+@pytest.mark.slow
 def test_process_that_moves_is_not_stuck(tmp_path: Path) -> None:
     """Two functions in turns; one that computes in the same function is one of which nobody can tell."""
     source = """
@@ -178,6 +179,7 @@ ready()
 """
 
 
+@pytest.mark.slow
 def test_live_run_by_its_name(tmp_path: Path, run_dir: Path) -> None:
     """Late by its own rhythm: an endless loop is user code then; while it logs it is not stuck."""
     with program(tmp_path, LOGGED.format(dir=str(run_dir), name="loops") + "while True: pass\n") as (
@@ -197,6 +199,7 @@ def test_live_run_by_its_name(tmp_path: Path, run_dir: Path) -> None:
         assert found["text"].startswith("every rank logged a record a short while ago")
 
 
+@pytest.mark.slow
 def test_declared_phase_is_not_stuck_until_its_time_is_over(tmp_path: Path, run_dir: Path) -> None:
     """As a context manager it ends with the block; the verdict says what was declared."""
     source = (
@@ -218,6 +221,7 @@ while True: pass
         settled("user code", "saves", "--late-after", 1)
 
 
+@pytest.mark.slow
 def test_child_that_did_its_work_is_not_missed(tmp_path: Path, run_dir: Path) -> None:
     """Forked, logged, ended by `os._exit`: whether its parent logs on, or is late for a reason of its own."""
     source = (

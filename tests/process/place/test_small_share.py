@@ -168,6 +168,7 @@ def test_few_open_files_cost_nothing(files: int, run_dir: Path, tmp_path: Path) 
     scripts.wait_gone()
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("files", [14, 8, 5])
 def test_too_few_open_files_are_said_and_nobody_waits(files: int, run_dir: Path, tmp_path: Path) -> None:
     """Below what an agent needs none is started: `init` says so, `finish` does not wait, `recover` stores all."""
@@ -235,6 +236,7 @@ def test_program_that_used_its_descriptors_has_enough_with_three(
     scripts.wait_gone()
 
 
+@pytest.mark.slow
 def test_program_without_a_descriptor_for_an_agent_is_told_so(run_dir: Path, tmp_path: Path) -> None:
     """No agent can be started: `flush` and `finish` wait for nobody, the cause is named, `recover` stores it all."""
     ended = scripts.run_well(tmp_path, SPENT, "2")

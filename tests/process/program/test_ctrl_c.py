@@ -86,6 +86,7 @@ def assert_rows_are_safe(where: Path, run_dir: Path) -> None:
     assert len(stored) <= logged + 1  # the call that was interrupted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [1, 2, 3])
 @pytest.mark.parametrize("program", [PLAIN, WITH], ids=["plain", "with"])
 def test_interrupted_program_ends_at_once(
@@ -106,6 +107,7 @@ def test_interrupted_program_ends_at_once(
             assert (state.name, state.signal) == ("terminated", signal.SIGINT), state
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("times", [1, 2, 3])
 def test_program_that_catches_the_interrupt_goes_on(
     tmp_path: Path, run_dir: Path, pace: Pace, times: int

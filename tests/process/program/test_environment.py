@@ -51,6 +51,7 @@ def test_garbage_in_a_setting_is_an_error_that_says_what(
     assert scripts.shm_dirs() == []
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize(
     "text", ["", "garbage", "1:", ":/etc", "1-2-3:/etc", "0-0-0:/dev/shm", "1--3:/dev/shm", "1-2-3:\udcff"]
 )
@@ -154,6 +155,7 @@ def test_what_changes_an_interpreter_does_not_reach_the_agent(tmp_path: Path, ru
     assert scripts.steps(scripts.the_run(run_dir)) == [0]
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize(
     "options",
     [["-E"], ["-I"], ["-s"], ["-P"], ["-B"], ["-O"], ["-OO"], ["-u"], ["-X", "dev"], ["-W", "error"]],
@@ -182,6 +184,7 @@ def test_without_site(tmp_path: Path, run_dir: Path) -> None:
     assert scripts.steps(scripts.the_run(run_dir)) == list(range(10))
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("how", ["-c", "stdin", "-m", "zipapp", "runpy", "folder"])
 def test_main_is_no_file(tmp_path: Path, run_dir: Path, how: str) -> None:
     """`python -c`, from standard input, as a module, a zipped application, a folder: the same run (R2-22)."""
@@ -232,6 +235,7 @@ def test_relative_folder_is_the_one_at_init(tmp_path: Path, run_dir: Path) -> No
     assert list((tmp_path / "other").iterdir()) == []
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("moment", ["before init", "after init"])
 def test_working_directory_is_removed(tmp_path: Path, run_dir: Path, home: Path, moment: str) -> None:
     """The working directory is gone before or after init: nothing raises, the run is stored, told where (C6-4)."""
@@ -270,6 +274,7 @@ def test_working_directory_is_removed(tmp_path: Path, run_dir: Path, home: Path,
     assert scripts.steps(scripts.the_run(used)) == list(range(10))
 
 
+@pytest.mark.slow
 def test_run_folder_is_removed_in_mid_run(tmp_path: Path, run_dir: Path) -> None:
     """Somebody removes the run folder: what is logged afterwards is stored in a new one (C6-4)."""
     code = """
@@ -289,6 +294,7 @@ def test_run_folder_is_removed_in_mid_run(tmp_path: Path, run_dir: Path) -> None
     assert set(range(1, 10)) <= set(scripts.steps(scripts.the_run(run_dir)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("same", [False, True], ids=["20 runs", "one run"])
 def test_twenty_inits_at_once(tmp_path: Path, run_dir: Path, same: bool) -> None:
     """One process forks twenty that call init in the same moment: all work, each record is stored once (C3-4)."""
@@ -322,6 +328,7 @@ def test_twenty_inits_at_once(tmp_path: Path, run_dir: Path, same: bool) -> None
     assert rows == [(float(number), step) for number in range(20) for step in range(20)]
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("executable", ["", "/nonexistent/python", "train.py", "/bin/false", "/bin/true"])
 def test_an_executable_that_is_no_python_is_never_started(
     tmp_path: Path, run_dir: Path, executable: str

@@ -69,6 +69,7 @@ def states(run_dir: Path) -> dict[str, str]:
     return {run.name: run.state.name for run in scripts.runs(run_dir)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["exec", "thread", "finish"])
 def test_a_program_that_becomes_itself_again_leaves_nothing(how: str, run_dir: Path, tmp_path: Path) -> None:
     """Each incarnation's run is stored whole and over; its agent leaves, and its memory is given back."""

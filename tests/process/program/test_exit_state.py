@@ -127,6 +127,7 @@ ENDS: dict[str, tuple[str, int, str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("name", ENDS)
 def test_state_is_how_the_program_ended(tmp_path: Path, run_dir: Path, name: str) -> None:
     """The exit code is the user's, the record is stored, and the state says how it ended (R2-58)."""

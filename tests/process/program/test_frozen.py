@@ -205,6 +205,7 @@ def embedding(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return where / "trainer"
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("executable", ["its own", "that of PATH"])
 @pytest.mark.parametrize("how", ["LOGCLIENT_PYTHON", "found", "neither"])
 def test_embedded_interpreter(

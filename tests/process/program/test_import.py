@@ -86,6 +86,7 @@ def test_import_makes_no_process_no_socket_and_writes_nothing(tmp_path: Path) ->
         assert "O_CREAT" not in call, call
 
 
+@pytest.mark.slow
 def test_import_in_64_processes_at_once(tmp_path: Path, run_dir: Path) -> None:
     """All 64 import it, with the byte code not yet cached, and none says anything (R2-20)."""
     shutil.copytree(

@@ -78,6 +78,7 @@ def test_data_folder_cannot_be_imported(tmp_path: Path, run_dir: Path, home: Pat
     assert not [name for name in names if name.replace("-", "_") in ("logclient", "logclient_backend")]
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("name", ["logclient", "logclient_backend"])
 def test_folder_of_the_users_with_our_name(
     tmp_path: Path, run_dir: Path, home: Path, installed: Path, name: str
@@ -107,6 +108,7 @@ MODULES = [
 ]
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("name", MODULES)
 def test_modules_of_the_users_are_not_picked_up(
     tmp_path: Path, run_dir: Path, home: Path, installed: Path, name: str
@@ -119,6 +121,7 @@ def test_modules_of_the_users_are_not_picked_up(
     assert not told.exists(), told.read_text()
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("name", ["json", "zstandard"])
 def test_modules_that_the_script_itself_uses(
     tmp_path: Path, run_dir: Path, home: Path, installed: Path, name: str
@@ -132,6 +135,7 @@ def test_modules_that_the_script_itself_uses(
     assert_good(run_here(where, installed, code), where, 2)
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("name", ["json", "zstandard", "click"])
 def test_modules_on_the_users_python_path(
     tmp_path: Path, run_dir: Path, home: Path, installed: Path, name: str

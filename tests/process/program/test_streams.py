@@ -45,6 +45,7 @@ def told(where: Path) -> tuple[float, float, bool, int]:
     return float(init_s), float(finish_s), done == "True", int(durable)
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("closed", [fds for n in (1, 2, 3) for fds in combinations((0, 1, 2), n)], ids=str)
 def test_closed_streams_do_no_harm(tmp_path: Path, run_dir: Path, closed: tuple[int, ...]) -> None:
     """Any of stdin, stdout and stderr closed from the start (C3-4)."""
@@ -130,6 +131,7 @@ def test_stray_output_to_closed_streams_reaches_no_lane(tmp_path: Path, run_dir:
     assert scripts.steps(scripts.the_run(run_dir)) == list(range(10))
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("kind", ["pipe", "socket", "terminal"])
 def test_full_stderr_is_not_waited_for(tmp_path: Path, run_dir: Path, kind: str) -> None:
     """Nobody reads standard error and it is full: notices are kept, and nothing waits (P1)."""
@@ -332,6 +334,7 @@ if "ignored" in sys.argv:
 """
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize(
     "how",
     [

@@ -34,6 +34,7 @@ def needed(found: list[Finding]) -> list[str]:
     return [each.text for each in found if each.level == "do"]
 
 
+@pytest.mark.slow
 def test_good_server_is_told_with_what_the_token_may(
     server: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +73,7 @@ def test_server_that_does_not_answer_is_told_by_a_deadline(monkeypatch: pytest.M
     assert f"grpc://127.0.0.1:{port} cannot be reached" in text
 
 
+@pytest.mark.slow
 def test_certificate_that_nobody_vouches_for_is_told(
     server: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +91,7 @@ def test_certificate_that_nobody_vouches_for_is_told(
     assert needed(found) == [] and "over TLS" in str(found)
 
 
+@pytest.mark.slow
 def test_clock_that_is_off_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That of the collector's machine, an hour and a half behind."""
     port = free_port()

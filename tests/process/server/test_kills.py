@@ -115,6 +115,7 @@ def test_kill_at_any_moment_loses_nothing_that_was_acknowledged(server: Collecto
         check(server, feeder.run_id, feeder.end())
 
 
+@pytest.mark.slow
 def test_sigterm_in_mid_ingest_commits_what_it_took(server: Collector) -> None:
     """Clients are told to come again, and it ends well."""
     server.start()
@@ -129,6 +130,7 @@ def test_sigterm_in_mid_ingest_commits_what_it_took(server: Collector) -> None:
     check(server, "mlp", feeder.end())
 
 
+@pytest.mark.slow
 def test_first_start_that_was_killed_can_be_repeated(server: Collector, pace: Pace) -> None:
     """At any byte of it: the folder is fine, and a token can be made."""
     moments = random.Random(11)

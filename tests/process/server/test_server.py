@@ -25,6 +25,7 @@ from tools.collector import END_S, ROOT, Collector
 from ..disturbed import wait_until
 
 
+@pytest.mark.slow
 def test_first_start_shows_a_token_once_and_keeps_none(server: Collector) -> None:
     """It opens everything, and is in no file, log or command line."""
     assert "admin_token" in server.start()
@@ -62,6 +63,7 @@ def test_no_thread_but_the_main_one_takes_the_signals_that_end_it(server: Collec
     assert blocked and all(each & ends == ends for each in blocked), blocked
 
 
+@pytest.mark.slow
 def test_words_for_people_say_where_everything_is(server: Collector) -> None:
     """Without --json; the address of both ports, the data, the token and that there is no backup yet."""
     words = [sys.executable, "-m", "logclient_backend", "server", "--data", str(server.data)]
@@ -111,6 +113,7 @@ def test_token_does_not_go_into_the_journal(server: Collector) -> None:
     assert token.startswith("lct_") and token.encode() not in said
 
 
+@pytest.mark.slow
 def test_roles_and_revocation_over_both_ports(server: Collector) -> None:
     """Made with the command while it runs; a revoked token is one within seconds."""
     server.start()
@@ -153,6 +156,7 @@ def test_roles_and_revocation_over_both_ports(server: Collector) -> None:
             client.session.poll(60.0)
 
 
+@pytest.mark.slow
 def test_health_needs_no_token_and_figures_do(server: Collector) -> None:
     """For load balancers, and for Prometheus with a token that may read."""
     server.start()
@@ -168,6 +172,7 @@ def test_health_needs_no_token_and_figures_do(server: Collector) -> None:
     assert missing == ["refused_total"], "it has a line per reason, once there is one"
 
 
+@pytest.mark.slow
 def test_deleted_run_is_gone_for_readers_and_comes_back_when_asked(server: Collector) -> None:
     """By the command, while it runs and while it does not."""
     server.start()
@@ -185,6 +190,7 @@ def test_deleted_run_is_gone_for_readers_and_comes_back_when_asked(server: Colle
     assert server.get("/api/v1/runs").json()["total"] == 1
 
 
+@pytest.mark.slow
 def test_backup_of_a_working_collector_can_be_restored(server: Collector, tmp_path: Path) -> None:
     """One command each; tokens come along, and a backup that is not whole is refused."""
     server.start()
@@ -261,6 +267,7 @@ def test_missing_extra_names_what_to_install(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_login_is_saved_for_this_user_alone(
     server: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,6 +304,7 @@ def test_data_in_memory_and_no_auth_are_told_loudly(tmp_path: Path) -> None:
         shutil.rmtree(server.data)
 
 
+@pytest.mark.slow
 def test_second_signal_ends_it_at_once(server: Collector) -> None:
     """The first waits for what is queued; somebody holds the database, so that takes long."""
     server.start()
@@ -352,6 +360,7 @@ def certificate(folder: Path, names: str) -> tuple[Path, Path]:
     return cert, key
 
 
+@pytest.mark.slow
 def test_tls_on_both_ports(server: Collector, tmp_path: Path) -> None:
     """Checked by the client with the certificate it was given; without it nobody speaks."""
     cert, key = certificate(tmp_path, "DNS:localhost,IP:127.0.0.1")
@@ -367,6 +376,7 @@ def test_tls_on_both_ports(server: Collector, tmp_path: Path) -> None:
     assert server.stop() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", ["IP:127.0.0.1", "DNS:localhost"])
 def test_saved_login_works_with_a_certificate_of_ones_own(
     server: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: str

@@ -86,6 +86,7 @@ def test_stopped_shipper_is_killed_and_replaced(
     ends_well(trainer, collector, run_dir)
 
 
+@pytest.mark.slow
 def test_shipping_goes_on_while_worker_and_supervisor_die(
     run_dir: Path, tmp_path: Path, collector: MemoryCollector
 ) -> None:
@@ -103,6 +104,7 @@ def test_shipping_goes_on_while_worker_and_supervisor_die(
     ends_well(trainer, collector, run_dir)
 
 
+@pytest.mark.slow
 def test_next_agent_takes_over_the_shipper_of_a_dead_one(
     run_dir: Path, tmp_path: Path, collector: MemoryCollector
 ) -> None:
@@ -149,6 +151,7 @@ ABOUT_ITSELF = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["live", "dead", "stopped", "silent"])
 def test_the_program_does_not_wait_for_a_collector(run_dir: Path, tmp_path: Path, what: str) -> None:
     """P6, R2-06: finish returns in its time; memory, descriptors and threads stay; what is missing is said."""
@@ -207,6 +210,7 @@ def test_collector_that_comes_late_and_goes_again_gets_all(run_dir: Path, tmp_pa
         collector.stop()
 
 
+@pytest.mark.slow
 def test_agent_leaves_when_the_collector_takes_nothing(run_dir: Path, tmp_path: Path) -> None:
     """Every parcel is answered with an error: after `ship_leave_s` the agent goes, and sync finishes the job."""
 
@@ -235,6 +239,7 @@ def test_agent_leaves_when_the_collector_takes_nothing(run_dir: Path, tmp_path: 
         at(collector, 500)
 
 
+@pytest.mark.slow
 def test_records_that_the_collector_will_never_take_are_told_as_such(run_dir: Path, tmp_path: Path) -> None:
     """In status, and in the last line, which promises nothing that no command can do."""
     code = """

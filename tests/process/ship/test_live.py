@@ -81,6 +81,7 @@ PAUSES = """
 """
 
 
+@pytest.mark.slow
 def test_conversation_ends_at_rest_and_a_record_begins_another_one(run_dir: Path, tmp_path: Path) -> None:
     """No connection is left open by a run in which nothing is logged; each record arrives, and so does the end."""
     with MemoryCollector() as collector:
@@ -132,6 +133,7 @@ def test_server_and_token_of_the_config_file_are_found_by_the_agent(
         at(collector, status["accepted"])
 
 
+@pytest.mark.slow
 def test_start_line_tells_of_a_server_that_only_the_config_file_names(
     run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
