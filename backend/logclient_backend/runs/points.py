@@ -17,10 +17,9 @@ from logclient.errors import Unsupported
 from logclient.shm.columns import Columns
 
 from ..wal.codec import Codec
-from ..wal.coverage import Spans
 from ..wal.encoded import StreamColumns
 from ..wal.files import REAL, Files, read_file
-from ..wal.reader import OPEN, SEALED, list_stems, read_footer, spans_of
+from ..wal.reader import OPEN, SEALED, segment_spans, settled_stems
 from ..wal.scan import Damage, Scan
 from .order import Records, Segment
 
@@ -36,39 +35,13 @@ class RunReader(Records):
         self.unsupported.update(bad)
 
     def _segments(self, folder: str, bad: dict[str, str]) -> Iterator[Segment]:
-        visited: set[str] = set()
-        again = 2  # a listing may miss a segment that gets its sealed name meanwhile: only two that agree are believed
-        while again:
-            again -= 1
-            for stem in list_stems(self._files, folder):
-                if stem.name in visited:
-                    continue
-                visited.add(stem.name)
-                again = 1
-                try:
-                    spans = self._look(folder, stem.name)
-                except (Unsupported, OSError) as error:
-                    bad[stem.name] = why(error)
-                    continue
-                yield Segment(folder, stem.name, spans)
-
-    def _look(self, folder: str, stem: str) -> Spans:
-        spans = Spans()
-        for suffix in (SEALED, OPEN, SEALED):  # the last: sealed between the first look and the second
-            path = os.path.join(folder, stem + suffix)
+        for stem in settled_stems(self._files, folder):
             try:
-                if suffix == SEALED:
-                    footer = read_footer(self._files, path, self._codec)
-                    if footer is not None:
-                        return footer.spans
-                spans.merge(
-                    spans_of(Scan(read_file(self._files, path), name=stem + suffix, codec=self._codec))
-                )
-            except FileNotFoundError:
-                continue
-            if suffix == OPEN:
-                break
-        return spans
+                spans, _ = segment_spans(self._files, folder, stem.name, self._codec)
+            except (Unsupported, OSError) as error:
+                bad[stem.name] = why(error)
+            else:
+                yield Segment(folder, stem.name, spans)
 
     def _decode(self, segment: Segment) -> dict[bytes, list[Columns]]:
         found: dict[bytes, list[Columns]] = {stream: [] for stream in segment.spans if stream in self.streams}

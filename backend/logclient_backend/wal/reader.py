@@ -56,6 +56,22 @@ def list_stems(files: Files, folder: str) -> list[Stem]:
     return [Stem(stem, OPEN in found, SEALED in found) for stem, found in sorted(forms.items())]
 
 
+def settled_stems(files: Files, folder: str) -> Iterator[Stem]:
+    """Yield the segments of a folder, each once.
+
+    A listing may miss a segment that gets its sealed name meanwhile: only two that agree are believed.
+    """
+    visited: set[str] = set()
+    again = 2
+    while again:
+        again -= 1
+        for stem in list_stems(files, folder):
+            if stem.name not in visited:
+                visited.add(stem.name)
+                again = 1
+                yield stem
+
+
 def read_footer(files: Files, path: str, codec: Codec) -> Footer | None:
     """The footer of a sealed segment, by three short reads; None where it is damaged."""
     name = os.path.basename(path)
@@ -121,25 +137,19 @@ class Follower:
 
     def items(self, *, patient: bool = False) -> Iterator[Item]:
         """Yield new items piece by piece. Not `patient`: damage in an open segment is reported when first seen."""
-        visited: set[str] = set()
+        listed: set[str] = set()
         self.unreadable = {}
-        # A listing may miss a segment that gets its sealed name meanwhile: only two that agree are believed.
-        again = 2
-        while again:
-            again -= 1
-            stems = list_stems(self._files, self.folder)
-            for stem in stems:
-                if stem.name in visited or stem.name in self._done:
-                    continue
-                visited.add(stem.name)
-                again = 1
-                try:
-                    yield from self._read(stem, patient)
-                except OSError as error:
-                    if not (self._skips_unreadable or isinstance(error, OddFile)):
-                        raise
-                    self.unreadable[stem.name] = f"{stem.name} cannot be read: {error.strerror}"
-        self._forget_all_but({stem.name for stem in stems})
+        for stem in settled_stems(self._files, self.folder):
+            listed.add(stem.name)
+            if stem.name in self._done:
+                continue
+            try:
+                yield from self._read(stem, patient)
+            except OSError as error:
+                if not (self._skips_unreadable or isinstance(error, OddFile)):
+                    raise
+                self.unreadable[stem.name] = f"{stem.name} cannot be read: {error.strerror}"
+        self._forget_all_but(listed)
 
     def _forget_all_but(self, stems: set[str]) -> None:
         """Segments that are gone (trimmed, or given back) need no place in memory."""
@@ -262,48 +272,38 @@ class WalReader:
         Cheap: sealed segments are believed, their blocks are not checked.
         """
         spans = Spans()
-        visited: set[str] = set()
-        again = 2
-        while again:
-            again -= 1
-            for stem in list_stems(self._files, self.folder):
-                if stem.name in visited:
-                    continue
-                visited.add(stem.name)
-                again = 1
-                try:
-                    found = self._span(stem)
-                except Unsupported as error:
-                    self.unsupported[stem.name] = str(error)
-                    continue
-                except OddFile as error:
-                    self.unsupported[stem.name] = f"cannot be read: {error.reason}"
-                    continue
-                if found is not None:
-                    spans.merge(found)
+        for stem in settled_stems(self._files, self.folder):
+            try:
+                found = self._footers.get(stem.name)
+                if found is None:
+                    found, is_sure = segment_spans(self._files, self.folder, stem.name, self._codec)
+                    if is_sure:
+                        self._footers[stem.name] = found
+            except Unsupported as error:
+                self.unsupported[stem.name] = str(error)
+            except OddFile as error:
+                self.unsupported[stem.name] = f"cannot be read: {error.reason}"
+            else:
+                spans.merge(found)
         return spans
 
-    def _span(self, stem: Stem) -> Spans | None:
-        kept = self._footers.get(stem.name)
-        if kept is not None:
-            return kept
-        parts = Spans()
-        for suffix in (SEALED, OPEN, SEALED):  # the last: sealed between the first look and the second
-            path = os.path.join(self.folder, stem.name + suffix)
-            try:
-                if suffix == SEALED:
-                    footer = read_footer(self._files, path, self._codec)
-                    if footer is not None:
-                        self._footers[stem.name] = footer.spans
-                        return footer.spans
-                data = read_file(self._files, path)
-            except FileNotFoundError:
-                continue
-            scan = Scan(data, name=stem.name + suffix, codec=self._codec)
-            parts.merge(spans_of(scan))
-            if suffix == OPEN:
-                break
-        return parts
+
+def segment_spans(files: Files, folder: str, stem: str, codec: Codec) -> tuple[Spans, bool]:
+    """Return the coverage of the streams in a segment, and whether its footer says so, which never changes."""
+    parts = Spans()
+    for suffix in (SEALED, OPEN, SEALED):  # the last: sealed between the first look and the second
+        path = os.path.join(folder, stem + suffix)
+        try:
+            if suffix == SEALED:
+                footer = read_footer(files, path, codec)
+                if footer is not None:
+                    return footer.spans, True
+            parts.merge(spans_of(Scan(read_file(files, path), name=stem + suffix, codec=codec)))
+        except FileNotFoundError:
+            continue
+        if suffix == OPEN:
+            break
+    return parts, False
 
 
 def spans_of(scan: Scan) -> Spans:
