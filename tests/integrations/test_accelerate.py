@@ -84,6 +84,7 @@ def test_a_run_that_was_there_goes_on(run: tuple[Any, Any]) -> None:
     assert not run[0]._session.closed
 
 
+@pytest.mark.slow
 def test_steps_begin_anew_in_a_new_run(run_dir: Path) -> None:
     """Those that the tracker counts itself."""
     tracker = LogclientTracker(project="digits", quiet=True, finish_timeout_s=60)
@@ -116,6 +117,7 @@ def test_hooks_are_found() -> None:
     assert set(HOOKS) == {"_found", "start", "store_init_configuration", "log", "finish"}
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("hook", HOOKS)
 def test_a_failing_hook_ends_no_training(
     run: tuple[Any, Any], hook: str, monkeypatch: pytest.MonkeyPatch
@@ -131,6 +133,7 @@ def test_a_failing_hook_ends_no_training(
     assert f"LogclientTracker.{hook} failed" in notice and status["refused"] >= 1
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("state", [{}, {"_tie": None}, {"_tie": 5}])
 def test_a_broken_tracker_ends_no_training(run: tuple[Any, Any], state: dict[str, Any]) -> None:
     """Whatever of its state is missing or nonsense."""
@@ -160,6 +163,7 @@ def test_switched_off_no_line_of_ours_runs(run_dir: Path) -> None:
     assert ran == {"_open", "start", "tracker"} and not list(run_dir.glob("*"))
 
 
+@pytest.mark.slow
 def test_a_copy_takes_along_no_run(run: tuple[Any, Any]) -> None:
     """Pickled or deep: settings; here it is inert."""
     tracker = LogclientTracker()

@@ -367,6 +367,7 @@ def test_keras_does_not_wait_because_of_us(lanes: Any) -> None:
     assert [record.step for record in batches(read())] == list(range(1, 3 * BATCHES + 1))
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("part", ["_tie", "_progress", "logs"])
 @pytest.mark.parametrize("hook", HOOKS)
 def test_a_failing_hook_ends_no_training(lanes: Any, hook: str, part: str) -> None:

@@ -84,6 +84,7 @@ def test_fit_test_and_log_by_hand_are_one_run(run_dir: Path, tmp_path: Path) -> 
     assert kept["score"] == pytest.approx(read.series("val_loss").value.min())
 
 
+@pytest.mark.slow
 def test_nothing_is_logged_where_there_is_nothing_to_log(run: tuple[Any, Any], tmp_path: Path) -> None:
     """Epoch-only metrics: a record an epoch (C2-4); the sanity check leaves none, not of single steps either."""
     trainer(tmp_path, LogclientLogger(), log_every_n_steps=1000).fit(Digits(each_val_step=True))
@@ -108,6 +109,7 @@ def test_validation_alone_is_no_training(run: tuple[Any, Any], tmp_path: Path) -
     assert [sorted(record.values) for record in records(run[1])] == [["epoch", "val_loss"]]
 
 
+@pytest.mark.slow
 def test_lr_find_is_no_training(run: tuple[Any, Any], tmp_path: Path) -> None:
     """Nor does it end or change the run."""
     made = trainer(tmp_path, LogclientLogger())
@@ -117,6 +119,7 @@ def test_lr_find_is_no_training(run: tuple[Any, Any], tmp_path: Path) -> None:
     assert steps_of(run[1], "loss") == list(range(16))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_an_interrupted_fit_leaves_the_run_open(
     run: tuple[Any, Any], tmp_path: Path, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
@@ -283,7 +286,7 @@ class Witness(L.Callback):
         self.seen += 1
 
 
-@pytest.mark.first_is_quick
+@pytest.mark.slow
 @pytest.mark.parametrize("hook", HOOKS)
 def test_a_failing_hook_ends_no_training(
     run: tuple[Any, Any], tmp_path: Path, hook: str, monkeypatch: pytest.MonkeyPatch
@@ -303,7 +306,7 @@ def test_a_failing_hook_ends_no_training(
     assert (steps_of(run[1], "loss") == list(range(16))) == (hook != "log_metrics")
 
 
-@pytest.mark.first_is_quick
+@pytest.mark.slow
 @pytest.mark.parametrize("state", [{}, {"_tie": None}, {"_tie": 5}])
 def test_a_broken_logger_ends_no_training(
     run: tuple[Any, Any], tmp_path: Path, state: dict[str, Any]

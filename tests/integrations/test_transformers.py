@@ -217,7 +217,7 @@ class Witness(TrainerCallback):
         self.seen += 1
 
 
-@pytest.mark.first_is_quick
+@pytest.mark.slow
 @pytest.mark.parametrize("hook", HOOKS)
 @pytest.mark.parametrize("first", [True, False])
 def test_a_failing_hook_ends_no_training(
@@ -239,7 +239,7 @@ def test_a_failing_hook_ends_no_training(
     assert f"LogclientCallback.{hook} failed" in notice and status["refused"] >= 1
 
 
-@pytest.mark.first_is_quick
+@pytest.mark.slow
 @pytest.mark.parametrize("state", [{}, {"_tie": None}, {"_tie": 5}])
 def test_a_broken_callback_ends_no_training(
     run: tuple[Any, Any], tmp_path: Path, state: dict[str, Any]
@@ -261,6 +261,7 @@ def test_nonsense_from_the_trainer(run: tuple[Any, Any], tmp_path: Path) -> None
     assert rows(run[1]) == [] and run[0].status()["refused"] == 0
 
 
+@pytest.mark.slow
 def test_switched_off_no_line_of_ours_runs(run_dir: Path, tmp_path: Path) -> None:
     """mode="disabled": but for the look which run it is."""
     ran: set[str] = set()

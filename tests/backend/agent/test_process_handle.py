@@ -51,6 +51,7 @@ def knows_reaped() -> bool:
     return watch.cause() is not None
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize("is_reaped", [False, True], ids=["zombie", "reaped"])
 @pytest.mark.parametrize("name", ENDS)
 def test_cause_is_exit_code_or_signal(name: str, is_reaped: bool) -> None:

@@ -75,6 +75,7 @@ def test_overview_lists_verbs_and_exit_codes(logclient: object) -> None:
     assert logclient("--version").stdout.startswith("logclient ")  # type: ignore[operator]
 
 
+@pytest.mark.first_is_quick
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["ls", "--help"], ["show", "--help"], ["doctor", "--help"]]
 )

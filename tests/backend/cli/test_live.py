@@ -57,6 +57,7 @@ def test_status_of_a_healthy_run(logclient: Command, trainer: Start) -> None:
     assert "none: all is on disk" in text and "500 points left out" in text
 
 
+@pytest.mark.slow
 def test_status_tells_lag_and_fill_while_the_agent_stands_still(logclient: Command, trainer: Start) -> None:
     """How many records are not durable, and how old the oldest is."""
     it = trainer(ID)

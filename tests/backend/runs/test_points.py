@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -84,6 +85,7 @@ def lay_down(maker: NodeMaker, streams: dict[tuple[int, int, int], list[Rec]], s
         left = {key: records[size:] for key, records in left.items()}
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(made=runs())
 def test_order_is_that_of_a_sorted_list(made: Any) -> None:

@@ -174,6 +174,7 @@ def test_gaps_are_kept_beside_what_is_stored(store: Store, settle: Callable[[Sto
     assert span.forgotten == SeqSet([(11, 13)]) and span.trimmed == SeqSet([(14, 14), (17, 20)])
 
 
+@pytest.mark.first_is_quick
 def test_five_thousand_keys_of_a_record(store: Store, settle: Callable[[Store], Store]) -> None:
     names = [f"layer{number}/grad" for number in range(5000)]
     store.writer.write([parcel(ramp(1, 3, names=names))])

@@ -126,6 +126,7 @@ def test_more_on_their_way_than_there_is_room_for_are_left_out_and_counted(run_d
     assert the_series(run_dir, "lr")[0] == list(range(5000))
 
 
+@pytest.mark.slow
 def test_wide_records_have_cells_of_their_size(run_dir: Path) -> None:
     """A few hundred and a few thousand values in one call arrive; beyond that they are left out with one warning."""
     run = logclient.init("device", quiet=True)

@@ -109,6 +109,7 @@ def test_two_hosts_at_once(tmp_path: Path, run_dir: Path, other_host: dict[str, 
     assert found.state.name == "finished"
 
 
+@pytest.mark.slow
 def test_one_after_the_other(tmp_path: Path, run_dir: Path) -> None:
     """The second comes when the first and its agent are gone: a second attempt of the same run (C8-4)."""
     scripts.run_well(tmp_path, PROGRAM, "a", "allow")

@@ -124,6 +124,7 @@ def test_process_that_moves_is_not_stuck(tmp_path: Path) -> None:
         assert code == 4 and found["processes"][0]["cpu_share"] > 0.02
 
 
+@pytest.mark.slow
 def test_stopped_and_gone(tmp_path: Path) -> None:
     """SIGSTOP; then a PID that is no process any more."""
     with program(tmp_path, "ready()\nwhile True: time.sleep(0.01)\n") as (process,):

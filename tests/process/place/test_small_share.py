@@ -168,7 +168,7 @@ def test_few_open_files_cost_nothing(files: int, run_dir: Path, tmp_path: Path) 
     scripts.wait_gone()
 
 
-@pytest.mark.first_is_quick
+@pytest.mark.slow
 @pytest.mark.parametrize("files", [14, 8, 5])
 def test_too_few_open_files_are_said_and_nobody_waits(files: int, run_dir: Path, tmp_path: Path) -> None:
     """Below what an agent needs none is started: `init` says so, `finish` does not wait, `recover` stores all."""

@@ -181,6 +181,7 @@ def test_config_file_on_a_disk_that_hangs_costs_the_server_in_the_start_line_alo
     nothing_left(PATIENCE_S)
 
 
+@pytest.mark.slow
 def test_config_file_that_others_may_read_is_said_and_the_run_goes_on(
     run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
