@@ -38,12 +38,19 @@ def observed(
     """A rank with that stack at both looks (or `before` at the first), late by its rhythm."""
 
     def look(some: tuple[Frame, ...], cpu: float) -> Look:
-        sample = Sample(100 + rank, 1, "python", state, 1, 1, cpu, "futex_wait")
+        sample = Sample(100 + rank, 1, "python", state, 1, cpu, "futex_wait")
         return Look(sample, Stacks(100 + rank, (Thread(100 + rank, "", True, False, some),)))
 
     first = look(frames if before is None else before, 1.0)
     return Observed(
-        100 + rank, first, look(frames, 1.0 + cpu_s), 1.0, rank, step, age_s, None if age_s is None else 10.0
+        100 + rank,
+        first,
+        look(frames, 1.0 + cpu_s),
+        1.0,
+        rank,
+        step=step,
+        age_s=age_s,
+        limit_s=None if age_s is None else 10.0,
     )
 
 
@@ -129,7 +136,7 @@ def test_another_process_under_the_same_pid_is_gone() -> None:
     made = observed(2, MAIN)
     first = made.first.sample
     assert first is not None
-    made.second = Look(Sample(102, 2, "python", "S", 1, 1, 0.0), made.second.stacks)
+    made.second = Look(Sample(102, 2, "python", "S", 1, 0.0), made.second.stacks)
     assert verdict.state_of(made).kind == verdict.GONE
     assert judge([]).kind == verdict.CANNOT_TELL
 
@@ -141,7 +148,7 @@ def test_groups_put_the_odd_one_first_whatever_its_lines() -> None:
         rank: Stacks(rank, (Thread(rank, "", True, False, frames),))
         for rank, frames in enumerate([(BARRIER, MAIN), (BARRIER, moved), (LOOP, MAIN), (BARRIER, MAIN)])
     }
-    assert [group.pids for group in groups.grouped(found)] == [(2,), (0, 1, 3)]
+    assert [group.members for group in groups.grouped(found)] == [(2,), (0, 1, 3)]
 
 
 def test_stack_of_this_process_and_reasons_where_there_is_none() -> None:
