@@ -33,7 +33,8 @@ class Question:
 
     def __init__(self, ask: Callable[[], Any], *, timeout_s: float, of: str) -> None:
         """`ask` returns what JSON can hold; `of` names whom is asked, for the reason why there is no answer."""
-        self._of, self._timeout_s, self._pid, self._read = of, timeout_s, 0, -1
+        self._of, self._timeout_s, self._read = of, timeout_s, -1
+        self.pid = 0  # of the child
         self._deadline = time.monotonic() + timeout_s
         _reap_left()
         self._refused = len(_left) >= MAX_LEFT
@@ -41,13 +42,13 @@ class Question:
             return
         self._read, write = os.pipe()
         try:
-            self._pid = os.fork()
+            self.pid = os.fork()
         except OSError:
             os.close(self._read)
             os.close(write)
             self._refused = True
             return
-        if self._pid == 0:
+        if self.pid == 0:
             _answer(ask, write)
         os.close(write)
 
@@ -85,10 +86,10 @@ class Question:
     def _end(self) -> None:
         """Kill the child if it is still there, and give it a moment to end."""
         until = time.monotonic() + _REAP_S
-        os.kill(self._pid, signal.SIGKILL)  # not reaped yet, so the PID is still its own
-        while not _is_reaped(self._pid):
+        os.kill(self.pid, signal.SIGKILL)  # not reaped yet, so the PID is still its own
+        while not _is_reaped(self.pid):
             if time.monotonic() > until:
-                _left.add(self._pid)
+                _left.add(self.pid)
                 return
             time.sleep(0.002)
 
@@ -96,6 +97,12 @@ class Question:
 def ask(question: Callable[[], Any], *, timeout_s: float, of: str) -> Any:
     """Return the answer to one question; `NoAnswer` where there is none within the time."""
     return Question(question, timeout_s=timeout_s, of=of).answer()
+
+
+def left_behind() -> list[int]:
+    """Return the PIDs of children that were killed and have not ended."""
+    _reap_left()
+    return sorted(_left)
 
 
 def _answer(ask: Callable[[], Any], write: int) -> None:

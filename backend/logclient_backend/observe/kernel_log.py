@@ -63,7 +63,7 @@ def read(path: str = PATH, *, now_s: float | None = None) -> KernelLog:
     try:
         if not stat.S_ISCHR(os.fstat(fd).st_mode):
             return KernelLog(absent=f"{path} is no kernel log")
-        found = [line for record in _records(fd) if (line := _line(record, now_s)) is not None]
+        found = [line for record in _records(fd) if (line := line_of(record, now_s)) is not None]
     except OSError as error:
         return KernelLog(absent=f"{path}: {error.strerror}")
     finally:
@@ -86,7 +86,7 @@ def _records(fd: int) -> Iterator[bytes]:
         yield record
 
 
-def _line(record: bytes, now_s: float) -> Line | None:
+def line_of(record: bytes, now_s: float) -> Line | None:
     """Return a record, `priority,number,microseconds,flags;text`, if it is of interest and the kernel wrote it."""
     head, _, rest = record.partition(b";")
     words = head.split(b",")

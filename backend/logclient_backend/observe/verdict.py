@@ -266,7 +266,9 @@ def judge(all_: Sequence[Observed]) -> Verdict:
     if unsure:
         odd = _odd_in_kernel(unsure) or unsure
         rest = [each for each in unsure if each not in odd]
-        meanwhile = f"{_names(rest)} {states[rest[0].key].text.partition(';')[0]}" if rest else ""
+        sample = rest[0].second.sample if rest else None
+        place = f"in {sample.wait_channel}" if sample is not None and sample.wait_channel else "elsewhere"
+        meanwhile = f"{_names(rest)} {'is' if len(rest) == 1 else 'are'} {place}" if rest else ""
         return Verdict(CANNOT_TELL, _sentence(odd, states, meanwhile), _keys(odd))
     kind = QUIET if any(each.age_s is not None for each in all_) else NOT_STUCK
     return Verdict(kind, _sentence(list(all_), states))
