@@ -2,30 +2,61 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import click
 
-from logclient.errors import NoRun
+from logclient.errors import BadArgument, NoRun
 
-from ..observe import groups, ranks, verdict, where
-from ..observe.verdict import CANNOT_TELL, Observed, Verdict
+from ..observe import ranks, report, verdict
+from ..observe.described import described, named
+from ..observe.report import Job
+from ..observe.verdict import CANNOT_TELL, Verdict
 from ..runs import live
 from ..runs.live import LiveShmDir
-from . import screen
+from . import screen, why_page
 from .options import with_json
-from .text import duration, safe
+from .text import safe
 
 NOT_STUCK, STUCK, UNSURE = 0, 3, 4
-_MAX_FRAMES = 12
+_ENDED = "the run has ended"
+Look = Callable[[], Job | None]  # one look at all processes; None: there is nobody left
 
 
-@click.command("why", epilog="Exit codes: 0 not stuck, 3 stuck, 4 cannot tell.")
-@click.argument("run", required=False)
+@click.command(
+    "why", epilog="Exit codes: 0 not stuck, 3 stuck, 4 cannot tell; with --follow, of the last verdict."
+)
+@click.argument("words", nargs=-1, metavar="[RUN | FILES]")
 @click.option("--pid", "pids", type=int, multiple=True, metavar="PID", help="Any process; may be repeated.")
-@click.option("--apart", "apart_s", type=click.FloatRange(0.1, 60), default=ranks.APART_S, show_default=True,
-              metavar="SECONDS", help="Time between the two looks at each process.")  # fmt: skip
+@click.option("--local", is_flag=True, help="This host's ranks alone; with --json on one line, for --merge.")
+@click.option(
+    "--merge",
+    is_flag=True,
+    help="One verdict from the --json output of several hosts; `-` is standard input.",
+)
+@click.option(
+    "-f", "--follow", is_flag=True, help="Look again and again; one line for each change, until the run ends."
+)
+@click.option(
+    "--every",
+    "every_s",
+    type=click.FloatRange(0.1),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Pause between looks with --follow.",
+)
+@click.option(
+    "--apart",
+    "apart_s",
+    type=click.FloatRange(0.1, 60),
+    default=ranks.APART_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between the two looks at each process.",
+)
 @click.option(
     "--late-after",
     "floor_s",
@@ -36,7 +67,17 @@ _MAX_FRAMES = 12
     help="No rank is late before; a run with slow steps has a longer limit of its own.",
 )
 @with_json
-def command(run: str | None, pids: tuple[int, ...], apart_s: float, floor_s: float, as_json: bool) -> None:
+def command(
+    words: tuple[str, ...],
+    pids: tuple[int, ...],
+    local: bool,
+    merge: bool,
+    follow: bool,
+    every_s: float,
+    apart_s: float,
+    floor_s: float,
+    as_json: bool,
+) -> None:
     """Say why a run, or some processes, do not get on: the verdict first, then the evidence.
 
     RUN is an id, a unique part of one, or a name of a live run on this host; without it, the only one there is. Nothing
@@ -44,28 +85,124 @@ def command(run: str | None, pids: tuple[int, ...], apart_s: float, floor_s: flo
 
     \b
     logclient why
-    logclient why mlp
+    logclient why mlp --follow
     logclient why --pid 4711 --pid 4712
-    """
+    srun --overlap --ntasks-per-node=1 -o 'why.%N.json' logclient why mlp --local --json
+    logclient why --merge why.*.json
+    """  # fmt: skip
+    look = _look(words, pids, local, merge, follow, apart_s, floor_s)
+    if follow:
+        last = _follow(look, every_s, as_json)
+    else:
+        job = look()
+        if job is None:
+            raise NoRun("The run has ended.")
+        last = job.verdict
+        if as_json:
+            (screen.print_json_line if local else screen.print_json)(described(job))
+        else:
+            screen.show(*why_page.page(job, is_merged=merge))
+    raise click.exceptions.Exit(_exit_code(last))
+
+
+def _exit_code(found: Verdict | None) -> int:
+    if found is None or found.kind == CANNOT_TELL:
+        return UNSURE
+    return STUCK if found.is_stuck else NOT_STUCK
+
+
+def _look(
+    words: tuple[str, ...],
+    pids: tuple[int, ...],
+    local: bool,
+    merge: bool,
+    follow: bool,
+    apart_s: float,
+    floor_s: float,
+) -> Look:
+    """Return the function that looks once, from whichever source was asked for."""
+    if merge:
+        if pids or local or follow:
+            raise BadArgument("--merge reads files: it goes with none of --pid, --local and --follow")
+        if not words:
+            raise BadArgument("--merge takes the files to read, `-` for standard input")
+        return lambda: merged(words)
+    if len(words) > 1:
+        raise BadArgument(f"one run at a time: {', '.join(words)}; files are read with --merge")
     if pids:
-        observed = ranks.observe(pids, apart_s=apart_s)
-    else:
-        live_dir = _find(run)
-        lanes = {each.pid: each for each in live_dir.processes if not each.has_finished}
-        observed = ranks.observe(lanes, apart_s=apart_s)
-        for each in observed:
-            ranks.add_records(each, lanes[each.pid], time.time_ns(), floor_s)
-        observed += ranks.ended_with(live_dir, observed, time.time_ns())
-        observed.sort(key=lambda each: (each.rank is None, each.rank or 0, each.pid))
-    found = verdict.judge(observed)
+        if words:
+            raise BadArgument("a run or --pid, not both")
+        return lambda: report.put_together([report.of_pids(pids, apart_s=apart_s)])
+    live_dir = _find(words[0] if words else None)
+    if not follow:
+        return lambda: report.put_together([report.of_run(live_dir, apart_s=apart_s, floor_s=floor_s)])
+    return lambda: _again(live_dir, apart_s, floor_s)
+
+
+def merged(names: Sequence[str]) -> Job:
+    """Read the reports of several hosts and put them together."""
+    found = []
+    for name in names:
+        shown = "standard input" if name == "-" else name
+        if name == "-":
+            data = sys.stdin.buffer.read(report.MAX_BYTES + 1)
+        else:
+            with open(name, "rb") as file:
+                data = file.read(report.MAX_BYTES + 1)
+        if len(data) > report.MAX_BYTES:
+            raise BadArgument(f"{shown} has more than {report.MAX_BYTES >> 20} MiB")
+        found += [(shown, each) for each in report.reports_in(data, shown)]
+    report.check_together(found)
+    return report.put_together([each for _, each in found])
+
+
+def _again(live_dir: LiveShmDir, apart_s: float, floor_s: float) -> Job | None:
+    """Look at a run once more: its lane files first, and its processes where one is late."""
+    fresh = live.look(live_dir.shm_dir.path)
+    if fresh is None or fresh.folder != live_dir.folder:
+        return None
+    if not any(process.is_open for process in fresh.processes):
+        return None
+    records = ranks.records(fresh, floor_s)
+    if not any(each.is_late for each in records):
+        return report.put_together([report.Report(report.here(fresh), records)])
+    return report.put_together([report.of_run(fresh, apart_s=apart_s, floor_s=floor_s)])
+
+
+def _follow(look: Look, every_s: float, as_json: bool) -> Verdict | None:
+    """Print a line for each change of the verdict, until nobody is left; return the last one."""
+    last: Verdict | None = None
+    while (job := look()) is not None:
+        found = job.verdict
+        if last is None or (found.kind, found.blamed) != (last.kind, last.blamed):
+            _print_line(found, job, as_json)
+        last = found
+        if job.processes and all(verdict.is_gone(each) for each in job.processes):
+            break
+        time.sleep(every_s)
+    _print_line(None, None, as_json)
+    return last
+
+
+def _print_line(found: Verdict | None, job: Job | None, as_json: bool) -> None:
+    """Print one line: a verdict, or that the run has ended."""
+    now_ns = time.time_ns()
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now_ns / 1e9))
     if as_json:
-        screen.print_json(described(found, observed))
+        line = {"time": stamp, "time_ns": now_ns, "ended": found is None}
+        if found is not None and job is not None:
+            by_key = {each.key: each for each in job.processes}
+            line |= {
+                "verdict": found.kind,
+                "stuck": found.is_stuck,
+                "text": found.text,
+                "pids": list(found.pids),
+            }
+            line["blamed"] = [named(by_key[key]) for key in found.blamed]
+        screen.print_json_line(line)
     else:
-        for line in _page(found, observed):
-            screen.show(line)
-    raise click.exceptions.Exit(
-        UNSURE if found.kind == CANNOT_TELL else STUCK if found.is_stuck else NOT_STUCK
-    )
+        text = _ENDED if found is None else f"{found.kind}: {safe(found.text)}"
+        click.echo(f"{stamp}  {text}")
 
 
 def _find(run: str | None) -> LiveShmDir:
@@ -83,81 +220,3 @@ def _find(run: str | None) -> LiveShmDir:
             else "No run is live on this host."
         )
     raise NoRun(f"More than one run is meant: {names}. Name one.")
-
-
-def described(found: Verdict, observed: list[Observed]) -> dict[str, Any]:
-    """Return all of it for programs."""
-    return {
-        "verdict": found.kind,
-        "stuck": found.is_stuck,
-        "text": found.text,
-        "pids": list(found.pids),
-        "processes": [_process(each) for each in observed],
-        "groups": [
-            {"pids": list(group.pids), "frames": [_frame(frame) for frame in group.frames]}
-            for group in _groups(observed)
-        ],
-    }
-
-
-def _process(each: Observed) -> dict[str, Any]:
-    state = verdict.state_of(each)
-    sample = each.second.sample
-    return {
-        "pid": each.pid,
-        "rank": each.rank,
-        "state": state.kind,
-        "text": state.text,
-        "is_sure": state.is_sure,
-        "kernel_state": sample.state if sample is not None else "",
-        "wait_channel": sample.wait_channel if sample is not None else "",
-        "kernel_stack": list(sample.kernel_stack) if sample is not None else [],
-        "not_readable": list(sample.missing) if sample is not None else [],
-        "cpu_share": round(each.cpu_share, 3),
-        "step": each.step,
-        "age_s": each.age_s,
-        "limit_s": each.limit_s,
-        "no_stack": each.second.stacks.reason,
-        "frames": [_frame(frame) for frame in each.frames],
-        "children": [_process(child) for child in each.children],
-    }
-
-
-def _frame(frame: Any) -> str:
-    return f"{frame.function} ({frame.file}:{frame.line})"
-
-
-def _groups(observed: list[Observed]) -> list[groups.Group]:
-    everybody = [*observed, *(child for each in observed for child in each.children)]
-    return groups.grouped({each.pid: each.second.stacks for each in everybody})
-
-
-def _page(found: Verdict, observed: list[Observed]) -> list[Any]:
-    colour = "yellow" if found.is_stuck else "green" if found.kind != CANNOT_TELL else "magenta"
-    lines: list[Any] = [screen.line((found.kind, f"bold {colour}"), (f": {safe(found.text)}", ""))]
-    table = screen.table(
-        "RANK", "PID", "KERNEL", "CPU", "STEP", "LAST RECORD", "WHERE", right=(0, 1, 3, 4, 5)
-    )
-    for each in observed:
-        sample = each.second.sample
-        kernel = "-" if sample is None else " ".join(filter(None, (sample.state, sample.wait_channel)))
-        frame = where.own_frame(each.frames)
-        stands = f"{frame.function} ({frame.file}:{frame.line})" if frame else each.second.stacks.reason
-        table.add_row(
-            "-" if each.rank is None else str(each.rank),
-            str(each.pid),
-            safe(kernel),
-            f"{each.cpu_share:.0%}",
-            "-" if each.step is None else str(each.step),
-            "-" if each.age_s is None else f"{duration(each.age_s)} ago",
-            safe(stands),
-        )
-    lines.append(table)
-    names = {each.pid: each.name for each in observed}
-    names |= {child.pid: f"child {child.pid} of {each.name}" for each in observed for child in each.children}
-    for group in _groups(observed):
-        lines.append(screen.line((", ".join(names.get(pid, str(pid)) for pid in group.pids), "bold")))
-        lines += [screen.line((f"    {safe(_frame(frame))}", "")) for frame in group.frames[:_MAX_FRAMES]]
-        if len(group.frames) > _MAX_FRAMES:
-            lines.append(screen.line((f"    and {len(group.frames) - _MAX_FRAMES} more", "dim")))
-    return lines

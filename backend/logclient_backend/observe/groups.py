@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from .stacks import Frame, Stacks
 
+K = TypeVar("K")  # names a process: its PID, or node and PID
 Normal = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Group(Generic[K]):
     """Some processes whose main threads are in the same functions."""
 
-    pids: tuple[int, ...]
+    members: tuple[K, ...]
     frames: tuple[Frame, ...]  # of the first of them, innermost first
 
 
@@ -24,14 +26,14 @@ def normal(frames: tuple[Frame, ...]) -> Normal:
     return tuple((frame.function, os.path.basename(frame.file)) for frame in frames)
 
 
-def grouped(found: Mapping[int, Stacks]) -> list[Group]:
-    """Return the groups of those that have a stack, the smallest first, then by the first PID."""
-    members: dict[Normal, list[int]] = {}
-    for pid, stacks in found.items():
+def grouped(found: Mapping[K, Stacks]) -> list[Group[K]]:
+    """Return the groups of those that have a stack, the smallest first, then in the order given."""
+    members: dict[Normal, list[K]] = {}
+    for key, stacks in found.items():
         if stacks.main is not None:
-            members.setdefault(normal(stacks.main.frames), []).append(pid)
-    groups = []
-    for pids in members.values():
-        main = found[pids[0]].main
-        groups.append(Group(tuple(pids), main.frames if main is not None else ()))
-    return sorted(groups, key=lambda group: (len(group.pids), group.pids[0]))
+            members.setdefault(normal(stacks.main.frames), []).append(key)
+    groups: list[Group[Any]] = []
+    for keys in members.values():
+        main = found[keys[0]].main
+        groups.append(Group(tuple(keys), main.frames if main is not None else ()))
+    return sorted(groups, key=lambda group: len(group.members))

@@ -18,9 +18,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from . import ptrace
+
 _TRIES = 3
 _PARALLEL = 16
-_PTRACE = "ptrace is not permitted here: run as root, with CAP_SYS_PTRACE, or set kernel.yama.ptrace_scope=0"
+_REAP_S = 0.2
+_MAX_LEFT = 64
+_left: list[subprocess.Popen[bytes]] = []  # samplers that were killed and had not ended then
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,11 @@ class Stacks:
         """The main thread; None where nothing could be read."""
         return next((thread for thread in self.threads if thread.id == self.pid), None)
 
+    @property
+    def holder(self) -> Thread | None:
+        """The thread that holds the GIL; None where none does, or it is not known."""
+        return next((thread for thread in self.threads if thread.has_gil), None)
+
 
 def sampler() -> str:
     """Return the path of py-spy; empty where it is not installed."""
@@ -86,6 +95,9 @@ def _dump_some(program: str, pids: list[int], deadline: float) -> dict[int, Stac
     found: dict[int, Stacks] = {}
     try:
         for pid in pids:
+            if len(_left) > _MAX_LEFT:
+                found[pid] = Stacks(pid, reason="its stack was not read: earlier samplers still hang")
+                continue
             words = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
             begun[pid] = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -100,18 +112,31 @@ def _dump_some(program: str, pids: list[int], deadline: float) -> dict[int, Stac
         for pid in pids:
             found.setdefault(pid, Stacks(pid, reason=f"py-spy cannot be started: {error.strerror}"))
     finally:
-        for process in begun.values():
-            if process.poll() is None:
-                process.kill()
-                process.communicate()
+        _end([process for process in begun.values() if process.poll() is None])
     return found
+
+
+def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+    """Kill samplers; one that hangs in the kernel is left behind, and its end is looked for later."""
+    for process in processes:
+        process.kill()
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+    until = time.monotonic() + _REAP_S
+    _left.extend(processes)
+    while _left:
+        _left[:] = [process for process in _left if process.poll() is None]
+        if time.monotonic() > until:
+            return
+        time.sleep(0.002)
 
 
 def _stacks(pid: int, out: bytes, err: bytes) -> Stacks:
     try:
         threads = tuple(map(_thread, json.loads(out)))
     except (ValueError, TypeError, KeyError, AttributeError):
-        return Stacks(pid, reason=_reason(err.decode("utf-8", "replace")))
+        return Stacks(pid, reason=_reason(pid, err.decode("utf-8", "replace")))
     return Stacks(pid, threads) if threads else Stacks(pid, reason="it has no Python thread")
 
 
@@ -128,10 +153,10 @@ def _thread(found: dict[str, Any]) -> Thread:
     )
 
 
-def _reason(error: str) -> str:
+def _reason(pid: int, error: str) -> str:
     """Return the last line of what py-spy wrote, or what to do where that is known."""
     if "Permission denied" in error or "Operation not permitted" in error:
-        return _PTRACE
+        return ptrace.why_refused(pid)
     if "No such process" in error or ("Failed to find" in error and "process" in error):
         return "it is gone"
     lines = [line.strip() for line in error.splitlines() if line.strip()]

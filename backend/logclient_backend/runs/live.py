@@ -27,6 +27,7 @@ from logclient.spawn.agent import map_status
 
 _SUFFIX = ".lanes"
 _MAX_BYTES = 1 << 30
+_MAX_TEXT = 200  # of an exception
 _LOOKS = 5  # at an agent whose workers follow each other
 
 
@@ -41,7 +42,7 @@ class DeclaredPhase:
 
 @dataclass(frozen=True, slots=True)
 class EndedProcess:
-    """A process that ended without a word about how; its lanes may be swept by now."""
+    """A process that has ended, and how; its lanes may be swept by now."""
 
     pid: int
     rank: int | None
@@ -203,6 +204,18 @@ class LiveLanes:
         return None
 
 
+def _state_of(process: Any) -> list[str]:
+    """Return the end of the run in a process of the ledger, as that wrote it down; empty where it did not."""
+    try:
+        data = process["documents"]["state"]["data"]
+        exception = data.get("exception")
+        if exception is None:
+            return [str(data["state"])]
+        return [f"{exception['type']}: {str(exception['text'])[:_MAX_TEXT]}"]
+    except (LookupError, TypeError, AttributeError):
+        return []
+
+
 def _earliest(one: int | None, other: int | None) -> int | None:
     return min((time_ns for time_ns in (one, other) if time_ns is not None), default=None)
 
@@ -297,32 +310,54 @@ class LiveShmDir:
         return {**describe_server(status, wanted, missing, time.monotonic_ns(), self._stall_s)}
 
     def ended(self) -> list[EndedProcess]:
-        """Processes of this start of the run that ended without `finish`, as the agent saw it.
+        """Processes of this start of the run that ended, as the agent saw it.
 
-        Children without a rank that ended with exit code 0 are left out: they did what they were forked for.
+        Processes without a rank that finished the run, or ended with exit code 0, are left out: they did what they
+        were forked for.
         """
         begun_ns = min((process.created_ns for process in self.processes if process.is_open), default=0)
         ranks = {process.rank for process in self.processes if process.is_open}
         found = []
-        try:
-            processes = json.loads(read_regular(self.shm_dir.file("ledger.json")))["processes"].values()
-            for each in processes:
-                end, rank = each.get("end") or {}, each["rank"]
-                said = dict(each.get("documents") or {}).get("state")
-                is_seen = bool(end) and not (
-                    end["alive"] or end.get("replaced") or end.get("dropped") or said
-                )
-                is_child = rank is None and end.get("exit_code") == 0
+        for each in self._ledger_processes().values():
+            try:
+                end, rank, pid = each.get("end") or {}, each["rank"], int(each["pid"])
+                said = _state_of(each)
+                is_seen = bool(end) and not (end["alive"] or end.get("replaced") or end.get("dropped"))
+                is_child = rank is None and (end.get("exit_code") == 0 or bool(said))
                 if is_seen and end["time"] > begun_ns and rank not in ranks and not is_child:
-                    how = (
+                    how = [
                         f"signal {end['signal_name']}"
                         if "signal" in end
                         else f"exit code {end.get('exit_code')}"
-                    )
-                    found.append(EndedProcess(int(each["pid"]), rank, int(end["time"]), f"has ended ({how})"))
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
-            pass  # no agent has written one
+                    ]
+                    text = f"has ended ({', '.join([*said, *how])})"
+                    found.append(EndedProcess(pid, rank, int(end["time"]), text))
+            except (ValueError, LookupError, TypeError, AttributeError):
+                continue  # of another version
         return found
+
+    def ends(self) -> dict[str, str]:
+        """Return the end of the run in processes that wrote it down, by process id: *finished*, or an exception."""
+        return {key: said[0] for key, each in self._ledger_processes().items() if (said := _state_of(each))}
+
+    @property
+    def world_size(self) -> int | None:
+        """The number of ranks on all nodes, as the launcher said; None where it said nothing."""
+        for each in self._ledger_processes().values():
+            try:
+                size = each["documents"]["start"]["data"]["launch"]["world_size"]
+            except (LookupError, TypeError):
+                continue
+            if type(size) is int and 0 < size < 1 << 24:
+                return size
+        return None
+
+    def _ledger_processes(self) -> dict[str, Any]:
+        try:
+            found = json.loads(read_regular(self.shm_dir.file("ledger.json")))["processes"]
+        except (OSError, ValueError, LookupError, TypeError):
+            return {}  # no agent has written one
+        return found if isinstance(found, dict) else {}
 
     @property
     def _stall_s(self) -> float:

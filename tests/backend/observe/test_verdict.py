@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
 from logclient_backend.observe import groups, process, stacks, verdict, where
-from logclient_backend.observe.process import Sample
+from logclient_backend.observe.mounts import Awaited
+from logclient_backend.observe.process import Blocked, Sample
 from logclient_backend.observe.stacks import Frame, Stacks, Thread
 from logclient_backend.observe.verdict import Look, Observed, judge
 
@@ -38,13 +41,28 @@ def observed(
     """A rank with that stack at both looks (or `before` at the first), late by its rhythm."""
 
     def look(some: tuple[Frame, ...], cpu: float) -> Look:
-        sample = Sample(100 + rank, 1, "python", state, 1, 1, cpu, "futex_wait")
+        sample = Sample(100 + rank, 1, "python", state, 1, cpu, "futex_wait")
         return Look(sample, Stacks(100 + rank, (Thread(100 + rank, "", True, False, some),)))
 
     first = look(frames if before is None else before, 1.0)
     return Observed(
-        100 + rank, first, look(frames, 1.0 + cpu_s), 1.0, rank, step, age_s, None if age_s is None else 10.0
+        100 + rank,
+        first,
+        look(frames, 1.0 + cpu_s),
+        1.0,
+        rank,
+        step=step,
+        age_s=age_s,
+        limit_s=None if age_s is None else 10.0,
     )
+
+
+def with_samples(made: Observed, first: dict[str, Any], second: dict[str, Any]) -> Observed:
+    """The same process with other fields in its two samples."""
+    assert made.first.sample is not None and made.second.sample is not None
+    made.first = dataclasses.replace(made.first, sample=dataclasses.replace(made.first.sample, **first))
+    made.second = dataclasses.replace(made.second, sample=dataclasses.replace(made.second.sample, **second))
+    return made
 
 
 def gone(rank: int) -> Observed:
@@ -124,12 +142,116 @@ def test_ranks_that_logged_a_short_while_ago_are_not_stuck() -> None:
     assert (found.kind, found.pids) == (verdict.NOT_STUCK, (102,)) and "rank 2 waits" in found.text
 
 
+BACKWARD = Frame("_engine_run_backward", f"{SITE}/torch/autograd/graph.py", 979)
+
+
+def test_ranks_that_stand_together_in_c_code_wait_for_the_odd_one() -> None:
+    """A wait for peers in `backward` or `item` shows no collective; more than half in one line are taken for one."""
+    together = [observed(rank, BACKWARD, MAIN) for rank in (0, 1, 3)]
+    for odd, kind in (
+        (observed(2, LOOP, MAIN), where.USER_CODE),
+        (observed(2, QUEUE, LOADER, MAIN), where.DATA_LOADING),
+        (observed(2, LOOP, MAIN, before=(NUMPY, MAIN), cpu_s=0.9), verdict.STRAGGLER),
+        (gone(2), verdict.GONE),
+    ):
+        found = judge([*together, odd])
+        assert (found.kind, found.pids) == (kind, (102,)), found.text
+        assert "while rank 0, rank 1, rank 3 are all at train (/home/me/train.py:40)" in found.text
+    same = judge([*together, observed(2, BACKWARD, MAIN)])
+    assert (same.kind, len(same.pids)) == (where.USER_CODE, 4)
+    halves = judge([*together[:2], observed(2, LOOP, MAIN), observed(3, LOOP, MAIN)])
+    assert (halves.kind, len(halves.pids)) == (where.USER_CODE, 4)
+    elsewhere = dataclasses.replace(MAIN, line=90)  # the same function, another line
+    assert judge([*together, observed(2, elsewhere)]).pids == (102,)
+
+
+def held_by_another(rank: int, wakes: int, holder_moves: bool = False) -> Observed:
+    """A rank whose main thread woke so often between the looks, while another thread has the GIL."""
+    made = observed(rank, LOOP, MAIN)
+    with_samples(made, {}, {"wakes": wakes})
+    for number, look in enumerate((made.first, made.second)):
+        frames = (Frame(f"hold{number}" if holder_moves else "hold", "/home/me/train.py", 7),)
+        look.stacks = Stacks(made.pid, (*look.stacks.threads, Thread(900, "helper", False, True, frames)))
+    return made
+
+
+def test_thread_that_holds_the_gil_is_named() -> None:
+    """Where the main thread wakes up every few milliseconds to ask for it, and the holder stays where it is."""
+    text = "rank 2 waits for the GIL, which thread 'helper' holds at hold (/home/me/train.py:7)"
+    assert judge([*WAITING, held_by_another(2, 200)]).text.startswith(text)
+    for made in (held_by_another(2, 0), held_by_another(2, 200, holder_moves=True)):
+        assert "GIL" not in judge([*WAITING, made]).text
+    own = observed(2, LOOP, MAIN)
+    for look in (own.first, own.second):
+        (main,) = look.stacks.threads
+        look.stacks = Stacks(own.pid, (dataclasses.replace(main, has_gil=True),))
+    assert "loop (/home/me/train.py:90) and holds the GIL" in judge([*WAITING, own]).text
+
+
+NFS = Awaited("/mnt/nfs", "nfs4", "server:/export", "it is in fsync of /mnt/nfs/x")
+
+
+def test_state_d_names_the_mount_or_the_driver_and_tells_slow_from_stuck() -> None:
+    """One wait over both looks is stuck; many short ones are I/O that goes on."""
+    stuck = with_samples(
+        observed(2, MAIN, state="D"), {}, {"awaited": NFS, "wait_channel": "rpc_wait_bit_killable"}
+    )
+    found = judge([*WAITING, stuck])
+    assert found.kind == verdict.FILE_SYSTEM
+    assert "most likely for /mnt/nfs (nfs4, server:/export): it is in fsync of /mnt/nfs/x" in found.text
+    driver = with_samples(observed(2, MAIN, state="D"), {}, {"kernel_stack": ("_nv041234rm", "nvidia_ioctl")})
+    assert judge([*WAITING, driver]).kind == where.ACCELERATOR
+    busy = with_samples(observed(2, MAIN, state="D"), {}, {"wakes": 500, "awaited": NFS})
+    found = judge([*WAITING, busy])
+    assert found.kind == verdict.STRAGGLER and "again and again" in found.text and "/mnt/nfs" in found.text
+
+
+def test_thread_that_hangs_in_state_d_explains_a_main_thread_that_waits() -> None:
+    """A thread that writes a checkpoint; not where the main thread waits for peers, nor for two waits."""
+    hangs = {"blocked": (Blocked(907, 5, "folio_wait_bit", NFS),)}
+    found = judge([*WAITING, with_samples(observed(2, LOOP, MAIN), hangs, hangs)])
+    assert (found.kind, found.pids) == (verdict.FILE_SYSTEM, (102,)) and "its thread 907" in found.text
+    assert "/mnt/nfs" in found.text
+    other = {"blocked": (Blocked(907, 6, "folio_wait_bit", NFS),)}
+    assert judge([*WAITING, with_samples(observed(2, LOOP, MAIN), hangs, other)]).kind == where.USER_CODE
+    peers = with_samples(observed(0, BARRIER, MAIN), hangs, hangs)
+    assert judge([peers, *WAITING[1:], observed(2, LOOP, MAIN)]).pids == (102,)
+
+
+def no_stack(rank: int, channel: str) -> Observed:
+    made = with_samples(observed(rank), {"wait_channel": channel}, {"wait_channel": channel})
+    for look in (made.first, made.second):
+        look.stacks = Stacks(made.pid, reason="ptrace is not permitted here")
+    return made
+
+
+def test_without_stacks_the_kernel_says_who_is_odd() -> None:
+    """Where all but a few wait in one place; the verdict stays that nobody can tell."""
+    rest = [no_stack(rank, "futex_wait_queue") for rank in (0, 1, 3)]
+    found = judge([*rest, no_stack(2, "hrtimer_nanosleep")])
+    assert (found.kind, found.pids) == (verdict.CANNOT_TELL, (102,))
+    assert "rank 2 sleeps in hrtimer_nanosleep; no stack: ptrace" in found.text
+    assert "while rank 0, rank 1, rank 3 are in futex_wait_queue" in found.text
+    assert len(judge([*rest, no_stack(2, "futex_wait_queue")]).pids) == 4
+
+
+def test_rank_whose_run_is_over_is_to_blame_while_others_wait_and_else_not() -> None:
+    """It raised and hangs at its end; a rank that is stuck itself comes first."""
+    over = observed(2, LOOP, MAIN)
+    over.is_over, over.end = True, "ValueError: bad batch"
+    found = judge([*WAITING, over])
+    assert (found.kind, found.pids) == (where.USER_CODE, (102,))
+    assert "after the run ended in it (ValueError: bad batch)" in found.text
+    assert judge([over]).kind == verdict.NOT_STUCK
+    assert judge([*WAITING[:2], over, observed(3, LOOP, MAIN)]).pids == (103,)
+
+
 def test_another_process_under_the_same_pid_is_gone() -> None:
     """PIDs are used again; the start time tells."""
     made = observed(2, MAIN)
     first = made.first.sample
     assert first is not None
-    made.second = Look(Sample(102, 2, "python", "S", 1, 1, 0.0), made.second.stacks)
+    made.second = Look(Sample(102, 2, "python", "S", 1, 0.0), made.second.stacks)
     assert verdict.state_of(made).kind == verdict.GONE
     assert judge([]).kind == verdict.CANNOT_TELL
 
@@ -141,7 +263,7 @@ def test_groups_put_the_odd_one_first_whatever_its_lines() -> None:
         rank: Stacks(rank, (Thread(rank, "", True, False, frames),))
         for rank, frames in enumerate([(BARRIER, MAIN), (BARRIER, moved), (LOOP, MAIN), (BARRIER, MAIN)])
     }
-    assert [group.pids for group in groups.grouped(found)] == [(2,), (0, 1, 3)]
+    assert [group.members for group in groups.grouped(found)] == [(2,), (0, 1, 3)]
 
 
 def test_stack_of_this_process_and_reasons_where_there_is_none() -> None:

@@ -1,0 +1,128 @@
+"""The page of `logclient why`: the verdict, the ranks, stacks in groups, GPUs and the kernel log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..observe import where
+from ..observe.described import frame_text, groups_of, ranks_on
+from ..observe.gpu import Gpu, median_of_others
+from ..observe.report import Job, Report
+from ..observe.verdict import CANNOT_TELL, Observed
+from . import screen
+from .text import duration, safe
+
+_MAX_FRAMES, _MAX_THREADS = 12, 8
+_MERGE = "They log to no run here: `logclient why --local --json` on their hosts, then `logclient why --merge FILES`."
+
+
+def page(job: Job, *, is_merged: bool) -> list[Any]:
+    """Return the page, a part for each paragraph and table."""
+    found = job.verdict
+    colour = "yellow" if found.is_stuck else "green" if found.kind != CANNOT_TELL else "magenta"
+    lines: list[Any] = [screen.line((found.kind, f"bold {colour}"), (f": {safe(found.text)}", ""))]
+    if job.missing and found.is_stuck and not is_merged:
+        lines.append(screen.line((_MERGE, "dim")))
+    lines.append(_ranks(job))
+    blamed = {each.key: each for each in job.processes if each.key in found.blamed}
+    for each in blamed.values():
+        lines += _threads(each)
+    for group in groups_of(job.processes):
+        names = ", ".join(member.name for member in group.members)
+        lines.append(screen.line((safe(names), "bold")))
+        lines += [screen.line(f"    {safe(frame_text(frame))}") for frame in group.frames[:_MAX_FRAMES]]
+        if len(group.frames) > _MAX_FRAMES:
+            lines.append(screen.line((f"    and {len(group.frames) - _MAX_FRAMES} more", "dim")))
+    for report in job.reports:
+        lines += _gpus(report, len(job.reports) > 1)
+        lines += _kernel_log(report, len(job.reports) > 1)
+    return lines
+
+
+def _ranks(job: Job) -> Any:
+    many = len(job.reports) > 1
+    columns = ("RANK", *(["HOST"] if many else []), "PID", "KERNEL", "CPU", "STEP", "LAST RECORD", "WHERE")
+    right = tuple(
+        at for at, name in enumerate(columns) if name in ("RANK", "PID", "CPU", "STEP", "LAST RECORD")
+    )
+    table = screen.table(*columns, right=right)
+    for each in job.processes:
+        sample = each.second.sample
+        kernel = "-" if sample is None else " ".join(filter(None, (sample.state, sample.wait_channel)))
+        frame = where.own_frame(each.frames)
+        table.add_row(
+            "-" if each.rank is None else str(each.rank),
+            *([safe(each.node)] if many else []),
+            str(each.pid),
+            safe(kernel),
+            f"{each.cpu_share:.0%}",
+            "-" if each.step is None else str(each.step),
+            "-" if each.age_s is None else f"{duration(each.age_s)} ago",
+            safe(frame_text(frame) if frame is not None else each.second.stacks.reason),
+        )
+    return table
+
+
+def _threads(each: Observed) -> Iterator[Any]:
+    """Yield a line for each thread beside the main thread that stands in Python code."""
+    threads = [thread for thread in each.second.stacks.threads if thread.id != each.pid and thread.frames]
+    if not threads:
+        return
+    yield screen.line((safe(f"other threads of {each.name}"), "bold"))
+    for thread in threads[:_MAX_THREADS]:
+        frame = where.own_frame(thread.frames)
+        marks = [
+            mark for mark, is_so in (("runs", thread.is_active), ("holds the GIL", thread.has_gil)) if is_so
+        ]
+        mark = f" ({', '.join(marks)})" if marks else ""
+        at = frame_text(frame) if frame is not None else ""
+        yield screen.line(safe(f"    {thread.name or thread.id}{mark}: {at}"))
+    if len(threads) > _MAX_THREADS:
+        yield screen.line((f"    and {len(threads) - _MAX_THREADS} more", "dim"))
+
+
+def _gpus(report: Report, is_named: bool) -> Iterator[Any]:
+    """Yield the GPUs of a node; nothing where it has no driver."""
+    at = f" of {safe(report.node.host)}" if is_named else ""
+    if report.gpus.is_hung:
+        yield screen.line((f"GPUs{at}: {safe(report.gpus.absent)}", "bold yellow"))
+        return
+    devices = report.gpus.devices
+    if not devices:
+        return
+    yield screen.line(
+        (f"GPUs{at}", "bold"), " (in brackets: the median of the others)" if len(devices) > 1 else ""
+    )
+    table = screen.table(
+        "GPU", "RANKS", "BUSY %", "SM MHZ", "POWER W", "TEMP C", "MIB", "SLOWED BY", "ERRORS"
+    )
+    for each in devices:
+        found = ranks_on(each, report)
+
+        def beside(field: str, each: Gpu = each) -> str:
+            value = getattr(each, field)
+            median = median_of_others(devices, each.index, field)
+            text = "-" if value is None else f"{value:.0f}"
+            return text if median is None else f"{text} ({median:.0f})"
+
+        table.add_row(
+            str(each.index),
+            ", ".join(map(str, found)) or "-",
+            *map(beside, ("utilisation", "sm_mhz", "power_w", "temperature_c", "memory_mib")),
+            ", ".join(each.throttled) or "-",
+            ", ".join(each.errors) or "-",
+        )
+    yield table
+
+
+def _kernel_log(report: Report, is_named: bool) -> Iterator[Any]:
+    """Yield the lines of the kernel log; nothing where there are none."""
+    log = report.kernel_log
+    if not log.lines:
+        return
+    at = f" of {safe(report.node.host)}" if is_named else ""
+    more = f" ({log.left_out} older ones are left out)" if log.left_out else ""
+    yield screen.line((f"kernel log{at}, last hour", "bold"), more)
+    for line in log.lines:
+        yield screen.line(f"    {duration(line.age_s)} ago  {line.code}: {safe(line.text)}")
