@@ -148,7 +148,14 @@ _CHOICES = {
 
 
 # what cannot be cut: an id would be another one, and no path or address is longer
-_MAX_BYTES = {"run_id": 512, "dir": 4095, "shm_dir": 4095, "spool_dir": 4095, "stop_file": 4095, "server": 1024}
+_MAX_BYTES = {
+    "run_id": 512,
+    "dir": 4095,
+    "shm_dir": 4095,
+    "spool_dir": 4095,
+    "stop_file": 4095,
+    "server": 1024,
+}
 
 
 class Config:

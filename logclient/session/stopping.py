@@ -1,4 +1,4 @@
-"""`should_stop` and `should_save`: requests of whoever may stop the run, as the agent has written them to its status page.
+"""`should_stop` and `should_save`: requests to stop or to save, as the agent has written them to its status page.
 
 Runs in the training process. Reads shared memory and a clock: waits for nothing, raises nothing of its own.
 

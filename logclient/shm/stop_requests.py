@@ -22,7 +22,7 @@ import os
 import time
 
 from ..guest import stdlib
-from . import layout, lane_file, modes
+from . import lane_file, layout, modes
 from .regular import read_regular
 from .wake import wake
 

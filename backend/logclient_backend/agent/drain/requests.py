@@ -17,7 +17,6 @@ Invariants:
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -25,28 +24,22 @@ from typing import Any
 from logclient.shm import lane_file, layout, stop_requests
 from logclient.shm.stop_requests import CLEAR, LOWEST, SAVE, SERVER, STOP, STOP_FILE
 
+from ...runs import steps
 from ...runs.elsewhere import has_other_nodes
 from ..host.shm_dir_handle import ShmDirHandle
 from .node_document import Ledger
 from .producer import Producer
 from .producers import Roster
 
-HOLDS, WITHDRAWN, OVER, REFUSED = "holds", "withdrawn", "over", "refused"  # states
-NOBODY, REMOTE_OFF, STALE, OTHER_NODES, NOTHING = (  # why a request was refused
-    "nobody",
-    "remote_off",
-    "stale",
-    "other_nodes",
-    "nothing",
-)
+# states: a request holds until it is withdrawn or its attempt is over; a withdrawal is done
+HOLDS, WITHDRAWN, OVER, REFUSED, DONE = "holds", "withdrawn", "over", "refused", "done"
+# why a request was refused
+NOBODY, REMOTE_OFF, STALE, OTHER_NODES, NOTHING = "nobody", "remote_off", "stale", "other_nodes", "nothing"
+LATE = "late"  # it was granted, and a rank was at its step already: ranks may stop after different ones
 
 _AHEAD_S = 0.5  # for the words to be seen
-_MIN_AHEAD = 2  # steps
-_SLACK = 1.25  # by which steps that were not logged may be faster than those before
 _TRIES = 6
 _LOOK_S = 0.01  # at the records of one process
-_WINDOW_NS = 1_000_000_000  # of records that show how fast the steps are
-_GAPS = 8  # between steps that show how often they are logged
 
 
 class Requests:
@@ -94,7 +87,7 @@ class Requests:
         if why:
             taken["state"], taken["why"] = REFUSED, why
         elif request["kind"] == CLEAR:
-            self._withdraw(taken)
+            self._withdraw(request, taken)
         else:
             self._grant(request, taken)
         self._ledger.note_request(taken)
@@ -141,7 +134,9 @@ class Requests:
             taken["step"] = self._ahead(store)
         newest = self._newest()
         if newest is not None and taken["step"] is not None and newest >= taken["step"] - 1:
-            self._log(f"a rank had logged step {newest} when a request for step {taken['step']} became visible")
+            self._log(
+                f"a rank had logged step {newest} when a request for step {taken['step']} became visible"
+            )
 
     def _pending(self, at: int) -> int:
         """Return the word of a request that holds and lies ahead; 0: there is none."""
@@ -153,9 +148,9 @@ class Requests:
         newest = self._newest()
         return word if newest is not None and stop_requests.word_of(newest) < word else 0
 
-    def _withdraw(self, taken: dict[str, Any]) -> None:
+    def _withdraw(self, request: dict[str, Any], taken: dict[str, Any]) -> None:
         words = self._words
-        holding = [each for each in self._ledger.requests if each["state"] == HOLDS and each["kind"] != CLEAR]
+        holding = [each for each in self._ledger.requests if each["state"] == HOLDS]
         if not holding or not (words[layout.STOP_AT] or words[layout.SAVE_AT]):
             taken["state"], taken["why"] = REFUSED, NOTHING
             return
@@ -167,11 +162,19 @@ class Requests:
                 elif words[at]:
                     words[at + 1] = stop_requests.word_of(step)
 
-        taken["step"] = self._ahead(store)
+        taken["step"], taken["state"] = self._stored(request, store), DONE
         for each in holding:
             self._ledger.note_request({**each, "state": WITHDRAWN})
 
     # ---- the step ----------------------------------------------------------------------------------------
+
+    def _stored(self, request: dict[str, Any], store: Callable[[int | None], None]) -> int | None:
+        """Store the step that a collector chose, else one of our own, and return it; None: at once."""
+        if "step" not in request:
+            return self._ahead(store)
+        step: int | None = request["step"]
+        store(step)
+        return step
 
     def _ahead(self, store: Callable[[int | None], None]) -> int | None:
         """Store a step that no rank has reached by then, and return it; None (at once) where no steps are logged."""
@@ -189,25 +192,22 @@ class Requests:
 
     def _newest(self) -> int | None:
         """Return the newest step of any rank; None where none is logged."""
-        steps = []
+        found = []
         for producer in filter(_is_open, self._roster.producers.values()):
             deadline = time.monotonic() + _LOOK_S
             step = stop_requests.newest_step(producer.mem, producer.words, None, deadline)
             if step is not None:
-                steps.append(step)
-        return max(steps, default=None)
+                found.append(step)
+        return max(found, default=None)
 
     def _survey(self) -> tuple[int | None, int]:
         """Return the newest step of any rank, and by how many steps a request has to be ahead of it."""
         now_ns = time.time_ns()
-        ahead = [_MIN_AHEAD]
+        ahead = [steps.MIN_AHEAD]
         for producer in filter(_is_open, self._roster.producers.values()):
-            seen = _recent(producer)
-            if not seen:
-                continue
-            rate, gap, age_s = _pace(seen, now_ns)
-            unlogged = min(gap - 1, math.ceil(rate * age_s * _SLACK))
-            ahead.append(unlogged + max(_MIN_AHEAD, math.ceil(rate * _AHEAD_S)))
+            points = _recent(producer)
+            if points:
+                ahead.append(steps.pace(points).ahead(now_ns, _AHEAD_S))
         return self._newest(), max(ahead)
 
     # ---- attempts ----------------------------------------------------------------------------------------
@@ -240,7 +240,9 @@ class Requests:
         for each in self._ledger.requests:
             if each["state"] == HOLDS:
                 self._ledger.note_request({**each, "state": OVER})
-        self._log("a new attempt has begun: requests to stop or to save that were made before do not hold for it")
+        self._log(
+            "a new attempt has begun: requests to stop or to save that were made before do not hold for it"
+        )
 
 
 def _is_open(producer: Producer) -> bool:
@@ -265,32 +267,16 @@ def _recent(producer: Producer) -> list[tuple[int, int]]:
         if not header[layout.SEQ]:
             continue
         found: list[tuple[int, int]] = []
-        steps: set[int] = set()
+        seen: set[int] = set()
         for frame in lane_file.newest_frames(producer.mem, header, time.monotonic() + _LOOK_S):
             step = int.from_bytes(frame[24:32], "little", signed=True)
             when_ns = int.from_bytes(frame[32:40], "little", signed=True)
             found.append((when_ns, step))
-            steps.add(step)
-            if len(steps) > _GAPS and found[0][0] - when_ns > _WINDOW_NS:
+            seen.add(step)
+            if len(seen) > steps.GAPS and found[0][0] - when_ns > steps.WINDOW_NS:
                 break
-        rising: list[tuple[int, int]] = []
-        for when_ns, step in reversed(found):
-            if not rising or step > rising[-1][1]:
-                rising.append((when_ns, step))
-        newest = max(newest, rising[::-1])
+        newest = max(newest, steps.rising(reversed(found)))
     return newest
-
-
-def _pace(seen: list[tuple[int, int]], now_ns: int) -> tuple[float, int, float]:
-    """Return steps a second, steps between two that are logged, and how long ago the newest was."""
-    gaps = sorted(after[1] - before[1] for after, before in zip(seen[:_GAPS], seen[1:], strict=False))
-    # a jump (another attempt's step, a step that is no step of the training) is no measure
-    gap = min(gaps[-1], 10 * gaps[len(gaps) // 2]) if gaps else 1
-    at = next((at for at, (when, _) in enumerate(seen) if seen[0][0] - when > _WINDOW_NS), len(seen) - 1)
-    at = max(1, at) if len(seen) > 1 else 0
-    took_s = (seen[0][0] - seen[at][0]) / 1e9
-    rate = min(seen[0][1] - seen[at][1], at * gap) / took_s if took_s > 0 else 0.0
-    return rate, gap, max(0.0, (now_ns - seen[0][0]) / 1e9)
 
 
 def _sentence(request: dict[str, Any]) -> str:
@@ -300,4 +286,5 @@ def _sentence(request: dict[str, Any]) -> str:
     asked = f"{request['kind']} asked{by} through {request['via']}{reason}"
     if request["state"] == REFUSED:
         return f"{asked}: refused ({request['why']})"
-    return f"{asked}: {'at once' if request['step'] is None else 'after step ' + str(request['step'])}"
+    when = "at once" if request["step"] is None else f"after step {request['step']}"
+    return f"{asked}: {when}{', which a rank had reached already' if request['why'] == LATE else ''}"

@@ -1,7 +1,7 @@
 """The stop file: a file whose appearance asks for a stop. A process of its own looks for it.
 
-`StopFile` runs in the supervisor, with each of its looks: it forks the process that reads, and replaces it when it hangs
-or dies. `_Reader` is that process: it alone touches the disk that the file is on.
+`StopFile` runs in the supervisor, with each of its looks: it forks the process that reads, and replaces one that hangs
+or has died. `_Reader` is that process: it alone touches the disk that the file is on.
 
 Invariants:
 
@@ -160,7 +160,9 @@ class _Reader:
             return ""
         finally:
             os.close(fd)
-        return stop_requests.one_line(data.partition(b"\n")[0].decode("utf-8", "replace"), stop_requests.MAX_REASON)
+        return stop_requests.one_line(
+            data.partition(b"\n")[0].decode("utf-8", "replace"), stop_requests.MAX_REASON
+        )
 
     def _is_stale(self, found: os.stat_result) -> bool:
         """Was it there at the first look of all, and before the run began?"""
