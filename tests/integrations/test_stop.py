@@ -1,4 +1,3 @@
-# ruff: noqa: E402 - where a framework is missing, its tests are skipped
 """Requests to stop and to save: each framework's callback follows them through the framework's own means."""
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ AHEAD_S = 10.0  # what is stored is up to a few seconds old, and a request takes
 _MAX_REQUESTS = 1000
 _MAX_BYTES = 4 << 20
 _MAX_STREAMS = 16  # whose newest records are read, those first that came last
-_RECORDS = 200  # of each
+_RECORDS = 1000  # of each
 _UNKNOWN_AHEAD = 10  # steps, where a single record shows no pace
 
 
