@@ -112,14 +112,14 @@ class LogclientXLACallback(guard.Guarded):
             mine.put(self, _Record(step, row, tensors))
 
     def should_stop(self) -> bool:
-        """As `Run.should_stop`, for this thread's device: true after the same step on all of them.
+        """Return `Run.should_stop` for this thread's device: true after the same step on all of them.
 
         It goes by what was logged, which is up to 32 steps later than the training where there are several devices.
         """
         return self._asked("should_stop") is True
 
     def should_save(self) -> bool:
-        """As `Run.should_save`, for this thread's device."""
+        """Return `Run.should_save` for this thread's device."""
         return self._asked("should_save") is True
 
     @guard.hook

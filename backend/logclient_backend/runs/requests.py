@@ -40,14 +40,14 @@ class Asked:
 
     @property
     def what(self) -> str:
-        """In words."""
+        """The kind, in words."""
         if self.kind == "clear":
             return "withdrawal"
         return "stop and save" if self.save else self.kind
 
     @property
     def outcome(self) -> str:
-        """What became of it, in words."""
+        """Return its outcome in words."""
         why = _WHY.get(self.why, self.why)
         if self.state in _STATES:
             return f"{_STATES[self.state]}{': ' + why if why else ''}"
