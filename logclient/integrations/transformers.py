@@ -80,7 +80,8 @@ class LogclientCallback(guard.Guarded, TrainerCallback):
 
     def _note(self, run: Run | NullRun, state: TrainerState) -> int:
         """Note, on each rank, that the Trainer logs; return the step in the run."""
-        self._logged = step = self._before + state.global_step
+        step: int = self._before + state.global_step
+        self._logged = step
         counts = guard.of_run(run, _Counts)
         counts.newest = max(counts.newest, step)
         return step

@@ -17,6 +17,7 @@ from logclient.run import session_of
 from logclient.shm import stop_requests
 from tests.lanes import wait_until
 
+os.environ.setdefault("KERAS_BACKEND", "torch")  # read when Keras is imported
 torch = pytest.importorskip("torch", reason="needs torch")
 
 pytestmark = [
@@ -62,12 +63,13 @@ def test_fastai_stops_and_saves_after_the_step(run_dir: Path, tmp_path: Path) ->
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pytest.importorskip("fastai", reason="needs fastai")
+        from fastai.callback.core import Callback
         from fastai.callback.tracker import SaveModelCallback
 
         from logclient.integrations.fastai import LogclientCallback
-        from tests.integrations.learners import Callback, digits_learner
+        from tests.integrations.learners import digits_learner
 
-    class Asking(Callback):  # type: ignore[misc]
+    class Asking(Callback):
         asks = Asks()
 
         def after_step(self) -> None:
@@ -86,10 +88,11 @@ def test_fastai_stops_and_saves_after_the_step(run_dir: Path, tmp_path: Path) ->
 
 def test_keras_stops_after_a_batch(run_dir: Path) -> None:
     """`stop_training` ends the training within a few batches of the step: batches end in other threads."""
+    from logclient.integrations.keras import LogclientCallback
     from tests.integrations import test_keras
-    from tests.integrations.test_keras import LogclientCallback, classifier, fit
+    from tests.integrations.test_keras import classifier, fit
 
-    class Asking(test_keras.keras.callbacks.Callback):  # type: ignore[misc]
+    class Asking(test_keras.keras.callbacks.Callback):
         asks = Asks(save=False)
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -105,10 +108,11 @@ def test_keras_stops_after_a_batch(run_dir: Path) -> None:
 
 def test_keras_with_ranks_stops_after_an_epoch(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a rank the training ends where an epoch does, which all ranks reach after the same batch."""
+    from logclient.integrations.keras import LogclientCallback
     from tests.integrations import test_keras
-    from tests.integrations.test_keras import BATCHES, LogclientCallback, classifier, fit
+    from tests.integrations.test_keras import BATCHES, classifier, fit
 
-    class Asking(test_keras.keras.callbacks.Callback):  # type: ignore[misc]
+    class Asking(test_keras.keras.callbacks.Callback):
         asks = Asks(save=False)
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -172,7 +176,7 @@ def test_transformers_stops_and_saves_after_the_step(run_dir: Path, tmp_path: Pa
     from logclient.integrations.transformers import LogclientCallback
     from tests.integrations.gpt import trainer
 
-    class Asking(TrainerCallback):  # type: ignore[misc]
+    class Asking(TrainerCallback):
         asks = Asks()
 
         def on_step_begin(self, *args: Any, **kwargs: Any) -> None:

@@ -93,9 +93,10 @@ def test_fields_are_bounded_and_of_one_type() -> None:
     assert found["reason"].startswith("a b c") and len(found["reason"]) == stop_requests.MAX_REASON
     assert (found["by"], found["via"], found["save"]) == ("", "command", False)
     assert "step" not in found and "run" not in found
-    for step in (None, 0, LOWEST, HIGHEST):
+    good: list[int | None] = [None, 0, LOWEST, HIGHEST]
+    for step in good:
         kept = checked({**GOOD, "step": step})
         assert kept is not None and kept["step"] == step
-    for step in (True, 1.5, HIGHEST + 1):
-        kept = checked({**GOOD, "step": step})
+    for odd in (True, 1.5, HIGHEST + 1):
+        kept = checked({**GOOD, "step": odd})
         assert kept is not None and "step" not in kept

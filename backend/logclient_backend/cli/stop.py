@@ -113,7 +113,7 @@ def _ask_here(live_dir: LiveShmDir, kind: str, reason: str, *, save: bool) -> As
         raise LogclientError(
             f"run {live_dir.name} has no agent now, so nobody would read it; `logclient recover` starts one"
         )
-    request = {
+    request: dict[str, Any] = {
         "id": stop_requests.new_id(),
         "kind": kind,
         "save": save,

@@ -73,14 +73,15 @@ def asked(nodes: Iterable[tuple[str, Any]]) -> list[Asked]:
 
 def _asked(each: Mapping[str, Any]) -> Asked:
     step = each.get("step")
-    names = ("reason", "by", "via")
     return Asked(
         text(each.get("id")),
         text(each.get("kind")),
         each.get("save") is True,
-        *(text(each.get(name)) for name in names),
-        time_ns=whole(each.get("time_ns")),
-        step=step if type(step) is int else None,
-        state=text(each.get("state")),
-        why=text(each.get("why")),
+        text(each.get("reason")),
+        text(each.get("by")),
+        text(each.get("via")),
+        whole(each.get("time_ns")),
+        step if type(step) is int else None,
+        text(each.get("state")),
+        text(each.get("why")),
     )

@@ -91,16 +91,17 @@ class Replies:
             self._outbox.extend(self._requests.values())
             self._changed.notify_all()
 
-    def received(self, *, is_hello: bool = False) -> None:
-        """The client sent something; after its hello it may have to wait for its turn."""
+    def received(self, *, is_hello: bool = False, wants_ack: bool = False) -> None:
+        """The client sent something; after its hello it may have to wait for its turn.
+
+        `wants_ack`: it wants to know whether we are here.
+        """
         self._has_greeted |= is_hello
         self._received_at = time.monotonic()
-
-    def repeat_ack(self) -> None:
-        """The client wants to know whether we are here."""
-        with self._changed:
-            self._sent_upto = -1
-            self._changed.notify_all()
+        if wants_ack:
+            with self._changed:
+                self._sent_upto = -1
+                self._changed.notify_all()
 
     def taken(self, number: int, size: int) -> None:
         """This parcel is under way; its bytes are given back by us."""

@@ -124,8 +124,11 @@ def test_nodes_act_after_the_same_step(
     server, control = listening_server, token_for(listening_server, "control", "read")
     with nodes(tmp_path, server, (0, 10**6, 0.01), (0, 10**6, 0.013)) as (first, second):
         wait_known(server, 2)
-        memory = {"LOGCLIENT_SHM_DIR": first.memory, "LOGCLIENT_TOKEN": control}
-        answer = command("nodes", "--save", "--reason", "loss went up", **memory)
+        answer = command(
+            *("nodes", "--save", "--reason", "loss went up"),
+            LOGCLIENT_SHM_DIR=first.memory,
+            LOGCLIENT_TOKEN=control,
+        )
         assert answer["nodes"] == 2 and answer["via"] == "server" and answer["by"].startswith("control-read")
         step = answer["step"]
         assert first.end() == second.end() == [step, [step], True]

@@ -55,7 +55,6 @@ _TO_JSON = json.JSONEncoder(separators=(",", ":")).encode
 # a reader cannot know it: at rest. What may be late in a file system or a network comes on top (`runs/state.py`).
 _HEARTBEAT_S = 10.0
 _REST_HEARTBEAT_S, _REST_PROMISE_S = 30.0, 40
-_MAX_REQUESTS = 50
 _MIN_S = 0.5  # between two contents
 _COUNTS_S = 5.0  # the same where only counts grew
 _SHARE, _SHARE_AT_ONCE = 20, 2  # writing it takes at most 1/20 of the time, 1/2 while somebody waits for it
@@ -278,11 +277,9 @@ class Ledger:
         """Requests that were taken, the oldest first."""
         return list(self._requests.values())
 
-    def note_request(self, request: dict[str, Any]) -> None:
-        """Note a request, or what became of it; at most `_MAX_REQUESTS` are kept."""
-        self._requests[request["id"]] = request
-        while len(self._requests) > _MAX_REQUESTS:
-            del self._requests[next(iter(self._requests))]
+    @requests.setter
+    def requests(self, requests: list[dict[str, Any]]) -> None:
+        self._requests = {request["id"]: request for request in requests}
         self._want(0.0)
 
     def let_go(self, producer: Producer) -> None:

@@ -37,6 +37,7 @@ HOLDS, WITHDRAWN, OVER, REFUSED, DONE = "holds", "withdrawn", "over", "refused",
 NOBODY, REMOTE_OFF, STALE, OTHER_NODES, NOTHING = "nobody", "remote_off", "stale", "other_nodes", "nothing"
 LATE = "late"  # it was granted, and a rank was at its step already: ranks may stop after different ones
 
+_MAX_NOTED = 50
 _AHEAD_S = 0.5  # for the words to be seen
 _TRIES = 6
 _LOOK_S = 0.01  # at the records of one process
@@ -90,7 +91,7 @@ class Requests:
             self._withdraw(request, taken)
         else:
             self._grant(request, taken)
-        self._ledger.note_request(taken)
+        self._note(taken)
         self._log(_sentence(taken))
 
     def _why_not(self, request: dict[str, Any]) -> str:
@@ -164,7 +165,12 @@ class Requests:
 
         taken["step"], taken["state"] = self._stored(request, store), DONE
         for each in holding:
-            self._ledger.note_request({**each, "state": WITHDRAWN})
+            self._note({**each, "state": WITHDRAWN})
+
+    def _note(self, request: dict[str, Any]) -> None:
+        """Note a request, or what became of it, in the node's documents."""
+        noted = {each["id"]: each for each in self._ledger.requests} | {request["id"]: request}
+        self._ledger.requests = list(noted.values())[-_MAX_NOTED:]
 
     # ---- the step ----------------------------------------------------------------------------------------
 
@@ -239,7 +245,7 @@ class Requests:
             words[at] = 0
         for each in self._ledger.requests:
             if each["state"] == HOLDS:
-                self._ledger.note_request({**each, "state": OVER})
+                self._note({**each, "state": OVER})
         self._log(
             "a new attempt has begun: requests to stop or to save that were made before do not hold for it"
         )
