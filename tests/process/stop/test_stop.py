@@ -166,6 +166,27 @@ def test_a_stop_that_holds_is_not_put_off(run: Any) -> None:
     assert first["step"] == second["step"] and second["state"] == "holds"
 
 
+def test_request_that_comes_twice_is_taken_once(run: Any) -> None:
+    """By its id, also by the next worker: a collector sends it in each conversation, a stop file stays."""
+    for step in range(10):
+        run.log(step, {"loss": 1.0})
+    id = stop_requests.new_id()
+    hand_in(path_of(run), "save", id=id)
+    steps_until(run, run.should_save, 10)
+    page = session_of(run).status_page
+    assert page is not None and page[layout.SAVE_NUMBER] == 1
+    last = 1000
+    for number in (2, 3):
+        hand_in(path_of(run), "save", id=id)
+        taken(path_of(run), hand_in(path_of(run), "save"))  # behind the other
+        assert page[layout.SAVE_NUMBER] == number
+        last = 1 + steps_until(run, run.should_save, last)
+        kill(before := page[layout.AGENT_WORKER])
+        while page[layout.AGENT_WORKER] == before:
+            time.sleep(0.005)
+    assert len(live_dir(run.id).requests()) == 3
+
+
 def test_ranks_of_one_process_go_by_their_own_steps(run: Any) -> None:
     """Threads with a device each: what one logged does not stop another earlier, and each saves once."""
     ahead, behind = run.as_rank(0), run.as_rank(1)
