@@ -68,6 +68,8 @@ __all__ = [
     "log",
     "progress",
     "read",
+    "should_save",
+    "should_stop",
     "status",
     "unwatch",
     "watch",
@@ -133,6 +135,16 @@ def log(step: int, metrics: Mapping[str, Any]) -> None:
 def progress(expect_next_s: float = 600.0, what: str = "") -> Phase:
     """Declare that the next record of the current run may take that long; see `Run.progress`."""
     return _current().progress(expect_next_s, what)
+
+
+def should_stop(step: int | None = None) -> bool:
+    """Has somebody asked for a stop of the current run, and is this the step for it? See `Run.should_stop`."""
+    return (_current() if _run is None else _run).should_stop(step)
+
+
+def should_save(step: int | None = None) -> bool:
+    """Has somebody asked for a checkpoint of the current run? True once for each request; see `Run.should_save`."""
+    return (_current() if _run is None else _run).should_save(step)
 
 
 def flush(timeout_s: float | None = None) -> bool:
@@ -252,6 +264,6 @@ def _current() -> Run | NullRun:
 
 
 current_run.get, current_run.get_or_stand_in = (lambda: _run), _current
-dynamo.keep_out(init, log, flush, finish, status, launch, read, watch, unwatch)
+dynamo.keep_out(init, log, flush, finish, status, launch, read, watch, unwatch, should_stop, should_save)
 dynamo.keep_out(run.Logger, Run, run.RankedRun, NullRun, facts.Facts)
 dynamo.watch_for_torch()

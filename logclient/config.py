@@ -69,6 +69,16 @@ SETTINGS = (
     Setting(
         "folder_errors", "fallback", "fallback or raise: what init() does when the run folder is unusable"
     ),
+    Setting(
+        "stop_file",
+        "",
+        "path of a file that asks for a stop when it appears: its first line is the reason, its owner is who asked",
+    ),
+    Setting(
+        "remote_stop",
+        "on",
+        "on or off: are requests to stop or to save followed that come from a collector",
+    ),
     # the agent
     Setting(
         "poll_s",
@@ -133,11 +143,19 @@ _CHOICES = {
     "resume": ("allow", "never", "must"),
     "mode": ("online", "offline", "disabled"),
     "folder_errors": ("fallback", "raise"),
+    "remote_stop": ("on", "off"),
 }
 
 
 # what cannot be cut: an id would be another one, and no path or address is longer
-_MAX_BYTES = {"run_id": 512, "dir": 4095, "shm_dir": 4095, "spool_dir": 4095, "server": 1024}
+_MAX_BYTES = {
+    "run_id": 512,
+    "dir": 4095,
+    "shm_dir": 4095,
+    "spool_dir": 4095,
+    "stop_file": 4095,
+    "server": 1024,
+}
 
 
 class Config:
@@ -166,6 +184,8 @@ class Config:
         start_timeout_s: float
         python: str
         folder_errors: str
+        stop_file: str
+        remote_stop: str
         poll_s: float
         sync_s: float
         network_sync_s: float

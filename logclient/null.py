@@ -101,6 +101,12 @@ class NullRun:
 
         return Phase(None)
 
+    def should_stop(self, step: int | None = None) -> bool:
+        return False
+
+    def should_save(self, step: int | None = None) -> bool:
+        return False
+
     def flush(self, timeout_s: float | None = None) -> bool:
         return True
 

@@ -22,6 +22,7 @@ from .facts import Facts
 from .guest import foreign
 from .null import count_refused
 from .null import why_closed as of_null
+from .session import stopping
 from .session.session import Session
 from .session.status import status_of
 from .shm import layout
@@ -86,6 +87,21 @@ class Logger:
         finally:
             lane.home.append(lane)
             lane = None  # type: ignore[assignment]  # a traceback that is kept keeps this frame: see Lanes.find_lost
+
+    # ---- requests of others -----------------------------------------------------------------------------
+
+    def should_stop(self, step: int | None = None) -> bool:
+        """Has somebody asked for a stop (`logclient stop`, a stop file), and is this the step for it?
+
+        It turns true after one and the same step on all ranks, so that none leaves the others in a collective; it stays
+        true. Each rank goes by the newest step that it logged, or by `step`, which a rank that logs nothing gives: else
+        it is true there at once. Reads shared memory alone: never waits, never raises.
+        """
+        return stopping.should_stop(self._recorder, step)
+
+    def should_save(self, step: int | None = None) -> bool:
+        """Has somebody asked for a checkpoint? True once in each process for each request; else as `should_stop`."""
+        return stopping.should_save(self._recorder, step)
 
 
 class Run(Logger):

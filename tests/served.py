@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -13,9 +14,11 @@ from typing import Any
 import uvicorn
 
 from logclient_backend.collector.catalog import Catalog, state_now
+from logclient_backend.collector.eventlog import EventLog
+from logclient_backend.collector.stop_requests import StopRequests
 from logclient_backend.collector.store.interface import Parcel, Store
 from logclient_backend.collector.store.open import open_store
-from logclient_backend.collector.tokens import ADMIN, INGEST, READ, Grant
+from logclient_backend.collector.tokens import ADMIN, CONTROL, INGEST, READ, Grant
 from logclient_backend.collector.web.app import make_app
 from logclient_backend.collector.web.context import Backing
 from logclient_backend.runs.folder import Found, find
@@ -26,7 +29,7 @@ from logclient_backend.wal.scan import Gap
 
 from .backend.runs.build import NOW_NS, SECOND, NodeMaker, Rec, rec, simple_run
 
-TOKENS = {"reads": READ, "rules": ADMIN, "ships": INGEST}  # token: role
+TOKENS = {"reads": READ, "rules": ADMIN, "ships": INGEST, "asks": CONTROL}  # token: role
 PATIENCE_S = 60.0
 
 
@@ -43,6 +46,7 @@ def backing(store: Store, **more: Any) -> Backing:
         state=state_now,
         delete=lambda run: store.writer.delete(run, time.time_ns()),
         undelete=store.writer.undelete,
+        stop_requests=StopRequests(tempfile.mkdtemp(), store.reader, EventLog()),
         **{"metrics": lambda: "logclient_up 1\n", **more},
     )
 

@@ -30,7 +30,20 @@ def test_public_name_is_documented(name: str) -> None:
     assert f"`{name}" in DOCS or f"logclient.{name}" in DOCS or f".{name}(" in DOCS
 
 
-VERBS = ["ls", "show", "tail", "export", "import", "status", "recover", "doctor", "wal", "demo", "server"]
+VERBS = [
+    "ls",
+    "show",
+    "stop",
+    "tail",
+    "export",
+    "import",
+    "status",
+    "recover",
+    "doctor",
+    "wal",
+    "demo",
+    "server",
+]
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -8,7 +8,8 @@ Invariants:
 - only a training logs: the run is looked for (or started) at its first epoch, so that `lr_find`, `validate`,
   `get_preds` and `predict` start none;
 - no value is read here, device tensors go to `Run.log` as they are; but for predictions, where they are asked for;
-- the training is the same with and without it: no random numbers are taken, no other callback's events are caused.
+- the training is the same with and without it: no random numbers are taken, no other callback's events are caused;
+- a request to stop or to save is followed after a training batch, on all ranks after the same one.
 """
 
 from __future__ import annotations
@@ -152,6 +153,21 @@ class LogclientCallback(guard.Guarded, Callback):  # fastai has no types
         if progress.is_new(learn.loss):  # else the batch was cancelled before it had one
             recorder = getattr(learn, "recorder", None)
             self._log_batch({} if recorder is None else {"batch/smooth_loss": _one(learn.smooth_loss)})
+        self._follow(progress.counts.step)
+
+    def _follow(self, step: int) -> None:
+        """Save or stop, where somebody asked for it."""
+        run = self._run()
+        if run.should_save(step):
+            self._save_asked(step)
+        if run.should_stop(step):
+            raise CancelFitException
+
+    def _save_asked(self, step: int) -> None:
+        """Save as a SaveModelCallback does, where there is one, under a name of its own."""
+        saver = getattr(self.learn, "save_model", None)
+        if saver is not None and hasattr(saver, "fname"):
+            self.learn.save(f"{saver.fname}-step-{step}", with_opt=getattr(saver, "with_opt", True))
 
     def _log_missed(self) -> None:
         """The last batch, where a callback that came before us cancelled the rest in its `after_batch`."""

@@ -9,6 +9,8 @@ Invariants:
   its own, as it does where there is no callback, and call `on_train_batch_end` there, several at once, in any order;
 - so that hook changes nothing that another thread changes; whoever comes behind it, in the thread that trains, is
   called when all of them are done;
+- a request to stop is followed after a batch, but where there are ranks after an epoch: batches end in other threads,
+  and no two ranks would stop after the same one;
 - the values that Keras reads are copies, which the next batch does not change: see `keras_steps.py`.
 """
 
@@ -106,7 +108,10 @@ class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
         row = {f"batch/{name}": value for name, value in logs.items()}
         if progress.batches:
             row["epoch"] = progress.counts.epochs + done / progress.batches
-        self._run().log(progress.counts.first + done, row)
+        run, step = self._run(), progress.counts.first + done
+        run.log(step, row)
+        if not _has_ranks(run) and run.should_stop(step):
+            self.model.stop_training = True
 
     @guard.hook
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
@@ -119,6 +124,8 @@ class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
             row.update(_learning_rate(self.model))
         row["epoch"] = counts.epochs
         self._run().log(counts.first, row)
+        if self._run().should_stop(counts.first):
+            self.model.stop_training = True
 
     @guard.hook
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
@@ -164,6 +171,10 @@ class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
             "optimizer": _settings(getattr(model, "optimizer", None)),
         }
         guard.add_fit(run, fit, model=described)
+
+
+def _has_ranks(run: Run | NullRun) -> bool:
+    return isinstance(run, Run) and session_of(run).rank is not None
 
 
 class _Progress:

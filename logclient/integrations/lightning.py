@@ -9,6 +9,7 @@ Invariants:
 - each process logs what it is given, with its rank; hyper-parameters and checkpoints are noted by rank 0;
 - the end of `fit` or `test` (`finalize`) does not end the run: what comes next lands in it, too. A run that the logger
   started ends with the process, or where somebody finishes it; what is logged afterwards is counted as refused;
+- a request to stop or to save is followed where Lightning logs after a step: on all ranks after the same one;
 - steps count on over the trainings in a run: each trainer begins at 0, unless it resumes from a checkpoint. Lightning
   calls `log_graph` where it begins to fit, validate or test, and by the model the trainer is known there.
 """
@@ -20,7 +21,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch.distributed as dist
 from lightning_utilities.core import rank_zero
@@ -70,6 +71,7 @@ class LogclientLogger(guard.Guarded, Logger):
     _offset = 0  # steps of the run before those of the trainer
     _prefix = ""
     _save_dir = ""
+    _trainer: ref[Any] | None = None  # of the newest training
     _unnamed = "0"  # stands for the id of a run where there is none
 
     def __init__(
@@ -149,7 +151,7 @@ class LogclientLogger(guard.Guarded, Logger):
     @guard.hook
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Log to the run; without a `step`, at the one after the last."""
-        if not metrics or not (self._all_ranks or _is_rank_zero()):
+        if not metrics:
             return
         if self._prefix:
             metrics = {self._prefix + key: value for key, value in metrics.items()}
@@ -158,11 +160,28 @@ class LogclientLogger(guard.Guarded, Logger):
             step = self._next_step
         elif self._offset and hasattr(step, "__index__"):  # anything else is refused, and counted
             step += self._offset
+        if self._all_ranks or _is_rank_zero():
+            self._log(run, step, metrics)
+        self._next_step = guard.step_after(step, self._next_step)
+        self._follow(run, step)
+
+    def _log(self, run: Run | NullRun, step: int, metrics: Mapping[str, Any]) -> None:
         if dist.is_available() and dist.is_initialized():  # a run begun before that does not know its rank
             run.as_rank(dist.get_rank()).log(step, metrics)
         else:
             run.log(step, metrics)
-        self._next_step = guard.step_after(step, self._next_step)
+
+    def _follow(self, run: Run | NullRun, step: int) -> None:
+        """Save or stop, where somebody asked for it and the trainer is just after a step."""
+        trainer = None if self._trainer is None else self._trainer()
+        if trainer is None or not trainer.training:
+            return
+        saver = trainer.checkpoint_callback
+        if run.should_save(step) and saver is not None and saver.dirpath:
+            # all ranks do, as `save_checkpoint` wants it
+            trainer.save_checkpoint(os.path.join(saver.dirpath, f"logclient-step={step}.ckpt"))
+        if run.should_stop(step):
+            trainer.should_stop = True
 
     @guard.hook
     def log_hyperparams(
@@ -182,6 +201,7 @@ class LogclientLogger(guard.Guarded, Logger):
         run, trainer = self._open(), getattr(model, "_trainer", None)
         if self._off or trainer is None:
             return
+        self._trainer = ref(trainer)
         is_fit = trainer.state.fn == "fit"
         self._offset = guard.of_run(run, _Steps).begin(trainer, is_fit and trainer.ckpt_path is not None)
         if is_fit and _is_rank_zero():

@@ -9,6 +9,8 @@ Invariants:
   once, at the end (`train_runtime` and its kin), goes to the summary, so no step has a row of its own for it;
 - the end of `train()` does not end the run: what comes next lands in it, too. A run that the callback started ends with
   the process, or where somebody finishes it;
+- a request to stop or to save is followed after a step, on all ranks after the same one. The agent knows of the steps
+  that are logged; so where there are ranks, they go by the newest of those, and all ranks know when the Trainer logs;
 - a training that starts at step 0 counts on behind those before it in the run; one that is resumed keeps its steps.
 """
 
@@ -64,18 +66,25 @@ class LogclientCallback(guard.Guarded, TrainerCallback):
         self._tie = guard.Tie(run, guard.given(locals()))
         super().__init__()
         self._before = 0  # steps of the trainings before this one in the run
+        self._logged: int | None = None  # newest step that rank 0 has logged
 
     def _log(self, state: TrainerState, row: Mapping[str, Any]) -> None:
         """Also where there was no training before."""
         run = self._here(state)
         if self._off:
             return
-        step = self._before + state.global_step
-        counts = guard.of_run(run, _Counts)
-        counts.newest = max(counts.newest, step)
+        step = self._note(run, state)
         if any(key != "epoch" for key in row):
             part = next((key[: -len(_TIMED)] for key in row if str(key).endswith(_TIMED)), None)
             run.log(step, {_key(key, part): value for key, value in row.items()})
+
+    def _note(self, run: Run | NullRun, state: TrainerState) -> int:
+        """Note, on each rank, that the Trainer logs; return the step in the run."""
+        step: int = self._before + state.global_step
+        self._logged = step
+        counts = guard.of_run(run, _Counts)
+        counts.newest = max(counts.newest, step)
+        return step
 
     @guard.opening
     def on_train_begin(
@@ -84,12 +93,14 @@ class LogclientCallback(guard.Guarded, TrainerCallback):
         """Find the run, and tell it what is trained."""
         known = self._tie.run
         run = self._open(state)
-        if not state.is_world_process_zero or self._off:
+        if self._off:
             return
         if run is not known:
-            self._before = 0
+            self._before, self._logged = 0, None
         if not state.global_step:
             self._before = guard.of_run(run, _Counts).newest
+        if not state.is_world_process_zero:
+            return
         config: dict[str, Any] = args.to_dict()  # tokens are left out by the library
         model = getattr(kwargs.get("model"), "config", None)
         if model is not None:
@@ -98,6 +109,20 @@ class LogclientCallback(guard.Guarded, TrainerCallback):
         if state.is_hyper_param_search:
             fit.update(trial=state.trial_name, params=dict(state.trial_params or {}))
         guard.add_fit(run, fit, **config)
+
+    @guard.hook
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Let the Trainer save or stop, where somebody asked for it."""
+        run = self._tie.run
+        step = self._before + state.global_step if args.world_size == 1 else self._logged
+        if run is None or step is None:
+            return
+        if run.should_save(step):
+            control.should_save = True
+        if run.should_stop(step):
+            control.should_training_stop = True
 
     @guard.hook
     def on_log(
@@ -109,7 +134,11 @@ class LogclientCallback(guard.Guarded, TrainerCallback):
         **kwargs: Any,
     ) -> None:
         """Log what there is, at the trainer's step; also of an evaluation without a training."""
-        if not logs or not state.is_world_process_zero:
+        if not logs:
+            return
+        if not state.is_world_process_zero:
+            if self._tie.run is not None:
+                self._note(self._tie.run, state)
             return
         if "train_runtime" in logs:
             self._here(state).summary.update({key: value for key, value in logs.items() if key in _ONCE})

@@ -103,12 +103,30 @@ class LogclientXLACallback(guard.Guarded):
         mine = self._thread()
         if self._off:
             return
+        mine.note(step)
         tensors: list[tuple[dict[Any, Any], Any]] = []
         row: Mapping[str, Any] = _snapshot(metrics, tensors) if isinstance(metrics, dict) else metrics
         if not tensors:
             mine.log(step, row)
         else:
             mine.put(self, _Record(step, row, tensors))
+
+    def should_stop(self) -> bool:
+        """Return `Run.should_stop` for this thread's device: true after the same step on all of them.
+
+        It goes by what was logged, which is up to 32 steps later than the training where there are several devices.
+        """
+        return self._asked("should_stop") is True
+
+    def should_save(self) -> bool:
+        """Return `Run.should_save` for this thread's device."""
+        return self._asked("should_save") is True
+
+    @guard.hook
+    def _asked(self, which: str) -> bool:
+        mine = self._thread()
+        step = mine.agreed_step()
+        return step is not None and bool(getattr(mine.ranked, which)(step))
 
     def flush(self, timeout_s: float = 5.0) -> bool:
         """Wait until the steps of this thread that ended with a sync are logged, at most `timeout_s`; True if they are.
@@ -227,9 +245,23 @@ class _Thread:
         self.ident = threading.get_ident()
         self.callback = weakref.ref(callback)
         self.run = run
-        self.log = run.as_rank(rank).log
+        self.ranked = run.as_rank(rank)
+        self.log = self.ranked.log
+        self._given: deque[int] = deque(maxlen=MAX_STEPS + 1)  # newest steps that `log` was called with
         self.step: _Step | None = None  # until the next sync
         self.steps: list[_Step] = []
+
+    def note(self, step: int) -> None:
+        """Note the step of a call of `log`."""
+        if type(step) is int and (not self._given or step != self._given[-1]):
+            self._given.append(step)
+
+    def agreed_step(self) -> int | None:
+        """Return a step that is stored by now for sure, the same on all devices; None where there is none yet."""
+        given = self._given
+        if not given or xr.world_size() == 1:
+            return given[-1] if given else None
+        return given[0] if len(given) > MAX_STEPS else None
 
     def put(self, callback: LogclientXLACallback, record: _Record) -> None:
         """Keep it for this step's closure. Called in the thread that also calls sync."""

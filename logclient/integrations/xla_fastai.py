@@ -39,6 +39,9 @@ class LearnerCallback(LogclientCallback):
     def _counts(self, run: Any) -> _Counts:
         return guard.of_run(run, _Counts, xr.global_ordinal())  # each device has trainings of its own
 
+    def _save_asked(self, step: int) -> None:
+        """Save nothing: one device alone would run a part of a step that all take together."""
+
     def _describe(self) -> None:
         if _is_first():
             super()._describe()
@@ -60,6 +63,13 @@ class _InClosures:
     def __init__(self, run: Any, xla: LogclientXLACallback) -> None:
         self._run = run
         self.log = xla.log
+        self._xla = xla
+
+    def should_stop(self, step: int | None = None) -> bool:
+        return self._xla.should_stop()
+
+    def should_save(self, step: int | None = None) -> bool:
+        return self._xla.should_save()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._run, name)

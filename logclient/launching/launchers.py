@@ -45,7 +45,17 @@ _RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT")  # not the same in 
 class Launch:
     """One launch, as the process of one rank sees it."""
 
-    __slots__ = ("_find_names", "_find_start", "_names", "attempt", "is_sure", "kind", "rank", "world_size")
+    __slots__ = (
+        "_find_names",
+        "_find_start",
+        "_names",
+        "attempt",
+        "is_one_node",
+        "is_sure",
+        "kind",
+        "rank",
+        "world_size",
+    )
 
     def __init__(
         self,
@@ -65,6 +75,7 @@ class Launch:
         self.world_size = world_size
         self.attempt = attempt  # how often it was restarted
         self._find_start = find_start  # what tells it from a later launch that has its names and gets its run
+        self.is_one_node: bool | None = None  # are all ranks on this node? None: nobody says
         self.is_sure = is_sure  # no other launch ever has these names, this start and this attempt
 
     @property
@@ -86,7 +97,13 @@ class Launch:
     def facts(self) -> dict[str, object]:
         """For the start document."""
         id = _digest(self.kind, *self.names, self._find_start()) if self.is_sure else ""
-        return {"kind": self.kind, "id": id, "attempt": self.attempt, "world_size": self.world_size}
+        return {
+            "kind": self.kind,
+            "id": id,
+            "attempt": self.attempt,
+            "world_size": self.world_size,
+            "is_one_node": self.is_one_node,
+        }
 
 
 def find(env: Mapping[str, str]) -> Launch | None:
@@ -94,8 +111,18 @@ def find(env: Mapping[str, str]) -> Launch | None:
     for look in (_logclient, _torchrun, _mpirun, _srun, _pmi, _by_hand, _in_group):
         launch = look(env)
         if launch is not None and (launch.world_size or 0) > 1:
+            launch.is_one_node = _is_one_node(env, launch.world_size or 0)
             return launch
     return None
+
+
+def _is_one_node(env: Mapping[str, str], size: int) -> bool | None:
+    for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"):
+        local = _number(env, name)
+        if local:
+            return local >= size
+    nodes = _number(env, "SLURM_STEP_NUM_NODES")
+    return None if nodes is None else nodes == 1
 
 
 def rank_of(env: Mapping[str, str], launch: Launch | None) -> int | None:

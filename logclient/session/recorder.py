@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 class Recorder:
     """The lanes, schemas and record counter that `log` uses for one rank."""
 
-    __slots__ = ("first", "known", "next_order", "rank", "session")
+    __slots__ = ("first", "known", "next_order", "rank", "saves", "session", "stop_word")
 
     first: list[RingWriter]  # lane 0, unless somebody writes to it
     known: dict[tuple[object, ...], Shape]  # schemas of records that the fast path takes, by their keys
@@ -50,6 +50,8 @@ class Recorder:
         self.session = session
         self.rank = rank
         self.first, self.known = [], {}
+        self.stop_word = 0  # the request to stop that was found to have come true: see `stopping.py`
+        self.saves: dict[int, object] = {}  # requests to save that were taken
 
     def fill(self, taken: lanes.Lanes | None, encoder: Encoder | None, next_order: Callable[[], int]) -> None:
         """Use these lanes from now on; None: no lanes."""
@@ -101,7 +103,7 @@ class Recorder:
                 return self.session.refuse(
                     "metrics", f"metrics must be a dict of key to value, not {short(metrics)}"
                 )
-        number = step if step.__class__ is int else self._step(step)
+        number = step if step.__class__ is int else self.step_of(step)
         if number is None or not -INT64 <= number < INT64:
             return self.session.refuse("step", f"step {short(step)} is no integer of 64 bits")
         left_out = encoder.offer(lane, self.next_order, number, metrics)
@@ -159,7 +161,8 @@ class Recorder:
                 raise
         return True
 
-    def _step(self, step: object) -> int | None:
+    def step_of(self, step: object) -> int | None:
+        """Return a step that is given as some number; None for what is none."""
         try:
             code, number = convert(step)
         except LeftOut:

@@ -239,7 +239,7 @@ def _facts(chosen: Config, run_id: str) -> dict[str, Any]:
         "server": chosen.server if chosen.mode == "online" else "",
         "created_ns": time.time_ns(),
         "confined": lifetime.why()[:_MAX_WORDS],
-        "settings": dict(chosen),
+        "settings": {**dict(chosen), "stop_file": chosen.stop_file and _absolute(chosen.stop_file)},
     }
 
 

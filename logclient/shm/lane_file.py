@@ -75,16 +75,18 @@ class Schemas:
                 continue  # its frames will be counted as damaged
 
 
-def newest_frames(mem: memoryview, header: memoryview, deadline: float) -> Iterator[bytes]:
+def newest_frames(
+    mem: memoryview, header: memoryview, deadline: float, *, piece: int = _PIECE
+) -> Iterator[bytes]:
     """Yield frames of a lane that check, newest first, as far back as the lap and the time go.
 
-    `deadline` is a time of `time.monotonic`.
+    `deadline` is a time of `time.monotonic`; `piece`: so many bytes are looked at at a time.
     """
+    wanted = piece
     base, size = header[layout.LANE_OFFSET], header[layout.LANE_BYTES]
     ring = mem[base : base + size]
     stop = tail = header[layout.TAIL]
     oldest, expected = max(0, tail - size), 0
-    piece = _PIECE
     while stop > oldest:
         lap = (stop - 1) // size * size
         start = max(oldest, lap, stop - piece)  # a frame never wraps
@@ -100,10 +102,10 @@ def newest_frames(mem: memoryview, header: memoryview, deadline: float) -> Itera
         if frames and frames[0][0]:
             # what lies before is the end of a frame, to be seen with its beginning
             stop = start + frames[0][0]
-            piece = _PIECE
+            piece = wanted
         elif frames or start in (oldest, lap):
             stop = start
-            piece = _PIECE
+            piece = wanted
         else:
             piece *= 2  # one frame larger than that
         if time.monotonic() >= deadline:

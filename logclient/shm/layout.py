@@ -156,6 +156,18 @@ AGENT_CALLED_NS = 28  # time.monotonic_ns at which an agent was called for: it s
 AGENT_REVISION = (
     29  # of the documents of this node that were made last: only grows, also over dead workers and agents
 )
+# requests to stop or to save: steps as `stop_requests.word_of` gives them. By the worker, but the last three
+STOP_AT = 30  # from that step on `should_stop` is true; 0: nobody asks for it. Stored last
+STOP_UNTIL = 31  # below that step alone: the request was withdrawn; 0: it was not
+SAVE_AT = 32  # the same for `should_save`
+SAVE_UNTIL = 33
+SAVE_NUMBER = 34  # of the request to save: true once for each
+REQUESTS_CHECKED_NS = 35  # time.monotonic_ns: they are for processes that came before
+STOP_FILE_BEAT = (
+    36  # time.monotonic_ns of the last look at the stop file; 0: none yet. By the process that reads it
+)
+STOP_FILE_SEEN = 37  # digest of the stop file that it reported last
+STOP_FILE_FLAGS = 38  # 1: it was looked for; 2: the name of its owner is being asked for
 # all producers gone, about to remove the directory: who is in by then is served all the same
 CLOSING_STORED = 1
 CLOSING_KEPT = 2  # the same, but what is there stays: who comes now calls for another agent

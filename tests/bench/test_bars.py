@@ -195,3 +195,9 @@ def test_planted_hangs_are_explained() -> None:
     """One of each kind; 40 of them: `python tools/bench/hangs.py`."""
     pytest.importorskip("torch")
     check("hangs")
+
+
+def test_ranks_stop_and_save_together() -> None:
+    """Three trials of 8 gloo ranks; 50 of them: `python tools/bench/stop_save.py`."""
+    pytest.importorskip("torch")
+    check("stop_save")

@@ -205,7 +205,7 @@ def test_bad_settings_are_said_at_once(run_dir: Path, tmp_path: Path) -> None:
 
 def test_hooks_are_found() -> None:
     """All that we do something in."""
-    assert set(HOOKS) == {"on_train_begin", "on_log", "on_predict", "on_save"}
+    assert set(HOOKS) == {"on_train_begin", "on_step_end", "on_log", "on_predict", "on_save"}
 
 
 class Witness(TrainerCallback):

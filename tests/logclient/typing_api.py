@@ -63,6 +63,10 @@ run.alert("title", "text", level="warn")
 run.progress(600, "checkpoint")
 with logclient.progress(expect_next_s=60.0, what="evaluation"):
     pass
+assert_type(run.should_stop(), bool)
+assert_type(logclient.should_stop(5), bool)
+assert_type(run.as_rank(1).should_save(step=5), bool)
+assert_type(logclient.should_save(), bool)
 run.config["lr"] = 0.1
 run.config.update({"a": 1}, b=2)
 run.summary["best"] = 0.97

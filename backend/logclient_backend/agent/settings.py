@@ -41,6 +41,9 @@ class Settings:
         self.ship_leave_s = min(_number(given, "ship_leave_s", 300.0), self.leave_s)
         self.ship_rest_s = _number(given, "ship_rest_s", 30.0)
         self.keep_bytes = int(_number(given, "keep_bytes", 1 << 30))
+        stop_file = given.get("stop_file")
+        self.stop_file = stop_file if isinstance(stop_file, str) else ""
+        self.follows_remote = given.get("remote_stop") != "off"  # requests that come from a collector
         # without an address there may be one in the configuration file of the user, which is on a disk
         self.may_ship = given.get("mode", "online") == "online"
         self.linger_s = _number(given, "linger_s", 10.0)

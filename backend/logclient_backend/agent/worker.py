@@ -31,6 +31,7 @@ from .drain.node_document import Ledger
 from .drain.pace import Pace
 from .drain.producer import Lane, Producer
 from .drain.producers import Roster
+from .drain.requests import Requests
 from .host.crash_report import Handover
 from .host.pauses import MIN_S, REST_S, Pipes, Sleeper
 from .host.process_handle import Watch
@@ -72,6 +73,14 @@ class Worker:
         self.copier = Copier(self.stage.segments, self.stage.writer, budget, status.words)
         self.ledger = Ledger(handle.shm_dir, status.words)
         self.roster = Roster(handle, handover, self.ledger, self.copier.write_line)
+        self.requests = Requests(
+            handle,
+            status.words,
+            self.ledger,
+            self.roster,
+            self.copier.write_line,
+            follows_remote=settings.follows_remote,
+        )
         self.destination = Destination(handle, self.copier, settings.network_sync_s)
         self.shipped = Shipped(
             handle, status.words, self.ledger, self.copier.write_line, leave_s=settings.ship_leave_s
@@ -152,6 +161,7 @@ class Worker:
             or self._is_copier_slow()
             or self.shipped.has_news()
             or self._has_newcomers()
+            or self.requests.is_due
             or self.roster.has_lost_one(now)
         )
 
@@ -230,6 +240,7 @@ class Worker:
     def _look(self) -> None:
         now = time.monotonic()
         self._meet_newcomers()
+        self.requests.look()
         self.copier.is_over = self.roster.is_over
         self.copier.keep_running()
         self.destination.look(is_wanted=self.ledger.has_run)

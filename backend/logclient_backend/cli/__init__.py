@@ -41,6 +41,7 @@ VERBS = {
     "export": ("export", "Take the points of a run out, as csv, jsonl or parquet."),
     "import": ("import_", "Take in a run that was exported."),
     "why": ("why", "Say who is stuck, where, and why."),
+    "stop": ("stop", "Ask a run to stop, or to save a checkpoint."),
     "status": ("status", "Show what runs on this host now."),
     "recover": ("recover", "Store what dead processes left in shared memory."),
     "doctor": ("doctor", "Check this machine, and print what to do."),

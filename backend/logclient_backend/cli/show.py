@@ -154,6 +154,7 @@ def as_dict(run: RunView, found: Contents) -> dict[str, Any]:
                 run.processes.values(), key=lambda process: (process.created_ns, process.id)
             )
         ],
+        "requests": [each.as_dict() for each in run.requests()],
         "alerts": [{**alert, "time": iso(alert["time"])} for alert in run.alerts],
         "notices": run.notices,
     }
@@ -387,6 +388,17 @@ def _notes(run: RunView, found: Contents, most: int) -> Iterator[Any]:
             yield screen.line(("  " + text, "red"))
         if len(damage) > most:
             yield screen.line((f"  and {len(damage) - most:,} more (--all, or logclient wal verify)", "dim"))
+    if asked := run.requests():
+        yield _title("requests")
+        for each in asked[-most:]:
+            by = f" by {safe(each.by)}" if each.by else ""
+            reason = f" ({safe(each.reason)})" if each.reason else ""
+            yield screen.line(
+                ("  " + moment(each.time_ns) + " ", "dim"),
+                (each.what, "bold"),
+                f"{by}{reason}: {safe(each.outcome)}",
+                (f", by {safe(each.via)}", "dim"),
+            )
     if run.alerts:
         yield _title("alerts")
         for alert in run.alerts[-most:]:

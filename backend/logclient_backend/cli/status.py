@@ -11,12 +11,14 @@ import click
 from ..agent.settings import Settings
 from ..runs import live
 from ..runs.live import LiveShmDir
+from ..runs.requests import asked
 from . import screen
 from .ls import dropped
 from .options import with_json
 from .text import ago, count, duration, iso, plural, safe, size
 
 _DEVICE_S = 60.0  # a device may be some long steps behind its process
+_REQUESTS = 5  # the newest
 _LAG_S = 5.0  # the agent syncs every 0.5 s, or as `copied_every_s` says: beyond this something is wrong
 
 
@@ -76,6 +78,7 @@ def describe(live_dir: LiveShmDir) -> dict[str, Any]:
         for name, value in entry["counts"].items():
             total[name] = total.get(name, 0) + value
     created = live_dir.shm_dir.facts.get("created_ns")
+    settings = Settings(live_dir.shm_dir.facts)
     made = {
         "id": live_dir.run_id,
         "name": live_dir.name,
@@ -86,11 +89,15 @@ def describe(live_dir: LiveShmDir) -> dict[str, Any]:
         "meeting_place": live_dir.shm_dir.path,
         "dir": live_dir.dir,
         "network": live_dir.network,
-        "copied_every_s": Settings(live_dir.shm_dir.facts).network_sync_s if live_dir.network else 0.0,
+        "copied_every_s": settings.network_sync_s if live_dir.network else 0.0,
         "confined": str(live_dir.shm_dir.facts.get("confined") or ""),
         "memory_bytes": live_dir.shm_dir.taken_bytes(),
         "agent": agent,
         "server": live_dir.server(),
+        "requests": [each.as_dict() for each in asked([(live_dir.node, live_dir.requests())])],
+        "follows_server": settings.follows_remote,
+        "stop_file": settings.stop_file,
+        "stop_file_silent_s": live_dir.stop_file_silent_s if settings.stop_file else 0.0,
         "lag_records": sum(entry["lag_records"] for entry in processes),
         "lag_s": max((entry["lag_s"] for entry in processes), default=0.0),
         "device_records": sum(entry["device_records"] for entry in processes),
@@ -127,6 +134,11 @@ def _problems(entry: dict[str, Any]) -> Iterator[str]:
                 f"values that process {process['pid']} logged {duration(process['device_s'])} ago have not come from "
                 f"the device: it is far behind, or hangs (`py-spy dump --pid {process['pid']}`)"
             )
+    if entry["stop_file_silent_s"] > _LAG_S and agent["state"] == "running":
+        yield (
+            f"the stop file {entry['stop_file']} could not be looked for in the last "
+            f"{duration(entry['stop_file_silent_s'])}: does its disk answer?"
+        )
     if agent["disk_errno"]:
         yield f"writing to {entry['dir']} fails: {agent['disk_error']}"
     server = entry["server"]
@@ -162,6 +174,11 @@ def _page(entry: dict[str, Any]) -> Iterator[Any]:
         facts.append(("server", _server(entry["server"])))
     if entry["confined"]:
         facts.append(("ends with", safe(entry["confined"])))
+    if entry["stop_file"]:
+        facts.append(("stop file", safe(entry["stop_file"])))
+    if entry["server"]["state"] != "off" and not entry["follows_server"]:
+        facts.append(("requests", "of the server are refused (LOGCLIENT_REMOTE_STOP=off)"))
+    facts += [("asked", _request(each)) for each in entry["requests"][-_REQUESTS:]]
     for label, value in facts:
         yield screen.line((f"  {label:<10} ", "dim"), value)
     for problem in entry["problems"]:
@@ -184,6 +201,14 @@ def _page(entry: dict[str, Any]) -> Iterator[Any]:
         yield table
         if len(entry["processes"]) > 32:
             yield screen.line((f"  and {len(entry['processes']) - 32} more (--json)", "dim"))
+
+
+def _request(each: dict[str, Any]) -> Any:
+    what = "stop and save" if each["save"] else each["kind"]
+    by = f" by {safe(each['by'])}" if each["by"] else ""
+    reason = f" ({safe(each['reason'])})" if each["reason"] else ""
+    when = (f", {ago(each['time_ns'], time.time_ns())}", "dim")
+    return screen.line((what, "bold"), f"{by}{reason}: {safe(each['outcome'])}", when)
 
 
 def _where(entry: dict[str, Any]) -> str:

@@ -94,6 +94,9 @@ class Committer:
         self._seen_at = time.monotonic()
         self.last_commit_ns = 0
         self.trouble = ""  # why nothing can be stored now
+        self.on_documents: Callable[[str, str], None] = (
+            _ignore  # of this node of this run there are newer ones
+        )
         self._thread = threading.Thread(target=self._work, name="commit", daemon=True)
 
     @property
@@ -283,6 +286,15 @@ class Committer:
             self._seen.pop(made.run, None)  # the store has noted it
         for item in last.values():
             item.source.answers.ack(item.sent.number)
+        for item, made in ready:
+            if made.documents is not None and not item.source.is_sync:
+                self._have_come(made.run, made.node)
+
+    def _have_come(self, run: str, node: str) -> None:
+        try:
+            self.on_documents(run, node)
+        except Exception as error:  # noqa: BLE001  # what was committed is committed
+            self._fault(f"requests to stop run {run!r}", error)
 
     def _without_deleted(self, ready: list[tuple[_Item, Parcel]], error: RunDeleted) -> None:
         deleted = {run for run in {made.run for _, made in ready} if self._store.reader.is_deleted(run)}
@@ -344,6 +356,7 @@ class Committer:
                 made = Parcel(run, node, 0, documents=documents, description=description)
                 try:
                     self._store.writer.write([made])
+                    self._have_come(run, node)
                 except StoreError as error:
                     self._catalog.forget(run)
                     self._log.write("store", f"what run {run!r} is was not noted: {error}")
@@ -356,6 +369,10 @@ class Committer:
                 self._store.writer.seen(seen)
             except StoreError as error:
                 self._log.write("store", f"which runs were seen was not noted: {error}")
+
+
+def _ignore(run: str, node: str) -> None:
+    pass
 
 
 def deleted_run() -> NotTaken:

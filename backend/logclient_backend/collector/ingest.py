@@ -45,6 +45,7 @@ from .commit import DISK_RETRY_S, Committer, Source, deleted_run
 from .eventlog import EventLog
 from .limits import Limits, Pace, RunLimits, busy, check_ids
 from .metrics import Metrics
+from .stop_requests import StopRequests
 from .store.interface import Store, StoreError, StoreFull
 from .tokens import INGEST, Grant, Tokens
 
@@ -65,8 +66,10 @@ class Ingest:
         log: EventLog,
         limits: Limits,
         version: str,
+        stop_requests: StopRequests,
     ) -> None:
         self.http_address = ""  # sent to clients; known once it listens
+        self.stop_requests = stop_requests
         self.store = store
         self.tokens = tokens
         self.committer = committer
@@ -179,6 +182,8 @@ class Ingest:
         )
         with self._lock:
             self._shipments.add(made)
+        if not hello.is_sync:
+            self.stop_requests.opened(hello.run, hello.node, replies)
         return made
 
     def _grant(self, token: str) -> Grant:
@@ -279,6 +284,7 @@ class Shipment:
 
     def closed(self, why: str) -> None:
         """End the conversation; what is queued is committed all the same."""
+        self._ingest.stop_requests.closed(self._source.run, self._source.node, self._replies)
         self._ingest.leave(self, self._source.run)
 
     def check_token(self) -> None:

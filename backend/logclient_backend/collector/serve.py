@@ -39,6 +39,7 @@ from .http import HttpServer
 from .ingest import Ingest
 from .limits import Limits
 from .metrics import Metrics
+from .stop_requests import StopRequests
 from .store.interface import Store, StoreError
 from .store.open import open_store
 from .tokens import ADMIN, Tokens
@@ -96,8 +97,17 @@ class Collector:
             self.store, catalog, self.metrics, self.log, queue_bytes=limits.queue_bytes
         )
         self.tokens = Tokens(data.path, no_auth=settings.no_auth)
+        self.stop_requests = StopRequests(data.path, reader, self.log)
+        self.committer.on_documents = self.stop_requests.documents_came
         self.ingest = Ingest(
-            self.store, self.tokens, self.committer, self.metrics, self.log, limits, settings.version
+            self.store,
+            self.tokens,
+            self.committer,
+            self.metrics,
+            self.log,
+            limits,
+            settings.version,
+            self.stop_requests,
         )
         room = plan(raise_limit(), limits.conversations)
         if room.conversations < limits.conversations:
@@ -241,6 +251,7 @@ class Collector:
                 ),
                 delete=self.delete,
                 undelete=self.undelete,
+                stop_requests=self.stop_requests,
                 metrics=self.metrics.text,
                 not_ready=self.not_ready,
                 facts=self.facts,

@@ -53,7 +53,7 @@ class Gpu:
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """What is wrong with it by its own counters."""
+        """Return what is wrong with it by its own counters."""
         found = [
             f"{count} {what}"
             for count, what in (

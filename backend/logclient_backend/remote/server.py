@@ -70,7 +70,13 @@ class Server:
 
     def json(self, path: str, **parameters: Any) -> dict[str, Any]:
         """The answer to GET, an object."""
-        data = self.data(path, **parameters)
+        return self._object(self.data(path, **parameters))
+
+    def post(self, path: str, **parameters: Any) -> dict[str, Any]:
+        """The answer to POST, an object. Asked once: whoever finds no answer cannot tell whether it was done."""
+        return self._object(self._data("POST", path, parameters))
+
+    def _object(self, data: bytes) -> dict[str, Any]:
         try:
             found = strict.loads(data)
         except ValueError:
@@ -81,7 +87,10 @@ class Server:
 
     def data(self, path: str, **parameters: Any) -> bytes:
         """The answer to GET, as it came. `NoRun` where that is the answer; `ServerError` for all other trouble."""
-        answer = self._ask(_API + path, parameters)
+        return self._data("GET", path, parameters)
+
+    def _data(self, method: str, path: str, parameters: dict[str, Any]) -> bytes:
+        answer = self._ask(method, _API + path, parameters)
         with answer:
             status = answer.status_code
             data = self._read(answer, MAX_BYTES if status == 200 else _MAX_ERROR_BYTES)
@@ -110,12 +119,13 @@ class Server:
             message += " (in LOGCLIENT_TOKEN, a --token-file, or the config file)"
         return ServerError(f"{self.url}: {message}")
 
-    def _ask(self, path: str, parameters: dict[str, Any]) -> requests.Response:
-        deadline = time.monotonic() + TRIES_S
+    def _ask(self, method: str, path: str, parameters: dict[str, Any]) -> requests.Response:
+        deadline = time.monotonic() + (TRIES_S if method == "GET" else 0.0)
         pause_s = 0.2
         while True:
             try:
-                return self._session.get(
+                return self._session.request(
+                    method,
                     self.url + path,
                     params=parameters,
                     timeout=(CONNECT_S, READ_S),

@@ -18,6 +18,7 @@ from typing import Any
 from logclient.config import Config
 from logclient.shm import cells, lane_file, layout, refusals
 from logclient.shm import shm_dir as shm_dirs
+from logclient.shm.documents import read_document
 from logclient.shm.owner import is_alive, is_locked
 from logclient.shm.regular import open_regular, read_regular
 from logclient.shm.ring import RingReader, read_counts
@@ -358,6 +359,36 @@ class LiveShmDir:
         except (OSError, ValueError, LookupError, TypeError):
             return {}  # no agent has written one
         return found if isinstance(found, dict) else {}
+
+    def requests(self) -> list[Any]:
+        """Requests to stop or to save that its agent took, as the documents have them."""
+        try:
+            found = json.loads(read_regular(self.shm_dir.file("ledger.json"))).get("requests")
+        except (OSError, ValueError, AttributeError):
+            return []
+        return found if isinstance(found, list) else []
+
+    @property
+    def stop_file_silent_s(self) -> float:
+        """Seconds since the stop file was looked for; since the agent was called for, where it never was."""
+        words = map_status(self.shm_dir)
+        if words is None:
+            return 0.0
+        looked_ns = max(words[layout.STOP_FILE_BEAT], words[layout.AGENT_CALLED_NS])
+        return max(0, time.monotonic_ns() - looked_ns) / 1e9
+
+    def starts(self) -> list[dict[str, Any]]:
+        """Start documents of the processes that have the run open."""
+        found = []
+        for process in self.processes:
+            payload = read_document(process.mem, "start", 0) if process.is_open else None
+            try:
+                start = json.loads(payload[1])["data"] if payload is not None else None
+            except (ValueError, LookupError, TypeError):
+                continue
+            if isinstance(start, dict):
+                found.append(start)
+        return found
 
     @property
     def _stall_s(self) -> float:

@@ -126,6 +126,7 @@ class Node:
     ship: dict[str, Any] = field(
         default_factory=dict
     )  # server, state and error of shipping; empty: it is not shipped
+    requests: list[Any] = field(default_factory=list)  # to stop or to save, see `requests.py`
     processes: dict[str, Process] = field(default_factory=dict)
     streams: dict[str, Told] = field(default_factory=dict)
     # where they are not what this host's clock and the segments in `path` tell: in a collector, and read from one
@@ -206,6 +207,7 @@ def take(node: Node, raw: Any) -> None:
     node.closed = raw.get("closed") is True
     node.refused = whole(raw.get("refused"))
     node.ship = table(raw.get("ship"))
+    node.requests = listed(raw.get("requests"))
     node.processes = {
         key: _process(key, node, value)
         for key, value in table(raw.get("processes")).items()

@@ -23,6 +23,7 @@ from .attempts import Attempt, Attempts
 from .folder import Found
 from .live import LiveShmDir
 from .node import Node, Process, listed, table, text, whole
+from .requests import Asked, asked
 from .state import State
 
 _FITS = "fits"  # in a config
@@ -86,6 +87,10 @@ class RunView:
     def attempt_numbers(self) -> dict[str, int]:
         """Number of the attempt that each process is part of."""
         return {process: attempt.number for attempt in self.attempts for process in attempt.processes}
+
+    def requests(self) -> list[Asked]:
+        """Requests to stop or to save, the oldest first."""
+        return asked((node.id, node.requests) for node in self.nodes)
 
     def counts(self) -> dict[str, int]:
         """Records as the agents told them last, and as live processes count them now; exact once the run is over."""

@@ -38,7 +38,7 @@ from collections.abc import Callable
 
 from ..wire import messages
 from ..wire.client import Session
-from ..wire.messages import NotTaken
+from ..wire.messages import NotTaken, Request
 from .backoff import Backoff
 from .phase import Phase
 from .progress import CONNECTING, IDLE, REFUSED, SHIPPING, STOPPED, WAITING, Progress
@@ -73,6 +73,7 @@ class Shipper:
         self._session: Session | None = None
         self._woken = threading.Event()
         source.on_item = self.wake
+        self.on_request: Callable[[Request], None] = _ignore  # somebody asks the run to stop or to save
         self.troubles: dict[str, str] = {}  # what could not be read in the end, by file
         self.documents: bytes | None = None  # as they were then
 
@@ -131,6 +132,8 @@ class Shipper:
                     sender.refused(answer)
                 elif sender.acked(answer.upto):
                     self._backoff.reset()
+            while session.requests:
+                self.on_request(session.requests.popleft())
             session.keep_alive()
 
     def _rest(self, wanted: Callable[[], bool]) -> bool:
@@ -161,3 +164,7 @@ class Shipper:
         while wanted() and (left := end - time.monotonic()) > 0:
             self._woken.wait(min(self._settings.slice_s, left))
             self._woken.clear()
+
+
+def _ignore(request: Request) -> None:
+    pass

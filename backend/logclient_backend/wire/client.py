@@ -31,7 +31,7 @@ from logclient_proto.v1 import ingest_pb2 as pb
 from . import channel, convert, messages
 from .batch import BatchWriter, hole
 from .credentials import Access
-from .messages import Ack, Description, Hello, NotTaken, Parcel, Welcome
+from .messages import Ack, Description, Hello, NotTaken, Parcel, Request, Welcome
 
 _SLICE_S = 0.2
 # sent in one conversation before all are sent anew: a run may never log one set of keys twice
@@ -65,7 +65,7 @@ class Session:
         self._patience = patience or Patience()
         self._changed = threading.Condition()
         self._requests: deque[bytes | None] = deque()
-        self._replies: deque[Welcome | Ack | NotTaken] = deque()
+        self._replies: deque[Welcome | Ack | NotTaken | Request] = deque()
         self._failure: NotTaken | None = None
         self._is_woken = False
         self._under_way: deque[tuple[int, int]] = deque()
@@ -80,6 +80,7 @@ class Session:
         self._call: grpc.Call | None = None
         self._receiver: threading.Thread | None = None
         self.sent_bytes = 0
+        self.requests: deque[Request] = deque()  # to stop or to save, for whoever polls
 
     # ---- beginning and end -------------------------------------------------------------------------------------
 
@@ -200,6 +201,8 @@ class Session:
     def poll(self, wait_s: float) -> list[Ack | NotTaken]:
         """Answers that came, or come within `wait_s` or until `wake`: acks, refusals of single parcels.
 
+        A request of somebody's to the run ends the wait, too, and is put into `requests`.
+
         Raises `NotTaken` where the conversation is over.
         """
         with self._changed:
@@ -216,6 +219,8 @@ class Session:
                 answers.append(reply)
             elif isinstance(reply, NotTaken):
                 answers.append(reply)
+            elif isinstance(reply, Request):
+                self.requests.append(reply)
         if answers:
             return answers  # first what is settled, then, at the next call, what went wrong
         if self._failure is None and self._under_way:
@@ -287,7 +292,7 @@ class Session:
         return failure
 
 
-def _is_end(reply: Welcome | Ack | NotTaken) -> bool:
+def _is_end(reply: Welcome | Ack | NotTaken | Request) -> bool:
     return isinstance(reply, NotTaken) and not (reply.parcel and reply.is_final)
 
 

@@ -6,11 +6,12 @@ What does not fit raises `Corrupt` with a sentence, nothing else.
 from __future__ import annotations
 
 from logclient.errors import Corrupt
+from logclient.shm import stop_requests
 from logclient_proto.v1 import control_pb2
 from logclient_proto.v1 import ingest_pb2 as pb
 
 from . import batch, messages
-from .messages import Ack, Description, HeldStream, Hello, NotTaken, Welcome
+from .messages import Ack, Description, HeldStream, Hello, NotTaken, Request, Welcome
 from .sanitize import one_line
 
 MAX_ID_BYTES = 512  # of a run; a node's is at most 64
@@ -27,6 +28,12 @@ _REASONS = {
     messages.WRONG_PROTOCOL: pb.REASON_PROTOCOL,
     messages.OUTDATED: pb.REASON_OUTDATED,
 }
+_KINDS = {
+    stop_requests.STOP: pb.Request.KIND_STOP,
+    stop_requests.SAVE: pb.Request.KIND_SAVE,
+    stop_requests.CLEAR: pb.Request.KIND_CLEAR,
+}
+_KIND_NAMES = {int(number): name for name, number in _KINDS.items()}
 _REASON_NAMES = {int(number): name for name, number in _REASONS.items()}
 
 
@@ -103,7 +110,36 @@ def read_refusal(message: pb.Refusal) -> NotTaken:
     )
 
 
-def read_reply(data: bytes) -> Welcome | Ack | NotTaken | None:
+def request(value: Request) -> pb.ShipReply:
+    made = pb.ShipReply()
+    made.request.id = value.id
+    made.request.kind = _KINDS[value.kind]
+    made.request.save = value.save
+    made.request.reason = value.reason
+    made.request.by = value.by
+    made.request.time_ns = value.time_ns
+    made.request.is_at_once = value.step is None
+    made.request.step = value.step or 0
+    return made
+
+
+def read_request(message: pb.Request) -> Request | None:
+    """None: a kind of request that a newer collector made up."""
+    kind = _KIND_NAMES.get(message.kind)
+    if kind is None:
+        return None
+    return Request(
+        one_line(message.id, 16),
+        kind,
+        message.save,
+        one_line(message.reason, stop_requests.MAX_REASON),
+        one_line(message.by, stop_requests.MAX_BY),
+        message.time_ns,
+        None if message.is_at_once else message.step,
+    )
+
+
+def read_reply(data: bytes) -> Welcome | Ack | NotTaken | Request | None:
     """None: a kind of message that a newer collector made up."""
     message = pb.ShipReply.FromString(data)
     kind = message.WhichOneof("what")
@@ -113,6 +149,8 @@ def read_reply(data: bytes) -> Welcome | Ack | NotTaken | None:
         return Ack(message.ack.upto)
     if kind == "refusal":
         return read_refusal(message.refusal)
+    if kind == "request":
+        return read_request(message.request)
     return None
 
 
@@ -137,6 +175,6 @@ def read_description(message: control_pb2.DescribeReply) -> Description:
         one_line(message.version, 100),
         message.most_parcel_bytes,
         one_line(message.http_address, 200),
-        one_line(message.role, 20),
+        one_line(message.role, 40),
         message.protocol,
     )

@@ -119,7 +119,7 @@ class Reading:
             kind = message.WhichOneof("what")
             if kind == "alive":
                 conversation.keepalive()
-                replies.repeat_ack()
+                replies.received(wants_ack=True)
             elif kind == "parcel":
                 number += 1
                 if message.parcel.number != number:

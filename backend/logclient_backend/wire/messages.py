@@ -112,6 +112,19 @@ class Parcel:
 
 
 @dataclass(frozen=True, slots=True)
+class Request:
+    """Somebody asks the run to stop or to save; fields as in `logclient/shm/stop_requests.py`."""
+
+    id: str
+    kind: str
+    save: bool = False
+    reason: str = ""
+    by: str = ""
+    time_ns: int = 0
+    step: int | None = None  # after which it comes true, on all nodes; None: at once
+
+
+@dataclass(frozen=True, slots=True)
 class Description:
     """A collector's description of itself."""
 
@@ -119,7 +132,7 @@ class Description:
     version: str
     most_parcel_bytes: int
     http_address: str = ""  # host:port, or :port on the same host; empty: it has none
-    role: str = ""  # what the caller may do: ingest, read, admin; empty: nothing
+    role: str = ""  # what the caller may do: ingest, read, control, admin; empty: nothing
     protocol: int = PROTOCOL
 
 

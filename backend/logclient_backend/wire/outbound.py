@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from . import convert, messages
-from .messages import NotTaken, Welcome
+from .messages import NotTaken, Request, Welcome
 
 
 class Replies:
@@ -33,6 +33,7 @@ class Replies:
         self._outbox: deque[bytes] = deque()
         self._under_way: deque[tuple[int, int]] = deque()  # number and size of parcels taken and not settled
         self._refused: set[int] = set()  # of them
+        self._requests: dict[str, bytes] = {}  # by id, sent once each
         self._upto = 0
         self._sent_upto = -1
         self._is_closing = False
@@ -69,6 +70,17 @@ class Replies:
             self._settle(self._upto)
             self._changed.notify_all()
 
+    def ask(self, request: Request) -> None:
+        """Pass on a request to stop or to save, once: after the welcome."""
+        data = convert.request(request).SerializeToString()
+        with self._changed:
+            if self.is_over or request.id in self._requests:
+                return
+            self._requests[request.id] = data
+            if self._has_hello:
+                self._outbox.append(data)
+                self._changed.notify_all()
+
     # ---- for the thread that reads ------------------------------------------------------------------------------
 
     def welcome(self, answer: Welcome) -> None:
@@ -76,18 +88,20 @@ class Replies:
             self._has_hello = True
             self._received_at = time.monotonic()
             self._outbox.append(convert.welcome(answer).SerializeToString())
+            self._outbox.extend(self._requests.values())
             self._changed.notify_all()
 
-    def received(self, *, is_hello: bool = False) -> None:
-        """The client sent something; after its hello it may have to wait for its turn."""
+    def received(self, *, is_hello: bool = False, wants_ack: bool = False) -> None:
+        """The client sent something; after its hello it may have to wait for its turn.
+
+        `wants_ack`: it wants to know whether we are here.
+        """
         self._has_greeted |= is_hello
         self._received_at = time.monotonic()
-
-    def repeat_ack(self) -> None:
-        """The client wants to know whether we are here."""
-        with self._changed:
-            self._sent_upto = -1
-            self._changed.notify_all()
+        if wants_ack:
+            with self._changed:
+                self._sent_upto = -1
+                self._changed.notify_all()
 
     def taken(self, number: int, size: int) -> None:
         """This parcel is under way; its bytes are given back by us."""

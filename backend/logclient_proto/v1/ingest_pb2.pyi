@@ -54,14 +54,16 @@ class ShipRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., parcel: _Optional[_Union[Parcel, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ...) -> None: ...
 
 class ShipReply(_message.Message):
-    __slots__ = ("welcome", "ack", "refusal")
+    __slots__ = ("welcome", "ack", "refusal", "request")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     ack: Ack
     refusal: Refusal
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...
+    request: Request
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., request: _Optional[_Union[Request, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("protocol", "client", "run", "node", "revive", "is_sync")
@@ -122,6 +124,36 @@ class Hole(_message.Message):
     cause: Cause
     range: Range
     def __init__(self, cause: _Optional[_Union[Cause, str]] = ..., range: _Optional[_Union[Range, _Mapping]] = ...) -> None: ...
+
+class Request(_message.Message):
+    __slots__ = ("id", "kind", "save", "reason", "by", "time_ns", "is_at_once", "step")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        KIND_UNKNOWN: _ClassVar[Request.Kind]
+        KIND_STOP: _ClassVar[Request.Kind]
+        KIND_SAVE: _ClassVar[Request.Kind]
+        KIND_CLEAR: _ClassVar[Request.Kind]
+    KIND_UNKNOWN: Request.Kind
+    KIND_STOP: Request.Kind
+    KIND_SAVE: Request.Kind
+    KIND_CLEAR: Request.Kind
+    ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SAVE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    TIME_NS_FIELD_NUMBER: _ClassVar[int]
+    IS_AT_ONCE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    kind: Request.Kind
+    save: bool
+    reason: str
+    by: str
+    time_ns: int
+    is_at_once: bool
+    step: int
+    def __init__(self, id: _Optional[str] = ..., kind: _Optional[_Union[Request.Kind, str]] = ..., save: bool = ..., reason: _Optional[str] = ..., by: _Optional[str] = ..., time_ns: _Optional[int] = ..., is_at_once: bool = ..., step: _Optional[int] = ...) -> None: ...
 
 class Alive(_message.Message):
     __slots__ = ()

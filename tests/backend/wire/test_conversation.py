@@ -107,6 +107,23 @@ def test_a_token_arrives_and_shows_nowhere(collector: MemoryCollector, opened: O
     assert "secret" not in repr(Access(collector.address, "secret"))
 
 
+def test_requests_come_after_the_welcome_and_once(collector: MemoryCollector, opened: Open) -> None:
+    """All kinds, with texts made harmless; beside acks, and without a word from the client."""
+    asked = [
+        messages.Request("0" * 16, "stop", True, "a\nb", "alice", 5, 7),
+        messages.Request("1" * 16, "save", time_ns=6),
+        messages.Request("2" * 16, "clear", step=-3),
+    ]
+    session = opened(collector)
+    talk = collector.talks[0]._replies
+    for request in (*asked, *asked):
+        talk.ask(request)
+    session.send(Parcel(0, [item(10)]))
+    answers(session, is_acked(session))
+    wait_until(lambda: session.poll(0.1) or len(session.requests) == 3, WAIT_S, "they come")
+    assert list(session.requests) == [replace(asked[0], reason="a b"), *asked[1:]]
+
+
 def test_describe(collector: MemoryCollector) -> None:
     """A question without a conversation."""
     found = describe(Access(collector.address))

@@ -22,6 +22,7 @@ CLOCKS = {"clock_gettime", "gettimeofday", "time", "clock_getres"}
 TRACED = """
 import ctypes, gc, mmap
 import numpy, torch
+from logclient.shm import layout
 from collections import UserDict
 
 run = logclient.init("guest", config={"lr": 1.0})
@@ -38,9 +39,20 @@ rows = [
     {f"text{i}": "x" * 4000 for i in range(20)},
     UserDict(a=1.0),
 ]
+page, second = run._session.status_page, run.as_rank(1)
 def everything(number):
     for at, row in enumerate(rows):
         run.log(number, row)
+    # as the agent writes them: nobody asks, a step that lies ahead, one that is reached, at once, withdrawn
+    for at, until in ((0, 0), ((1 << 63) + (1 << 40), 0), ((1 << 63) + 1, 0), (1, 0), ((1 << 63) + 1, 1 << 63)):
+        page[layout.STOP_AT] = page[layout.SAVE_AT] = 0
+        page[layout.STOP_UNTIL] = page[layout.SAVE_UNTIL] = until
+        page[layout.REQUESTS_CHECKED_NS] = 1 << 63
+        page[layout.SAVE_NUMBER] += 1
+        page[layout.STOP_AT] = page[layout.SAVE_AT] = at
+        told = run.should_stop(), run.should_save(), run.should_stop(number), run.should_stop("x")
+        assert number < 9 or told[:2] == (at in (1, (1 << 63) + 1) and not until,) * 2, (at, until, told)
+        second.should_stop(), second.should_save()
     run.log(number + 0.5, rows[0])
     run.log("no step", rows[0])
     run.log(number, {f"new{number}": 1.0})

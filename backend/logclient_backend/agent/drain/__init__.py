@@ -6,6 +6,7 @@
 `drain.py`          lane to columns, gaps and damage
 `device.py`         records whose values a device writes later
 `node_document.py`  the node's documents: processes, streams, and their ends
+`requests.py`       requests to stop or to save: the step at which they come true
 `other_nodes.py`    the other nodes of the run, found in its run folder
 `slurm.py`          asks SLURM whether it took the job away
 `pace.py`           computes how long the worker may sleep

@@ -7,6 +7,7 @@ Runs in the worker's main thread; the copier saves what `content` returns. Reade
     {"version": 1, "revision": n, "run": {...}, "node": id, "host": name, "heard_ns": n, "heard_mono_ns": n,
      "heartbeat_s": n (only at rest), "closed": bool, "set_aside": [{"file", "reason"}],
      "refused": n (by processes without lanes), "ship": null | {"server", "state", "error"},
+     "requests": [{"id", "kind", "save", "reason", "by", "via", "time_ns", "taken_ns", "step", "state", "why"}],
      "processes": {hex: {"pid", "rank", "created_ns", "created_mono_ns",
                          "documents": {kind: {"time", "mono_ns", "data"}}, "refused", "left_out",
                          "job": null | {"time", "state": "preempted" | "requeued"},
@@ -17,6 +18,7 @@ Runs in the worker's main thread; the copier saves what `content` returns. Reade
 
 Times with a `mono_ns` beside them are ordered, and made into times, by that: `heard_ns` is the time of `heard_mono_ns`.
 `heartbeat_s`: the next version comes within that time; where it is missing, within 10 s (a margin is not included).
+`requests`: to stop or to save, as `requests.py` took them; `step` null: at once. Missing where there are none.
 `found`: of an owner that no launcher numbers, what lay beside this node when it came (`other_nodes.py`).
 With "signal" goes "signal_name", as a shell has it.
 
@@ -103,6 +105,7 @@ class Ledger:
         ] = {}  # of every stream: its process, and how many are stored
         self._acked: dict[str, int] = {}
         self._ship: dict[str, str] | None = None
+        self._requests: dict[str, dict[str, Any]] = {}  # by id
         self.refused = 0  # records, by processes without lanes
         self._refused_written = 0  # in the last content
         self._made_at = 0.0
@@ -142,6 +145,8 @@ class Ledger:
                     self._know(key, streams.get(key, {}))
                     self._want(_MIN_S)
             self.refused = max(self.refused, int(whole.get("refused", 0)))
+            for request in whole.get("requests", []):
+                self._requests.setdefault(str(request["id"]), dict(request))
             for item in whole.get("set_aside", []):
                 self.set_aside(str(item["file"]), str(item["reason"]))
         except (ValueError, AttributeError, TypeError, KeyError):
@@ -265,6 +270,18 @@ class Ledger:
         acked = self._acked
         return sum(max(0, stored - acked.get(stream, 0)) for stream, (_, stored) in self._streams.items())
 
+    # ---- requests to stop or to save ---------------------------------------------------------------------------
+
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        """Requests that were taken, the oldest first."""
+        return list(self._requests.values())
+
+    @requests.setter
+    def requests(self, requests: list[dict[str, Any]]) -> None:
+        self._requests = {request["id"]: request for request in requests}
+        self._want(0.0)
+
     def let_go(self, producer: Producer) -> None:
         """Nothing more will be noted of it: its text stays."""
         entry = self._entries[producer.process.hex()]
@@ -331,6 +348,8 @@ class Ledger:
         heard = {"heard_ns": time.time_ns(), "heard_mono_ns": time.monotonic_ns()}
         head |= {**self._fixed, **heard, "closed": self.closed, "set_aside": aside}
         head["ship"], head["refused"] = self._ship, self.refused
+        if self._requests:
+            head["requests"] = self.requests
         self._heartbeat_s = _HEARTBEAT_S
         if self.is_at_rest:
             self._heartbeat_s, head["heartbeat_s"] = _REST_HEARTBEAT_S, _REST_PROMISE_S

@@ -29,6 +29,7 @@ from typing import Any
 from logclient.shm import layout, refusals, regular
 from logclient.shm.proc import has_mapped, pid_namespace
 from logclient.shm.shm_dir import ShmDir
+from logclient.shm.stop_requests import SUFFIX as REQUEST
 
 from ...wal.segment import parse_name
 from . import rlimits
@@ -160,6 +161,7 @@ class ShmDirHandle:
         self.shm_dir = ShmDir(self.path, shm_dir.facts)
         self._kept: dict[int, Kept] = {}  # by inode
         self.answer: dict[str, Any] = {}  # about the run folder, once it is there
+        self.requests: list[str] = []  # names of files by which somebody asks for a stop or a save
         self.changes = (
             0  # grows with every look that found another file to keep, or an answer about the run folder
         )
@@ -215,10 +217,12 @@ class ShmDirHandle:
         if not self.answer.get("dir"):
             self.answer = self.shm_dir.folder_answer()
             self.changes += 1
-        listed = set()
+        listed, self.requests = set(), []
         with os.scandir(self.path) as entries:
             for entry in entries:
                 if not is_kept(entry.name):
+                    if entry.name.endswith(REQUEST):
+                        self.requests.append(entry.name)
                     continue
                 inode = entry.inode()
                 listed.add(inode)

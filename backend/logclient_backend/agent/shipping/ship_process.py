@@ -23,10 +23,12 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 from logclient.errors import BadArgument
-from logclient.shm import layout, modes
+from logclient.shm import layout, modes, stop_requests
 from logclient.shm.regular import read_regular
 from logclient.shm.shm_dir import ShmDir, folder_name
 
@@ -144,6 +146,7 @@ def _run(handle: ShmDirHandle, settings: Settings, writer: StatusWriter, pipe: P
         rest_slice_s=_REST_SLICE_S if sleeper.may_be_long else _SHORT_S,
     )
     shipper = Shipper(connect, source, progress, ship_settings)
+    shipper.on_request = partial(hand_in, handle)
 
     def listen() -> None:
         while True:
@@ -156,6 +159,16 @@ def _run(handle: ShmDirHandle, settings: Settings, writer: StatusWriter, pipe: P
     is_refused = not shipper.run(is_wanted)
     writer.look(progress, is_last=True)
     return REFUSED if is_refused else LEFT
+
+
+def hand_in(handle: ShmDirHandle, request: messages.Request) -> None:
+    """Pass a request to stop or to save on to the worker, which takes each once."""
+    checked = stop_requests.checked({**asdict(request), "via": stop_requests.SERVER})
+    if checked is not None:
+        try:
+            stop_requests.ask(handle.shm_dir, checked)
+        except OSError:
+            return  # tmpfs is full, or the folder is gone: the collector sends it again in the next conversation
 
 
 class Folders:

@@ -12,7 +12,8 @@ Invariants:
   restarts down and end them at a limit;
 - a worker that SIGKILL does not reach (state D) is left behind, not waited for: it never runs a line of ours again;
 - a worker whose supervisor died forks another, and that inherits what this one knew;
-- the process that ships (`ship_supervisor.py`) is kept running beside the worker, and ends before its supervisor does.
+- the process that ships (`ship_supervisor.py`) is kept running beside the worker, and ends before its supervisor does;
+  so is the one that looks for a stop file (`stop_file.py`), where one is set.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from ..settings import Settings
 from ..shipping.ship_supervisor import ShipKeeper
 from ..worker import KEPT, STORED, Worker
 from . import cleanup, election, inherited, page_pinning, shutdown
+from .stop_file import StopFile
 
 _LOOK_S = 2.0  # at rest; the end of a worker, a newcomer and a line to write end it at once
 _SHORT_S = 0.25  # where nobody can, and while a worker that has said that it leaves may hang
@@ -112,6 +114,7 @@ class Supervisor:
         self._pipes = pipes = self._pipes or Pipes(self.handle)
         self._sleeper = Sleeper(pipes.supervisor)
         self._shipping = ShipKeeper(self.handle, self.status, self.settings, pipes, self._only_server)
+        self._stop_file = StopFile(self.handle, self.status, pipes.worker, self.settings.stop_file)
         return page_pinning.lock_pages()
 
     # ---- watching ---------------------------------------------------------------------------------------
@@ -120,6 +123,7 @@ class Supervisor:
         try:
             return self._watch_worker()
         finally:
+            self._stop_file.end()
             self._shipping.end()
 
     def _watch_worker(self) -> int:
@@ -148,6 +152,7 @@ class Supervisor:
         self.status.beat(layout.AGENT_SUPERVISOR_BEAT)
         self.handle.look()
         self._shipping.look()
+        self._stop_file.look()
         self._left_behind = [worker for worker in self._left_behind if not _reap(worker)]
 
     def _pause_s(self) -> float:

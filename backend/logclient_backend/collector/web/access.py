@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from ..tokens import ADMIN, READ, Grant
+from ..tokens import ADMIN, CONTROL, READ, Grant
 from .context import Backing
 from .responses import Refused
 
@@ -44,6 +44,15 @@ def reader(stands_on: Stands, given: Credentials) -> Grant:
     grant = _known(stands_on, given)
     if not grant.may(READ):
         raise Refused(403, "forbidden", "this token may not read: it needs the role `read` or `admin`")
+    return grant
+
+
+def controller(stands_on: Stands, given: Credentials) -> Grant:
+    """A token that may ask runs to stop or to save."""
+    grant = _known(stands_on, given)
+    if not grant.may(CONTROL):
+        text = "this token may not ask a run to stop or to save: it needs the role `control` or `admin`"
+        raise Refused(403, "forbidden", text)
     return grant
 
 

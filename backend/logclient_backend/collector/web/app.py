@@ -19,7 +19,7 @@ from logclient.errors import BadArgument, Corrupt
 
 from ..store.interface import StoreError
 from ..tokens import Grant
-from . import docs_page, extremes, health, listing, records, values
+from . import control, docs_page, extremes, health, listing, records, values
 from .access import Stands, anybody
 from .context import Backing
 from .guard import Guard
@@ -34,6 +34,7 @@ _STATUSES = {
     401: "No token, or none of this collector's.",
     403: "The token may not do this, or a page of another origin asked.",
     404: "There is no such run, or no such key.",
+    409: "Not now: the run is over, or nothing is known of it yet.",
     421: "Asked by a host name that is none of this collector's.",
     503: "The store cannot answer now.",
 }
@@ -104,7 +105,7 @@ def make_app(stands_on: Backing) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.backing = stands_on
-    for router in (about, listing.router, values.router, extremes.router, records.router):
+    for router in (about, listing.router, control.router, values.router, extremes.router, records.router):
         app.include_router(router, prefix=f"/api/v{API_VERSION}")
     app.include_router(health.router)
     app.add_exception_handler(Refused, _refused)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...runs.state import State
+from ..stop_requests import StopRequests
 from ..store.interface import Run, Store
 from ..tokens import Grant
 from .guard import Callers
@@ -29,6 +30,7 @@ class Backing:
     state: Callable[[Run, int], State]  # of a run, at that time
     delete: Callable[[str], bool]  # False: there is no such run
     undelete: Callable[[str], bool]  # False: it is not deleted
+    stop_requests: StopRequests
     metrics: Callable[[], str] = _nothing  # in Prometheus's text format
     not_ready: Callable[[], str] = _nothing  # why it cannot serve now; empty: it can
     facts: Callable[[], Mapping[str, Any]] = (

@@ -231,3 +231,31 @@ class Info(Shape):
     role: str
     now_ns: int
     statistics: dict[str, Any]
+
+
+class AskedFor(Shape):
+    """A request to stop or to save."""
+
+    id: str
+    attempt: int = Field(description="The attempt of the run that it is for.")
+    kind: str
+    save: bool
+    reason: str
+    by: str = Field(description="Name of the token.")
+    time_ns: int
+    step: int | None = Field(description="After which it comes true; null: at once.")
+
+
+class Asked(AskedFor):
+    """A request that was taken."""
+
+    run: str
+    nodes: int = Field(description="To how many it was sent at once; others get it when they ship next.")
+    now_ns: int
+
+
+class Requests(Shape):
+    """Requests that came to this collector."""
+
+    run: str
+    requests: list[AskedFor]
