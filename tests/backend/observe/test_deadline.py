@@ -59,7 +59,9 @@ def test_no_answer_has_a_reason_and_leaves_no_process(
     with pytest.raises(NoAnswer, match=said):
         question.answer()
     assert time.monotonic() - begun < 30
-    assert not processes.is_alive(child) and not deadline.left_behind()
+    while deadline.left_behind() or processes.is_alive(child):  # killed, and ends when the machine lets it
+        assert time.monotonic() - begun < 60
+        time.sleep(0.01)
 
 
 def test_child_keeps_nothing_of_its_parent_open() -> None:

@@ -133,8 +133,8 @@ def test_nodes_act_after_the_same_step(
         step = answer["step"]
         assert first.end() == second.end() == [step, [step], True]
     local = scripts.the_run(run_dir).requests()
-    there = ServerSource(server.facts["http"])
     monkeypatch.setenv("LOGCLIENT_TOKEN", control)
+    there = ServerSource(server.facts["http"])
     wait_until(lambda: len(there.run("nodes").view().requests()[0].nodes) == 2, 60, "both nodes have told")
     for (found,) in (local, there.run("nodes").view().requests()):
         assert (found.step, found.reason, found.via, found.state) == (step, "loss went up", "server", "holds")
