@@ -218,6 +218,30 @@ def test_no_step_makes_it_raise(step: Any, run: Any) -> None:
     assert run.should_stop(ahead)
 
 
+def test_depth_of_the_stack_does_not_make_it_raise(run: Any) -> None:
+    """Near the interpreter's limit the answer is no, as long as there is room for the call itself."""
+    for step in range(10):
+        run.log(step, {"loss": 1.0})
+    hand_in(path_of(run), "stop", save=True)
+    steps_until(run, run.should_stop, 10)
+
+    def deep(room: int) -> int:
+        """How many calls raised, with less and less room below them."""
+        try:
+            raised = deep(room + 1)
+        except RecursionError:
+            return 0
+        try:
+            run.should_stop("no step")
+            run.should_save("no step")
+        except RecursionError:
+            raised += 1
+        return raised
+
+    assert deep(0) <= 2, "calls for which there is no room, as of any function"
+    assert run.should_stop()
+
+
 def test_every_kind_of_run_answers(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Disabled, none, finished: no, and nobody waits."""
     monkeypatch.setattr("logclient._run", None)  # an earlier test's
