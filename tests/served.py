@@ -31,11 +31,18 @@ from .backend.runs.build import NOW_NS, SECOND, NodeMaker, Rec, rec, simple_run
 
 TOKENS = {"reads": READ, "rules": ADMIN, "ships": INGEST, "asks": CONTROL}  # token: role
 PATIENCE_S = 60.0
+_FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def grant_of(token: str | None) -> Grant | None:
     role = TOKENS.get(token or "")
     return None if role is None else Grant(f"of {role}", frozenset({role}))
+
+
+def _folder() -> str:
+    """A folder that goes with this process."""
+    _FOLDERS.append(tempfile.TemporaryDirectory())
+    return _FOLDERS[-1].name
 
 
 def backing(store: Store, **more: Any) -> Backing:
@@ -46,7 +53,7 @@ def backing(store: Store, **more: Any) -> Backing:
         state=state_now,
         delete=lambda run: store.writer.delete(run, time.time_ns()),
         undelete=store.writer.undelete,
-        stop_requests=StopRequests(tempfile.mkdtemp(), store.reader, EventLog()),
+        stop_requests=StopRequests(_folder(), store.reader, EventLog()),
         **{"metrics": lambda: "logclient_up 1\n", **more},
     )
 

@@ -37,6 +37,8 @@ def should_stop(recorder: Recorder, step: object) -> bool:
             return False
         recorder.stop_word = word
         return True
+    except RecursionError:  # too near the interpreter's limit to find anything out
+        return False
     except Exception as error:
         if not foreign.is_own(error):
             raise
@@ -54,6 +56,8 @@ def should_save(recorder: Recorder, step: object) -> bool:
             return False
         me = object()
         return recorder.saves.setdefault(number, me) is me
+    except RecursionError:  # too near the interpreter's limit to find anything out
+        return False
     except Exception as error:
         if not foreign.is_own(error):
             raise
