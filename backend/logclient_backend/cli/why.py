@@ -177,7 +177,7 @@ def _follow(look: Look, every_s: float, as_json: bool) -> Verdict | None:
         if last is None or (found.kind, found.blamed) != (last.kind, last.blamed):
             _print_line(found, job, as_json)
         last = found
-        if job.processes and all(verdict.is_gone(each) for each in job.processes):
+        if found.kind == verdict.GONE and all(verdict.is_gone(each) for each in job.processes):
             break
         time.sleep(every_s)
     _print_line(None, None, as_json)

@@ -83,12 +83,13 @@ def of_run(live_dir: LiveShmDir, *, apart_s: float = ranks.APART_S, floor_s: flo
             lanes.setdefault(each.pid, each)
     report = _report(lanes, apart_s, live_dir)
     now_ns, ends = time.time_ns(), live_dir.ends()
+    report.ended = ranks.ended(live_dir, now_ns)
+    how = {each.pid: each.end for each in report.ended}  # of those, too, whose lanes are not swept yet
     for observed in report.processes:
         own = lanes[observed.pid]
         ranks.add_records(observed, own, now_ns, floor_s)
         observed.is_over = own.has_finished
-        observed.end = ends.get(own.id, "") if observed.is_over else ""
-    report.ended = ranks.ended(live_dir, now_ns)
+        observed.end = ends.get(own.id, "") if observed.is_over else how.get(observed.pid, "")
     return report
 
 

@@ -326,12 +326,12 @@ class LiveShmDir:
                 is_seen = bool(end) and not (end["alive"] or end.get("replaced") or end.get("dropped"))
                 is_child = rank is None and (end.get("exit_code") == 0 or bool(said))
                 if is_seen and end["time"] > begun_ns and rank not in ranks and not is_child:
-                    how = [
-                        f"signal {end['signal_name']}"
-                        if "signal" in end
-                        else f"exit code {end.get('exit_code')}"
-                    ]
-                    text = f"has ended ({', '.join([*said, *how])})"
+                    how = list(said)
+                    if "signal" in end:
+                        how.append(f"signal {end['signal_name']}")
+                    elif end.get("exit_code") is not None:
+                        how.append(f"exit code {end['exit_code']}")
+                    text = f"has ended ({', '.join(how)})" if how else "has ended, nobody saw how"
                     found.append(EndedProcess(pid, rank, int(end["time"]), text))
             except (ValueError, LookupError, TypeError, AttributeError):
                 continue  # of another version
