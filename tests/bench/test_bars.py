@@ -201,3 +201,9 @@ def test_ranks_stop_and_save_together() -> None:
     """Three trials of 8 gloo ranks; 50 of them: `python tools/bench/stop_save.py`."""
     pytest.importorskip("torch")
     check("stop_save")
+
+
+def test_answer_about_many_processes_comes_soon_and_stops_none() -> None:
+    """8 ranks with 4 data-loader children each."""
+    pytest.importorskip("torch")
+    check("why")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -75,6 +76,22 @@ def test_process_that_is_no_python_is_named(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.wait(PATIENCE_S)
+
+
+def test_processes_are_neither_traced_nor_signalled(tmp_path: Path) -> None:
+    """By the system calls of the command and its children: memory is read, and nothing else is done to a process."""
+    if shutil.which("strace") is None:
+        pytest.skip("needs strace")
+    trace = tmp_path / "trace"
+    calls = "trace=ptrace,kill,tkill,tgkill,pidfd_send_signal,process_vm_readv,process_vm_writev"
+    with program(tmp_path, "def f(): time.sleep(1000)\nready()\nf()\n", count=2) as begun:
+        found, _ = why(*of(begun), wrap=["strace", "-f", "-o", str(trace), "-e", calls])
+        assert all(each["frames"] for each in found["processes"])
+        lines = trace.read_text().splitlines()
+        for process in begun:
+            touched = [line for line in lines if f"({process.pid}," in line]
+            assert touched and all(" process_vm_readv(" in line for line in touched)
+    assert not [line for line in lines if " ptrace(" in line]
 
 
 @pytest.mark.slow
