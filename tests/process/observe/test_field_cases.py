@@ -157,6 +157,7 @@ fails() if RANK == 2 else (ready(), meets())
         assert processes.is_alive(begun[2].pid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "said"),
     [

@@ -43,6 +43,7 @@ def test_devices_stand_beside_the_median_of_the_others_with_their_ranks(
         assert "345 (1980)" in page and "hardware slowdown" in page and "2 uncorrected ECC errors" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "absent"),
     [

@@ -49,6 +49,7 @@ def halved(data: dict[str, Any]) -> list[dict[str, Any]]:
     return [halves[0], json.loads(text)]
 
 
+@pytest.mark.slow
 def test_reports_of_two_hosts_make_one_verdict(tmp_path: Path, run_dir: Path) -> None:
     """By files and by standard input; a PID that is on both hosts is two processes."""
     with program(tmp_path, LOGGED.format(dir=str(run_dir)), count=8, LOGCLIENT_RUN_ID="halves") as begun:
@@ -94,6 +95,34 @@ def path_with(folder: Path) -> str:
     script.write_text(f'#!/bin/sh\nexec {sys.executable} -m logclient_backend "$@"\n')
     script.chmod(0o755)
     return f"{folder}:{os.environ['PATH']}"
+
+
+@pytest.mark.slow
+def test_page_of_many_ranks_stays_short(tmp_path: Path) -> None:
+    """Of hundreds the ones to blame come first, and the others are numbers; the JSON has all."""
+    with program(tmp_path, "def f(): time.sleep(1000)\nready()\nf()\n") as begun:
+        seen = settled("user code", *of(begun))[0]["reports"][0]
+    (one,) = seen["processes"]
+    everybody = [json.loads(json.dumps(one)) | {"rank": rank, "pid": 1000 + rank} for rank in range(200)]
+    for each in everybody:
+        for look in ("first", "second"):
+            each[look]["stacks"]["pid"] = each["pid"]
+            (thread,) = each[look]["stacks"]["threads"]
+            thread["id"] = each["pid"]
+            if each["rank"] != 150:
+                thread["frames"][0] = {
+                    "function": "barrier",
+                    "file": "/x/site-packages/torch/distributed/distributed_c10d.py",
+                    "line": 5,
+                }
+    path = tmp_path / "all.json"
+    path.write_text(json.dumps({"why": 1, "reports": [seen | {"processes": everybody}]}))
+    page = asked("--merge", path).stdout
+    assert page.startswith("user code: rank 150 waits in user code")
+    lines = page.splitlines()
+    assert lines[2].split()[0] == "150" and "and 136 more" in page and "ranks 0 to 149, 151 to 199" in page
+    assert len(lines) < 100
+    assert len(why("--merge", path)[0]["processes"]) == 200
 
 
 def test_files_that_do_not_belong_together_are_named(tmp_path: Path) -> None:

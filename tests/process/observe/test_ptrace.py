@@ -1,4 +1,4 @@
-"""Where a stack may not be read: why, what to set, and what /proc gives without it."""
+"""Where a stack may not be read (R2-30): why, what to set, and what /proc gives without it."""
 
 from __future__ import annotations
 
