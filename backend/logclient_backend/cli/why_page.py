@@ -10,7 +10,7 @@ from ..observe.described import Member, frame_text, groups_of, ranks_on
 from ..observe.gpu import Gpu, median_of_others
 from ..observe.report import Job, Report, ranges
 from ..observe.verdict import CANNOT_TELL, Observed
-from . import screen
+from . import screen, why_calls
 from .text import duration, plural, safe
 
 _MAX_FRAMES, _MAX_THREADS = 12, 8
@@ -28,6 +28,8 @@ def page(job: Job, *, is_merged: bool) -> list[Any]:
     lines.append(_ranks(job))
     if len(job.processes) > _MAX_ROWS:
         lines.append(screen.line((f"and {len(job.processes) - _MAX_ROWS} more", "dim")))
+    for each in job.processes:
+        lines += _without_stack(each)
     blamed = {each.key: each for each in job.processes if each.key in found.blamed}
     for each in list(blamed.values())[:_MAX_BLAMED]:
         lines += _threads(each)
@@ -55,7 +57,11 @@ def _names(members: Sequence[Member]) -> str:
 def _ranks(job: Job) -> Any:
     """Return the table of the ranks: those that are to blame first, where there are more than a screen shows."""
     many = len(job.reports) > 1
-    columns = ("RANK", *(["HOST"] if many else []), "PID", "KERNEL", "CPU", "STEP", "LAST RECORD", "WHERE")
+    has_sections = any(each.sections is not None for each in job.processes)
+    columns = (
+        *("RANK", *(["HOST"] if many else []), "PID", "KERNEL", "CPU", "STEP", "LAST RECORD"),
+        *(*(["SECTION"] if has_sections else []), "WHERE"),
+    )
     right = tuple(
         at for at, name in enumerate(columns) if name in ("RANK", "PID", "CPU", "STEP", "LAST RECORD")
     )
@@ -76,9 +82,27 @@ def _ranks(job: Job) -> Any:
             f"{each.cpu_share:.0%}",
             "-" if each.step is None else str(each.step),
             "-" if each.age_s is None else f"{duration(each.age_s)} ago",
+            *([_section(each)] if has_sections else []),
             safe(frame_text(frame) if frame is not None else each.second.stacks.reason),
         )
     return table
+
+
+def _section(each: Observed) -> str:
+    found = each.sections
+    return "-" if found is None or not found.current else f"{safe(found.current)} {duration(found.since_s)}"
+
+
+def _without_stack(each: Observed) -> Iterator[Any]:
+    """Yield what is known of a process whose stack could not be read: its last calls, and whom it allows to read it."""
+    if each.frames:
+        return
+    if each.ptracer:
+        yield screen.line((safe(each.ptracer), "yellow"))
+    if each.calls:
+        yield screen.line((safe(f"last calls of {each.name}"), "bold"))
+    for thread in each.calls:
+        yield from why_calls.lines_of(thread, each.pid)
 
 
 def _threads(each: Observed) -> Iterator[Any]:

@@ -22,7 +22,8 @@ def why_refused(pid: int, *, yama: str = YAMA) -> str:
         return "it is another user's process: run this command as that user, or as root"
     if not is_root and scope in (1, 2):
         allow = "set it to 0 (`sysctl kernel.yama.ptrace_scope=0` on the host), or " if scope == 1 else ""
-        return f"kernel.yama.ptrace_scope is {scope}: {allow}{_WITH_RIGHT}"
+        hint = ", or start the program with LOGCLIENT_PTRACE=any" if scope == 1 else ""
+        return f"kernel.yama.ptrace_scope is {scope}: {allow}{_WITH_RIGHT}{hint}"
     if not is_root:
         return f"ptrace is not permitted here: {_WITH_RIGHT}"
     return "ptrace is not permitted here, not even to root: a security module, or the process's own user namespace"

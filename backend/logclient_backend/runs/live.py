@@ -26,6 +26,9 @@ from logclient.shm.shm_dir import ShmDir
 from logclient.shm.stats import describe_agent, describe_server, lane_counts, missing_there
 from logclient.spawn.agent import map_status
 
+from . import sections
+from .sections import Sections
+
 _SUFFIX = ".lanes"
 _MAX_BYTES = 1 << 30
 _MAX_TEXT = 200  # of an exception
@@ -151,6 +154,10 @@ class LiveLanes:
         name = words[layout.PHASE_NAME : layout.PHASE_NAME + layout.PHASE_NAME_WORDS].tobytes()
         what = name.rstrip(b"\0").decode("utf-8", "replace")
         return DeclaredPhase(what, max(0, now_ns - since) / 1e9, (until - now_ns) / 1e9)
+
+    def sections(self, now_ns: int) -> Sections | None:
+        """The sections of this process; None where it used none. `now_ns`: `time.monotonic_ns`."""
+        return sections.read(self.words, now_ns)
 
     def waiting(self) -> Waiting:
         """Records that are accepted and not yet durable, and why."""
@@ -309,6 +316,18 @@ class LiveShmDir:
             pass  # no agent has written one
         wanted, status = str(self.shm_dir.facts.get("server") or ""), map_status(self.shm_dir)
         return {**describe_server(status, wanted, missing, time.monotonic_ns(), self._stall_s)}
+
+    def ptracer(self, process: LiveLanes) -> str:
+        """Return why the agent may not read the stacks of a process that allowed it to another one, under Yama."""
+        allowed = process.words[layout.PTRACER]
+        page = map_status(self.shm_dir)
+        supervisor = 0 if page is None else page[layout.AGENT_SUPERVISOR]
+        if allowed in (0, layout.PTRACER_ANY) or not supervisor or allowed == supervisor:
+            return ""
+        return (
+            f"process {process.pid} let the agent with PID {allowed} read its stack (kernel.yama.ptrace_scope is 1), "
+            f"and the agent with PID {supervisor} took over: start the run with LOGCLIENT_PTRACE=any"
+        )
 
     def ended(self) -> list[EndedProcess]:
         """Processes of this start of the run that ended, as the agent saw it.
