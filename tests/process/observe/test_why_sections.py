@@ -72,12 +72,6 @@ def test_rank_that_works_longer_is_a_straggler(
     """All ranks make the same steps: only the time outside collectives tells."""
     name = f"sections-{os.getpid()}-{slow}"
     source = STEPS.format(name=name, dir=str(run_dir), slow=slow, enter="run.section")
-    env = {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "1",
-        "TORCHELASTIC_RUN_ID": name,
-        "LOCAL_WORLD_SIZE": "4",
-    }
     with program(tmp_path, source, count=4, **launch(name)):
         found: dict[str, Any] = {}
 
@@ -102,12 +96,6 @@ def test_without_sections_there_is_no_verdict_by_time(tmp_path: Path, run_dir: P
     name = f"no-sections-{os.getpid()}"
     enter = "(lambda name: threading.Lock())"
     source = STEPS.format(name=name, dir=str(run_dir), slow="0.2", enter=enter)
-    env = {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "1",
-        "TORCHELASTIC_RUN_ID": name,
-        "LOCAL_WORLD_SIZE": "4",
-    }
     with program(tmp_path, source, count=4, **launch(name)):
         found = why(name)
         assert found["verdict"] == "not stuck"
