@@ -47,7 +47,7 @@ def _find(run: str | None, who: int, dir: str | None) -> Found:
     found = [each for live_dir in live.scan() for each in recorded.in_memory(live_dir)]
     folder = dir or Config.from_env().dir or "logclient-runs"
     found += recorded.on_disk(folder)
-    meant = [each for each in found if run is None or run in each.run_id]
+    meant = [each for each in found if run is None or run in each.run_id or run == each.run_name]
     for each in (each for each in meant if each.calls.pid == who):
         return each
     ranks = [each for each in meant if each.calls.rank == who]

@@ -74,15 +74,16 @@ class Found:
     calls: Calls
     is_alive: bool
     run_id: str
+    run_name: str = ""  # empty: not known, the run is over
 
 
 def in_memory(live_dir: LiveShmDir) -> Iterator[Found]:
     """Yield the files of a live run: of its processes, and of those that were killed."""
     folder = live_dir.shm_dir.path
     for each in live_dir.processes:
-        yield from _opened(path_of(folder, each.id), each.is_alive, live_dir.run_id)
+        yield from _opened(path_of(folder, each.id), each.is_alive, live_dir.run_id, live_dir.name)
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), KEPT + "*"))):
-        yield from _opened(path, False, live_dir.run_id)
+        yield from _opened(path, False, live_dir.run_id, live_dir.name)
 
 
 def on_disk(folder: str) -> Iterator[Found]:
@@ -91,8 +92,8 @@ def on_disk(folder: str) -> Iterator[Found]:
         yield from _opened(path, False, os.path.basename(os.path.dirname(os.path.dirname(path))))
 
 
-def _opened(path: str, is_alive: bool, run_id: str) -> Iterator[Found]:
+def _opened(path: str, is_alive: bool, run_id: str, run_name: str = "") -> Iterator[Found]:
     try:
-        yield Found(path, Calls(path), is_alive, run_id)
+        yield Found(path, Calls(path), is_alive, run_id, run_name)
     except (OSError, ValueError):
         return

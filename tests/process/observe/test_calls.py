@@ -55,7 +55,7 @@ import json, os, sys, threading, time
 sys.path[:0] = [{root!r}, {root!r} + "/backend", {folder!r}]
 import logclient, other, mypkgs
 from mypkg import left_out, work
-run = logclient.init("calls", quiet=True, dir={runs!r})
+run = logclient.init("calls", name=f"calls-{{os.getpid()}}", quiet=True, dir={runs!r})
 from logclient.shm.calls import Calls
 def path(): return run._session.lanes.path.removesuffix(".lanes") + ".calls"
 def seen(most=1000):
@@ -269,6 +269,7 @@ def test_calls_are_read_while_it_lives_and_after_sigkill(packages: Path, run_dir
         (thread,) = found["threads"]
         last = thread["calls"][-1]
         assert (last["function"], last["event"]) == ("wait", "call") and len(thread["calls"]) == 20_000
+        assert why(f"calls-{process.pid}", "--calls", process.pid)["run"] == found["run"]
         (seen,) = why(found["run"])["processes"]
         assert seen["last_calls"][0]["calls"][-1]["function"] == "wait"
         process.kill()
