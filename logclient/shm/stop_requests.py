@@ -23,6 +23,7 @@ import time
 
 from ..guest import stdlib
 from . import lane_file, layout, modes
+from .record import PREFIX
 from .regular import read_regular
 from .wake import wake
 
@@ -69,8 +70,8 @@ def newest_step(mem: memoryview, words: memoryview, rank: int | None, deadline: 
         left, found = _PIECE, False
         for frame in lane_file.newest_frames(mem, header, deadline, piece=_PIECE):
             left -= len(frame)
-            if rank is None or int.from_bytes(frame[40:48], "little") >> layout.RANK_SHIFT == rank + 1:
-                step = int.from_bytes(frame[24:32], "little", signed=True)
+            _, _, _, step, _, head = PREFIX.unpack_from(frame)
+            if rank is None or head >> layout.RANK_SHIFT == rank + 1:
                 newest, found = step if newest is None else max(newest, step), True
             if found and left <= 0:
                 break

@@ -107,7 +107,7 @@ def test_keras_stops_after_a_batch(run_dir: Path) -> None:
 
 
 def test_keras_with_ranks_stops_after_an_epoch(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a rank the training ends where an epoch does, which all ranks reach after the same batch."""
+    """The training of a rank ends where an epoch does, which all ranks reach after the same batch."""
     from logclient.integrations.keras import LogclientCallback
     from tests.integrations import test_keras
     from tests.integrations.test_keras import BATCHES, classifier, fit
@@ -126,11 +126,9 @@ def test_keras_with_ranks_stops_after_an_epoch(run_dir: Path, monkeypatch: pytes
     assert request["step"] <= steps[-1] < request["step"] + BATCHES
 
 
-def test_lightning_stops_and_saves_after_the_step(run_dir: Path, tmp_path: Path) -> None:
-    """`trainer.should_stop` after that step; a checkpoint lies beside those of the ModelCheckpoint."""
-    pytest.importorskip("lightning", reason="needs Lightning")
-    from logclient.integrations.lightning import LogclientLogger
-    from tests.integrations.lit import Digits, checkpoint, trainer
+def asking_digits() -> Any:
+    """Return a Lightning module that asks for a stop at some step of its training."""
+    from tests.integrations.lit import Digits
 
     class Asking(Digits):
         asks = Asks()
@@ -139,9 +137,18 @@ def test_lightning_stops_and_saves_after_the_step(run_dir: Path, tmp_path: Path)
             Asking.asks()
             return super().training_step(batch, index)
 
+    return Asking()
+
+
+def test_lightning_stops_and_saves_after_the_step(run_dir: Path, tmp_path: Path) -> None:
+    """`trainer.should_stop` after that step; a checkpoint lies beside those of the ModelCheckpoint."""
+    pytest.importorskip("lightning", reason="needs Lightning")
+    from logclient.integrations.lightning import LogclientLogger
+    from tests.integrations.lit import checkpoint, trainer
+
     logger = LogclientLogger(project="stop", name="lightning", quiet=True)
     made = trainer(tmp_path, logger, max_epochs=EPOCHS, callbacks=[checkpoint(tmp_path)])
-    made.fit(Asking())
+    made.fit(asking_digits())
     assert made.should_stop
     request = granted(run_dir, "lightning")
     steps = logclient.read(run_dir)["lightning"].series("loss").step
@@ -153,17 +160,10 @@ def test_lightning_without_a_checkpoint_callback_saves_nothing(run_dir: Path, tm
     """Where the user wants no checkpoints, none is written."""
     pytest.importorskip("lightning", reason="needs Lightning")
     from logclient.integrations.lightning import LogclientLogger
-    from tests.integrations.lit import Digits, trainer
-
-    class Asking(Digits):
-        asks = Asks()
-
-        def training_step(self, batch: Any, index: int) -> Any:
-            Asking.asks()
-            return super().training_step(batch, index)
+    from tests.integrations.lit import trainer
 
     logger = LogclientLogger(project="stop", name="lightning", quiet=True)
-    trainer(tmp_path, logger, max_epochs=EPOCHS, enable_checkpointing=False).fit(Asking())
+    trainer(tmp_path, logger, max_epochs=EPOCHS, enable_checkpointing=False).fit(asking_digits())
     granted(run_dir, "lightning")
     assert not list(tmp_path.rglob("*.ckpt"))
 

@@ -1,4 +1,4 @@
-"""What a notebook shows of a run: content, escaping; in use by threads, forked, finished."""
+"""The card that a notebook shows of a run: content, escaping; in use by threads, forked, finished."""
 
 from __future__ import annotations
 

@@ -61,7 +61,9 @@ def checked(run_dir: Path, accepted: int, *, lost: int | None = 0, order: bool =
         f"accepted {accepted:,}, stored {found.records:,}, forgotten {found.forgotten:,}, damaged {found.damaged:,}"
     )
     if lost is not None:
-        assert found.forgotten + found.damaged == lost
+        assert found.forgotten + found.damaged == lost, (
+            f"forgotten {found.forgotten:,}, damaged {found.damaged:,}"
+        )
     return found
 
 

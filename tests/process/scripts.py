@@ -28,8 +28,8 @@ for step in range(10):
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This test's environment, and more."""
-    return {**os.environ, **more}
+    """Return this test's environment, and more; without a VIRTUAL_ENV of a shell, of which IPython warns."""
+    return {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"} | more
 
 
 class Ended(NamedTuple):

@@ -127,6 +127,7 @@ def _device(nvml: Any, index: int) -> Gpu:
 
     ecc = "nvmlDeviceGetTotalEccErrors"
     reasons = get("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
+    memory = get("nvmlDeviceGetMemoryInfo")
     rows = get("nvmlDeviceGetRemappedRows")
     pages_pending = get("nvmlDeviceGetRetiredPagesPendingStatus")
     is_pending = None if rows is None and pages_pending is None else bool(pages_pending or (rows and rows[2]))
@@ -136,8 +137,8 @@ def _device(nvml: Any, index: int) -> Gpu:
         get("nvmlDeviceGetUUID", take=str) or "",
         tuple(process.pid for process in get("nvmlDeviceGetComputeRunningProcesses") or ()),
         get("nvmlDeviceGetUtilizationRates", take=lambda found: found.gpu),
-        get("nvmlDeviceGetMemoryInfo", take=lambda found: found.used >> 20),
-        get("nvmlDeviceGetMemoryInfo", take=lambda found: found.total >> 20),
+        None if memory is None else memory.used >> 20,
+        None if memory is None else memory.total >> 20,
         get("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
         get("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
         get("nvmlDeviceGetPowerUsage", take=lambda found: found / 1000),

@@ -17,7 +17,6 @@ _WHY = {
     "stale": "the stop file was there before the run; touch it to ask again",
     "other_nodes": "the run has ranks on other nodes, which would be left in a collective; ask through a collector",
     "nothing": "there was nothing to withdraw",
-    "late": "a rank had reached that step already, so ranks may have stopped after different ones",
 }
 _STATES = {"withdrawn": "withdrawn", "over": "for an earlier attempt", "refused": "refused"}
 

@@ -56,7 +56,7 @@ def test_lines_older_than_an_hour_are_left_out() -> None:
 
 
 def test_log_that_cannot_be_read_has_a_reason(tmp_path: Path) -> None:
-    """Not there, no device, and a pipe that nobody writes to, which must not be waited for."""
+    """A path without a file, a file that is no device, and a pipe without a writer have a reason, without a wait."""
     assert kernel_log.read(str(tmp_path / "none")).absent.endswith("No such file or directory")
     (tmp_path / "file").write_text("3,1,1,-;NVRM: Xid 79\n")
     assert "is no kernel log" in kernel_log.read(str(tmp_path / "file")).absent

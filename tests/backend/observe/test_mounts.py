@@ -80,7 +80,7 @@ def test_most_likely_mount(
 
 
 def test_system_call_and_files_of_a_real_process(tmp_path: os.PathLike[str]) -> None:
-    """What /proc shows of one that reads; files by readlink, removed ones too."""
+    """A process that reads has its system call in /proc; its files are known by readlink, removed ones too."""
     source = """
 import os, sys
 file = open("there", "w+"); gone = open("gone", "w+"); os.remove("gone")

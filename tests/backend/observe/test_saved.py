@@ -122,7 +122,7 @@ def output(*reports_: dict[str, Any]) -> bytes:
 
 
 def test_outputs_one_after_the_other_are_read() -> None:
-    """As several nodes that write to one file leave them."""
+    """Several nodes that write to one file leave their outputs one after the other; each is read."""
     data = output(a_report()) + b"\n" + output(a_report(), a_report())
     assert len(report.reports_in(data, "x")) == 3
 

@@ -58,7 +58,7 @@ def observed(
 
 
 def with_samples(made: Observed, first: dict[str, Any], second: dict[str, Any]) -> Observed:
-    """The same process with other fields in its two samples."""
+    """Return the process with other fields in its two samples."""
     assert made.first.sample is not None and made.second.sample is not None
     made.first = dataclasses.replace(made.first, sample=dataclasses.replace(made.first.sample, **first))
     made.second = dataclasses.replace(made.second, sample=dataclasses.replace(made.second.sample, **second))

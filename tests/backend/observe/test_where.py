@@ -205,7 +205,7 @@ def test_part_of_a_library_is_found_behind_what_it_calls(part: str, text: str) -
 
 
 def test_own_frame_is_the_users_innermost() -> None:
-    """Not that of a library, of generated code, or of the import system."""
+    """The user's own frame is none of a library, of generated code, or of the import system."""
     frame = where.own_frame(stack(DECODES + "call (/tmp/torchinductor_me/a/b.py:1)\n" + MODEL + FSDP))
     assert frame is not None and (frame.function, frame.line) == ("Model.forward", 12)
     frozen = where.own_frame(

@@ -13,7 +13,7 @@ SECOND = 1_000_000_000
 
 
 def points(count: int, each_s: float, gap: int = 1) -> list[tuple[int, int]]:
-    """So many steps that are logged, the newest first."""
+    """Return so many steps that are logged, the newest first."""
     return rising((int(at * each_s * SECOND), at * gap) for at in range(count))
 
 

@@ -129,7 +129,7 @@ def test_cell_with_init_that_is_run_again_ends_the_run_before(tmp_path: Path, ru
         (result,) = output
         assert result["output_type"] == "execute_result"
         html = result["data"]["text/html"]
-        assert state in html and "logclient show" in html and "loss" in html
+        assert state in html and "logclient show" in html and "10 accepted" in html
         assert result["data"]["text/plain"].startswith("<logclient.Run ")
     assert "False None None\n" in shown[8] and "True\n" in shown[9]
     found = ended(run_dir)

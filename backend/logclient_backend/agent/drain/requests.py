@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 from logclient.shm import lane_file, layout, stop_requests
+from logclient.shm.record import PREFIX
 from logclient.shm.stop_requests import CLEAR, LOWEST, SAVE, SERVER, STOP, STOP_FILE
 
 from ...runs import steps
@@ -35,7 +36,6 @@ from .producers import Roster
 HOLDS, WITHDRAWN, OVER, REFUSED, DONE = "holds", "withdrawn", "over", "refused", "done"
 # why a request was refused
 NOBODY, REMOTE_OFF, STALE, OTHER_NODES, NOTHING = "nobody", "remote_off", "stale", "other_nodes", "nothing"
-LATE = "late"  # it was granted, and a rank was at its step already: ranks may stop after different ones
 
 _MAX_NOTED = 50
 _AHEAD_S = 0.5  # for the words to be seen
@@ -275,8 +275,7 @@ def _recent(producer: Producer) -> list[tuple[int, int]]:
         found: list[tuple[int, int]] = []
         seen: set[int] = set()
         for frame in lane_file.newest_frames(producer.mem, header, time.monotonic() + _LOOK_S):
-            step = int.from_bytes(frame[24:32], "little", signed=True)
-            when_ns = int.from_bytes(frame[32:40], "little", signed=True)
+            _, _, _, step, when_ns, _ = PREFIX.unpack_from(frame)
             found.append((when_ns, step))
             seen.add(step)
             if len(seen) > steps.GAPS and found[0][0] - when_ns > steps.WINDOW_NS:
@@ -293,4 +292,4 @@ def _sentence(request: dict[str, Any]) -> str:
     if request["state"] == REFUSED:
         return f"{asked}: refused ({request['why']})"
     when = "at once" if request["step"] is None else f"after step {request['step']}"
-    return f"{asked}: {when}{', which a rank had reached already' if request['why'] == LATE else ''}"
+    return f"{asked}: {when}"

@@ -120,6 +120,13 @@ class Watch:
         except OSError:
             pass  # it ended in this moment
 
+    def reap(self) -> bool:
+        """Reap it if it has ended; True once it is reaped, by us or by whoever is its parent now."""
+        try:
+            return os.waitpid(self.pid, os.WNOHANG)[0] != 0
+        except ChildProcessError:
+            return True
+
     def _leader(self) -> list[bytes] | None:
         """Fields of the main thread while that lives; None where it is dead, or another process has the PID."""
         found = stat_of(self.entry)

@@ -55,14 +55,14 @@ class StopFile:
         """Start a reader where there is none, and replace one that hangs."""
         if not self._path:
             return
-        self._left = [each for each in self._left if not _reap(each)]
+        self._left = [each for each in self._left if not each.reap()]
         now = time.monotonic()
         if self._reader is not None and self._reader.has_ended():
-            _reap(self._reader)
+            self._reader.reap()
             self._gone(now)
         elif self._reader is not None and self._hangs(now):
             self._reader.kill()
-            if not _reap(self._reader):
+            if not self._reader.reap():
                 self._left.append(self._reader)
             self._gone(now)
         if self._reader is None and now >= self._not_before and len(self._left) < _MAX_LEFT:
@@ -95,7 +95,7 @@ class StopFile:
         """Nothing more is asked for: the reader ends, or stays behind until its disk answers."""
         if self._reader is not None:
             self._reader.kill()
-            _reap(self._reader)
+            self._reader.reap()
             self._reader = None
 
 
@@ -191,11 +191,3 @@ def _identity(found: os.stat_result) -> int:
     kind = stat.S_IFMT(found.st_mode)
     text = f"{found.st_dev} {found.st_ino} {kind} {found.st_mtime_ns} {found.st_uid}".encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") or 1
-
-
-def _reap(child: Watch) -> bool:
-    """True once it is dead and reaped, by us or by whoever is its parent now."""
-    try:
-        return os.waitpid(child.pid, os.WNOHANG)[0] != 0
-    except ChildProcessError:
-        return child.has_ended()

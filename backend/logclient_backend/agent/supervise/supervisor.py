@@ -141,7 +141,7 @@ class Supervisor:
             if leaves is not None and leaves(self.handle, self.status):
                 return 0
             if leaves is not None:  # somebody came at the last moment
-                _reap(self._worker)
+                self._worker.reap()
                 self._pause(_SHORT_S)
                 self._start_worker()
             elif not self._restart(stuck):
@@ -153,7 +153,7 @@ class Supervisor:
         self.handle.look()
         self._shipping.look()
         self._stop_file.look()
-        self._left_behind = [worker for worker in self._left_behind if not _reap(worker)]
+        self._left_behind = [worker for worker in self._left_behind if not worker.reap()]
 
     def _pause_s(self) -> float:
         """Return the seconds until something may be due: a worker that is silent is stuck at a time known now."""
@@ -199,7 +199,7 @@ class Supervisor:
         self._kill()  # one that seems dead, too: two at work would spoil each other's segments
         # `decision`, not `cause`: its main thread is dead, and other threads may take a moment longer
         self._handover.conclude(self._worker.pid, self._worker.decision(), was_stuck=was_stuck)
-        if not _reap(self._worker):
+        if not self._worker.reap():
             self._left_behind.append(self._worker)
         progress = self.status.progress()
         if progress != self._progress or time.monotonic() - self._started_worker > _LONG_LIFE_S:
@@ -286,7 +286,7 @@ class Supervisor:
         return self._boss
 
     def _replace_boss(self) -> None:
-        _reap(self._boss)
+        self._boss.reap()
         words = self.status.words
         if words[layout.AGENT_PID_NAMESPACE] != pid_namespace():
             return  # taken over from elsewhere: we end as soon as a worker is at work there
@@ -312,11 +312,3 @@ class Supervisor:
             return 0
         self._be_supervisor(lock)
         return self._watch()
-
-
-def _reap(child: Watch) -> bool:
-    """True once it is reaped, by us or by whoever is its parent now."""
-    try:
-        return os.waitpid(child.pid, os.WNOHANG)[0] != 0
-    except ChildProcessError:
-        return True
