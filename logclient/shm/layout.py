@@ -156,6 +156,15 @@ AGENT_CALLED_NS = 28  # time.monotonic_ns at which an agent was called for: it s
 AGENT_REVISION = (
     29  # of the documents of this node that were made last: only grows, also over dead workers and agents
 )
+# the process that observes the run's processes
+AGENT_OBSERVER = 40  # PID
+AGENT_OBSERVER_TICKS = 41  # as AGENT_WORKER_TICKS
+AGENT_OBSERVER_BEAT = 42  # time.monotonic_ns
+AGENT_OBSERVED = 43  # index into OBSERVED_STATES
+AGENT_OBSERVER_WRITTEN = 44  # grows by 1 with each new why.json that says something else
+AGENT_OBSERVER_RESTARTS = 45
+AGENT_OBSERVER_STOP = 46  # 1: it shall leave
+OBSERVED_STATES = ("off", "ok", "quiet", "stalled")  # off: nobody has looked yet, or nobody is asked to
 # all producers gone, about to remove the directory: who is in by then is served all the same
 CLOSING_STORED = 1
 CLOSING_KEPT = 2  # the same, but what is there stays: who comes now calls for another agent

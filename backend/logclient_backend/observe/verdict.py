@@ -245,12 +245,13 @@ def judge(all_: Sequence[Observed]) -> Verdict:
             return Verdict(NOT_STUCK, f"{text}; {_sentence(others, states, _wait(waiting))}", _keys(others))
         return Verdict(NOT_STUCK, text)
     meanwhile = _wait(waiting)
-    if not waiting and (together := _together(all_, states)):
-        waiting, others = together, [each for each in all_ if each not in together]
+    if not waiting and (same := together(all_, states)):
+        waiting, others = same, [each for each in all_ if each not in same]
         meanwhile = f"{_names(waiting)} are all{_at(waiting[0].frames)}"
     for kind in STUCK:
         blamed = [each for each in others if states[each.key].kind == kind]
         if blamed:
+            blamed = [each for each in blamed if each.is_late] or blamed
             blamed = [each for each in blamed if not each.is_over] or blamed
             return _verdict(kind, blamed, states, meanwhile)
     if waiting and others:
@@ -274,7 +275,7 @@ def judge(all_: Sequence[Observed]) -> Verdict:
     return Verdict(kind, _sentence(list(all_), states))
 
 
-def _together(all_: Sequence[Observed], states: dict[Key, State]) -> list[Observed]:
+def together(all_: Sequence[Observed], states: dict[Key, State]) -> list[Observed]:
     """Return those that stand in one line of user code, where they are more than half of all and not all."""
     places: dict[object, list[Observed]] = {}
     for each in all_:
