@@ -63,6 +63,7 @@ class Row:
     counts: dict[str, int]
     path: str
     problems: list[str]
+    observed: dict[str, Any] | None = None  # while it runs: whether it gets on
 
 
 @dataclass(slots=True)
@@ -222,6 +223,7 @@ def _row(run: RunView) -> Row:
         run.counts(),
         run.found.path,
         [node.problem for node in run.nodes if node.problem],
+        None if run.observed is None or run.observed.is_ok else run.observed.as_dict(),
     )
 
 
@@ -243,6 +245,7 @@ def _row_of_server(url: str, row: dict[str, Any]) -> Row:
         counts,
         url,
         [],
+        row.get("observed"),
     )
 
 

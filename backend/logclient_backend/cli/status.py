@@ -90,6 +90,7 @@ def describe(live_dir: LiveShmDir) -> dict[str, Any]:
         "confined": str(live_dir.shm_dir.facts.get("confined") or ""),
         "memory_bytes": live_dir.shm_dir.taken_bytes(),
         "agent": agent,
+        "observed": None if (observed := live_dir.observed()) is None else observed.as_dict(),
         "server": live_dir.server(),
         "lag_records": sum(entry["lag_records"] for entry in processes),
         "lag_s": max((entry["lag_s"] for entry in processes), default=0.0),
@@ -127,6 +128,9 @@ def _problems(entry: dict[str, Any]) -> Iterator[str]:
                 f"values that process {process['pid']} logged {duration(process['device_s'])} ago have not come from "
                 f"the device: it is far behind, or hangs (`py-spy dump --pid {process['pid']}`)"
             )
+    observed = entry["observed"]
+    if observed is not None and observed["kind"] == "stalled":
+        yield f"stalled: {observed['verdict']}: {observed['text']}"
     if agent["disk_errno"]:
         yield f"writing to {entry['dir']} fails: {agent['disk_error']}"
     server = entry["server"]
@@ -151,6 +155,7 @@ def _page(entry: dict[str, Any]) -> Iterator[Any]:
     facts = [
         ("agent", _agent(agent)),
         ("processes", f"{alive} alive" + (f", {dead} dead" if dead else "")),
+        *([("observed", _observed(entry["observed"]))] if entry["observed"] is not None else []),
         ("lag", _lag(entry)),
         ("dropped", _dropped(entry["counts"])),
         ("memory", f"{size(entry['memory_bytes'])} in {safe(entry['meeting_place'])}"),
@@ -184,6 +189,16 @@ def _page(entry: dict[str, Any]) -> Iterator[Any]:
         yield table
         if len(entry["processes"]) > 32:
             yield screen.line((f"  and {len(entry['processes']) - 32} more (--json)", "dim"))
+
+
+def _observed(observed: dict[str, Any]) -> Any:
+    kind, since = observed["kind"], observed["since_ns"]
+    for_s = f" for {duration(max(0.0, (time.time_ns() - since) / 1e9))}" if since and kind != "ok" else ""
+    found = ": ".join(filter(None, (observed["verdict"], observed["text"])))
+    colour = {"ok": "", "quiet": "dim"}.get(kind, "yellow")
+    return screen.line(
+        (kind, colour), (for_s, "dim"), f": {safe(found)}" if kind == "quiet" and found else ""
+    )
 
 
 def _where(entry: dict[str, Any]) -> str:

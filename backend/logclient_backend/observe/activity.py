@@ -1,4 +1,4 @@
-"""What /proc shows of a process only to those who may trace it: bytes read and written, and its system call.
+"""Bytes that a process read and wrote, and its system call: /proc shows both only to those who may trace it.
 
 The kernel gives both out under a lock that a process holds which hangs while it becomes another program: they are read
 in a child with a deadline (`deadline.py`), once for all processes. Where they may not be read, nothing is known.

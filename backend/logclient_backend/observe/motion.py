@@ -35,7 +35,7 @@ _PROMPTS = re.compile(
 
 
 class Motion(Enum):
-    """Of one process between two samples."""
+    """The motion of one process between two samples."""
 
     MOVES = "moves"
     HELD = "held"
@@ -45,7 +45,7 @@ class Motion(Enum):
 
 
 class Standstill(Enum):
-    """Of those that are late."""
+    """Do those stand still that are late?"""
 
     NO = "no"
     HELD = "held"  # no, since a person has one of them
@@ -55,7 +55,7 @@ class Standstill(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Activities:
-    """What a sample knows beside looks: of each process at both samples, and of the devices at the second one."""
+    """Knowledge of a sample beside looks: of each process at both samples, and of the devices at the second one."""
 
     first: Mapping[int, Activity]
     second: Mapping[int, Activity]

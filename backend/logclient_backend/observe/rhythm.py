@@ -26,7 +26,7 @@ class Limits:
 
 
 class Rhythm:
-    """Of one process, or of all processes of a run together."""
+    """The rhythm of one process, or of all processes of a run together."""
 
     def __init__(self, limits: Limits, now: float) -> None:
         self.count = 0  # of records, as they were seen last

@@ -52,7 +52,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a sample found."""
+    """The findings of one sample."""
 
     standstill: Standstill
     verdict: str
@@ -145,13 +145,15 @@ class Stall:
     # ---- inside -------------------------------------------------------------------------------------------
 
     def _take(self, now: float, found: Found) -> None:
-        if found.standstill is Standstill.PERHAPS:
+        before = self.standing
+        if found.standstill not in (Standstill.YES, Standstill.PERHAPS):
+            is_stalled = False
+        elif before.kind == STALLED:
+            is_stalled = True  # until it moves
+        elif found.standstill is Standstill.PERHAPS:
             is_stalled = now - self._still_since >= POLLING_SPACINGS * self._spacing_s
         else:
-            is_stalled = found.standstill is Standstill.YES and self._still >= MIN_SAMPLES - 1
-        before = self.standing
-        if before.kind == STALLED and found.standstill is Standstill.PERHAPS:
-            is_stalled = True
+            is_stalled = self._still >= MIN_SAMPLES - 1
         kind = STALLED if is_stalled else QUIET
         facts = Standing(kind, found.verdict, found.text, now, found.rank, found.step)
         if kind == before.kind:

@@ -61,6 +61,7 @@ class Observed:
     is_over: bool = False  # it gave up its lanes by `finish` or its exit hook, and lives on
     phase: str = ""  # a sentence, where the program declared that its next record may take long
     children: list[Observed] = field(default_factory=list)
+    shows_age: bool = True  # in sentences; one that is kept for long shows the step alone
 
     @property
     def name(self) -> str:
@@ -336,7 +337,9 @@ def _sentence(blamed: list[Observed], states: dict[Key, State], meanwhile: str =
     is_after = first.is_over and states[first.key].kind != GONE
     after = f", after the run ended in it ({first.end or 'finished'})" if is_after else ""
     text = f"{_names(blamed)} {states[first.key].text}{after}"
-    if first.age_s is not None:
+    if not first.shows_age:
+        text += "" if first.step is None else f"; last step {first.step}"
+    elif first.age_s is not None:
         step = "" if first.step is None else f" (step {first.step})"
         text += f"; last record {first.age_s:.0f} s ago{step}"
     return f"{text}, while {meanwhile}" if meanwhile else text

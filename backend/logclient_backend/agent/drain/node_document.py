@@ -7,6 +7,7 @@ Runs in the worker's main thread; the copier saves what `content` returns. Reade
     {"version": 1, "revision": n, "run": {...}, "node": id, "host": name, "heard_ns": n, "heard_mono_ns": n,
      "heartbeat_s": n (only at rest), "closed": bool, "set_aside": [{"file", "reason"}],
      "refused": n (by processes without lanes), "ship": null | {"server", "state", "error"},
+     "observed": {"kind", "verdict", "text", "since_ns", "since_mono_ns", "rank", "step", "stalls": [...]},
      "processes": {hex: {"pid", "rank", "created_ns", "created_mono_ns",
                          "documents": {kind: {"time", "mono_ns", "data"}}, "refused", "left_out",
                          "job": null | {"time", "state": "preempted" | "requeued"},
@@ -17,6 +18,7 @@ Runs in the worker's main thread; the copier saves what `content` returns. Reade
 
 Times with a `mono_ns` beside them are ordered, and made into times, by that: `heard_ns` is the time of `heard_mono_ns`.
 `heartbeat_s`: the next version comes within that time; where it is missing, within 10 s (a margin is not included).
+`observed`: does the run get on, as `observer/why_files.py` has it. Missing where there is no observer.
 `found`: of an owner that no launcher numbers, what lay beside this node when it came (`other_nodes.py`).
 With "signal" goes "signal_name", as a shell has it.
 
@@ -103,6 +105,7 @@ class Ledger:
         ] = {}  # of every stream: its process, and how many are stored
         self._acked: dict[str, int] = {}
         self._ship: dict[str, str] | None = None
+        self._observed: dict[str, Any] | None = None
         self.refused = 0  # records, by processes without lanes
         self._refused_written = 0  # in the last content
         self._made_at = 0.0
@@ -142,6 +145,8 @@ class Ledger:
                     self._know(key, streams.get(key, {}))
                     self._want(_MIN_S)
             self.refused = max(self.refused, int(whole.get("refused", 0)))
+            if self._observed is None and isinstance(whole.get("observed"), dict):
+                self._observed = whole["observed"]
             for item in whole.get("set_aside", []):
                 self.set_aside(str(item["file"]), str(item["reason"]))
         except (ValueError, AttributeError, TypeError, KeyError):
@@ -260,6 +265,17 @@ class Ledger:
             self._want(_MIN_S)
 
     @property
+    def observed(self) -> dict[str, Any] | None:
+        """The finding of the observer: does the run get on?"""
+        return self._observed
+
+    @observed.setter
+    def observed(self, observed: dict[str, Any] | None) -> None:
+        if observed != self._observed:
+            self._observed = observed
+            self._want(_MIN_S)
+
+    @property
     def missing_there(self) -> int:
         """Records that are stored and that no collector is known to have."""
         acked = self._acked
@@ -331,6 +347,8 @@ class Ledger:
         heard = {"heard_ns": time.time_ns(), "heard_mono_ns": time.monotonic_ns()}
         head |= {**self._fixed, **heard, "closed": self.closed, "set_aside": aside}
         head["ship"], head["refused"] = self._ship, self.refused
+        if self._observed is not None:
+            head["observed"] = self._observed
         self._heartbeat_s = _HEARTBEAT_S
         if self.is_at_rest:
             self._heartbeat_s, head["heartbeat_s"] = _REST_HEARTBEAT_S, _REST_PROMISE_S

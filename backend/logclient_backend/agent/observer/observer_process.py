@@ -19,6 +19,7 @@ import time
 
 from logclient.shm import layout
 
+from ...observe.gaps import Gaps, suspended_s
 from ...observe.rhythm import Limits
 from ...observe.stall import OK, STALLED, Stall, StallEpisode, Standing
 from ..host.crash_report import describe
@@ -34,8 +35,6 @@ LEFT, FAILED = 0, 4  # exit codes
 
 _ALONE_S = 60.0  # without a sign of supervisor and worker
 _SHORT_S = 0.25  # where nobody can end a pause
-_LATE_LOOK_S = 3.0  # so much later than planned: we did not run
-_SUSPENDED_S = 0.5
 
 
 def run(handle: ShmDirHandle, status: StatusPage, settings: Settings, pipes: Pipes) -> int:
@@ -68,8 +67,7 @@ class Observer:
         self._sampler = Sampler(self._beat)
         self._files = WhyFiles(handle)
         self._written: tuple[Standing, tuple[StallEpisode, ...]] | None = None
-        self._planned = now  # when the next look is due at the latest
-        self._suspended = _suspended_s()
+        self._gaps = Gaps(suspended_s())
         self._beat()
         self.processes.look(now)
         self._go_on()
@@ -90,7 +88,7 @@ class Observer:
             self.processes.run.restart(newest)
 
     def is_wanted(self) -> bool:
-        """Whether to go on."""
+        """Is this process to go on?"""
         beats = layout.AGENT_SUPERVISOR_BEAT, layout.AGENT_WORKER_BEAT
         is_alone = min(map(self._status.age_s, beats)) > _ALONE_S
         return not (self._status.words[layout.AGENT_OBSERVER_STOP] or is_alone)
@@ -104,13 +102,13 @@ class Observer:
         """Look once; take a sample where one is due."""
         self._beat()
         now = time.monotonic()
-        self._notice_gaps(now)
+        if self._gaps.is_after_one(now, suspended_s()):
+            self._restart(now)
         self.processes.look(now)
         self._judge(now)
         if self.stall.sample_due <= now:
             found = self._sampler.sample(self.processes)
             now = time.monotonic()
-            self._planned = now
             self.processes.look(now)  # what moved meanwhile is not late any more
             self._judge(now)
             self.stall.sample(now, found)
@@ -123,27 +121,24 @@ class Observer:
         if self.standing.kind == OK:
             self._sampler.forget()
 
-    def _notice_gaps(self, now: float) -> None:
+    def _restart(self, now: float) -> None:
         """Nobody is late for the time in which the machine was suspended, or this process did not run."""
-        suspended, before = _suspended_s(), self._suspended
-        self._suspended = suspended
-        if suspended - before > _SUSPENDED_S or now - self._planned > _LATE_LOOK_S:
-            if self.standing.kind != STALLED:
-                self.processes.restart(now)
-            self._sampler.forget()
-            self.stall.restart(now)
+        if self.standing.kind != STALLED:
+            self.processes.restart(now)
+        self._sampler.forget()
+        self.stall.restart(now)
 
     def _after_look(self, now: float) -> None:
         """With each look. The place for alerts: they are given `standing`, `stall.stalls` and `processes`."""
 
     def sleep(self) -> None:
-        """Until the next look or sample, a byte in the pipe, or the end of a process."""
+        """Sleep until the next look or sample, a byte in the pipe, or the end of a process."""
         self._sleeper.watch(self.processes.watches())
         now = time.monotonic()
         pause_s = max(0.0, min(self._settings.observe_s, self.stall.sample_due - now))
         if not self._sleeper.may_be_long:
             pause_s = min(pause_s, _SHORT_S)
-        self._planned = now + pause_s
+        self._gaps.plan(now + pause_s)
         self._sleeper.sleep(pause_s)
 
     def close(self) -> None:
@@ -171,8 +166,3 @@ class Observer:
             words[layout.AGENT_OBSERVER_WRITTEN] += 1
             self._pipes.worker.ring()
         self._written = standing, stalls
-
-
-def _suspended_s() -> float:
-    """Return for how long the machine was suspended since its boot."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()

@@ -75,7 +75,7 @@ class Seen:
 
     @property
     def name(self) -> str:
-        """As in a sentence."""
+        """Its name in a sentence."""
         rank = self.rank
         return f"process {self.pid}" if rank is None else f"rank {rank}"
 

@@ -34,7 +34,7 @@ class Sampler:
         self._looks: dict[int, Look] = {}  # of the last sample, by PID
         self._activities: dict[int, Activity] = {}
         self._at = 0.0
-        self._has_driver = True
+        self._has_driver = gpu.may_be_there()
 
     def forget(self) -> None:
         """The next sample is a first one."""
@@ -81,6 +81,7 @@ class Sampler:
         rhythm = processes.rhythm_of(each)
         made.rank, made.age_s, made.limit_s = each.rank, rhythm.age_s(now), rhythm.limit_s
         made.phase = ranks.declared(each.lanes)
+        made.shows_age = False  # ages are in the table, and the sentence stays as long as it is true
         records = ranks.newest(each.lanes, 1)
         made.step = records[-1][1] if records else None
         return made

@@ -30,7 +30,7 @@ from logclient.shm.proc import pid_namespace
 from logclient.shm.shm_dir import ShmDir
 from logclient.shm.wake import wake
 
-from ...observe import stacks
+from ...observe import gpu, stacks
 from ..host import rlimits
 from ..host.crash_report import Handover
 from ..host.pauses import REST_SHARE, Pipes, Sleeper
@@ -95,6 +95,7 @@ class Supervisor:
         page_pinning.prepare()
         if self.settings.observes:
             stacks.keep_sampler()
+            gpu.prepare()
         if not self._be_supervisor(lock):
             page_pinning.read_mapped_files()
         words = self.status.words
