@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from logclient.shm import layout
+from tests.servers import Server
 from tools.faults import frozen, processes
 
 from ..clocks import HOUR_NS, SteppingClock
@@ -396,6 +397,40 @@ logs(100_000)
             )
             assert f"save ({tmp_path}/main.py:" in run.text
         assert run.wait("ok")["stalls"][0]["end_ns"]
+
+
+def test_collector_shows_it_too(tmp_path: Path, run_dir: Path, listening_server: Server) -> None:
+    """In the list, in what is known of the run, and to the command line, until the run moves again."""
+    address, http = str(listening_server.address), str(listening_server.facts["http"])
+    token = listening_server.token
+    source = "logs(50)\nwait_for('go')\nlogs(100_000)\n"
+    with job(tmp_path, source, LOGCLIENT_SERVER=address, LOGCLIENT_TOKEN=token) as run:
+        run.wait("stalled")
+
+        def row() -> dict[str, Any]:
+            rows = listening_server.get("/api/v1/runs").json()["runs"]
+            return dict(rows[0]) if rows else {}
+
+        wait_until(lambda: (row().get("observed") or {}).get("kind") == "stalled", PATIENCE_S, "it is listed")
+        assert row()["state"] == "running" and row()["observed"]["verdict"] == "user code"
+        assert "wait_for" in row()["observed"]["text"]
+        whole = listening_server.get("/api/v1/run?run=observed").json()
+        assert whole["observed"]["rank"] == 0 and whole["more"]["stalls"][0]["end_ns"] == 0
+        for verb, words in (("ls", "running (stalled)"), ("show", "stalled: user code: rank 0")):
+            command = [sys.executable, "-m", "logclient_backend", verb, "--server", http]
+            more = {"LOGCLIENT_TOKEN": token}
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_S,
+                cwd=ROOT,
+                env={**os.environ, **more},
+            )
+            assert words in done.stdout, done
+        run.go()
+        wait_until(lambda: row()["observed"] is None, PATIENCE_S, "it moves again")
+        assert listening_server.get("/api/v1/run?run=observed").json()["more"]["stalls"][0]["end_ns"]
 
 
 GLOO = """

@@ -7,13 +7,15 @@ beats.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 
 from ...observe import activity, gpu, kernel_log, ranks
 from ...observe.activity import Activity
 from ...observe.gpu import Gpus
-from ...observe.motion import Activities, standstill
+from ...observe.kernel_log import KernelLog
+from ...observe.motion import Activities, Standstill, standstill
 from ...observe.process import Sample, descendants
 from ...observe.report import Job, Report, here, put_together
 from ...observe.stacks import Stacks
@@ -22,6 +24,7 @@ from ...observe.verdict import Look, Observed
 from .processes import Processes, Seen
 
 _TIMEOUT_S = 3.0
+_LOG_EVERY_S = 60.0
 _ELSEWHERE = Look(None, Stacks(0, reason="it runs in another PID namespace"))
 
 
@@ -34,6 +37,7 @@ class Sampler:
         self._looks: dict[int, Look] = {}  # of the last sample, by PID
         self._activities: dict[int, Activity] = {}
         self._at = 0.0
+        self._log, self._log_at = KernelLog(), -math.inf
         self._has_driver = gpu.may_be_there()
 
     def forget(self) -> None:
@@ -93,11 +97,13 @@ class Sampler:
         for each in ended:
             if each.pid in seen:  # by a clock that nobody sets
                 each.ended_s = time.monotonic() - seen[each.pid].at
-        report = Report(here(live_dir), observed, ended, known.gpus, kernel_log.read())
-        self._beat()
+        report = Report(here(live_dir), observed, ended, known.gpus)
         self.job = job = put_together([report])
         found = job.verdict
-        stands = standstill(job.processes, found, known, is_whole=not job.missing and processes.is_all_here())
+        is_whole = not job.missing and processes.is_all_here()
+        stands = standstill(job.processes, found, known, is_whole=is_whole)
+        if stands in (Standstill.YES, Standstill.PERHAPS):
+            report.kernel_log = self._kernel_log_now()
         blamed = next((each for each in job.processes if each.key in found.blamed), None)
         return Found(
             stands,
@@ -106,6 +112,13 @@ class Sampler:
             blamed.rank if blamed is not None else None,
             blamed.step if blamed is not None else None,
         )
+
+    def _kernel_log_now(self) -> KernelLog:
+        """Read it again where it was read a while ago: it may have megabytes, and nobody is judged by it."""
+        now = time.monotonic()
+        if now - self._log_at > _LOG_EVERY_S:
+            self._log, self._log_at = kernel_log.read(), now
+        return self._log
 
 
 def _is_it(each: Seen, sample: Sample | None) -> bool:
