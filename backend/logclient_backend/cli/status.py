@@ -94,6 +94,7 @@ def describe(live_dir: LiveShmDir) -> dict[str, Any]:
         "memory_bytes": live_dir.shm_dir.taken_bytes(),
         "agent": agent,
         "observed": None if (observed := live_dir.observed()) is None else observed.as_dict(),
+        "observer_restarts": live_dir.observer_restarts,
         "server": live_dir.server(),
         "requests": [each.as_dict() for each in asked([(live_dir.node, live_dir.requests())])],
         "follows_server": settings.follows_remote,
@@ -143,6 +144,11 @@ def _problems(entry: dict[str, Any]) -> Iterator[str]:
     observed = entry["observed"]
     if observed is not None and observed["kind"] == "stalled":
         yield f"stalled: {observed['verdict']}: {observed['text']}"
+    if observed is None and entry["observer_restarts"] and agent["state"] == "running":
+        yield (
+            f"nobody observes the run: its observer ended {entry['observer_restarts']} times; "
+            f"{entry['meeting_place']}/why.txt may say why"
+        )
     if agent["disk_errno"]:
         yield f"writing to {entry['dir']} fails: {agent['disk_error']}"
     server = entry["server"]

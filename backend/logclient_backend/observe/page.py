@@ -20,6 +20,9 @@ def page(job: Job) -> Iterator[str]:
         yield f"  {_row(each)}"
     if len(job.processes) > _MAX_ROWS:
         yield f"  and {len(job.processes) - _MAX_ROWS} more"
+    for each in job.processes[:_MAX_ROWS]:
+        if not each.frames:
+            yield from _last_calls(each)
     for group in groups_of(job.processes):
         yield ""
         yield ", ".join(member.name for member in group.members[:_MAX_ROWS]) + ":"
@@ -49,4 +52,19 @@ def _row(each: Observed) -> str:
     stands = frame_text(frame) if frame is not None else each.end or each.second.stacks.reason
     step = "" if each.step is None else f", step {each.step}"
     age = "" if each.age_s is None else f", last record {each.age_s:.0f} s ago"
-    return f"{each.name} (PID {each.pid}): {kernel}, CPU {each.cpu_share:.0%}{step}{age}: {stands}"
+    section = ""
+    if each.sections is not None and each.sections.current:
+        section = f", in section {each.sections.current!r} for {each.sections.since_s:.0f} s"
+    return f"{each.name} (PID {each.pid}): {kernel}, CPU {each.cpu_share:.0%}{step}{age}{section}: {stands}"
+
+
+def _last_calls(each: Observed) -> Iterator[str]:
+    """Yield what is known of a process whose stack could not be read."""
+    if each.ptracer:
+        yield f"    {each.ptracer}"
+    for thread in each.calls:
+        yield ""
+        yield f"last calls of {each.name}, thread {thread.thread}, newest last:"
+        for call in thread.calls:
+            verb = "returned from" if call.is_return else "called"
+            yield f"    {call.ago_s:.1f} s ago  {verb} {call.function} ({call.file}:{call.line})"

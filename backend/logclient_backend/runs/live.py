@@ -416,6 +416,12 @@ class LiveShmDir:
         stall_s = settings.get("stall_s") if isinstance(settings, dict) else None
         return float(stall_s) if isinstance(stall_s, (int, float)) else 5.0
 
+    @property
+    def observer_restarts(self) -> int:
+        """Number of times that its observer has died or hung."""
+        words = map_status(self.shm_dir)
+        return 0 if words is None else words[layout.AGENT_OBSERVER_RESTARTS]
+
     def observed(self) -> Observation | None:
         """Return the finding of the observer on this node: does the run get on? None where it has none."""
         words = map_status(self.shm_dir)

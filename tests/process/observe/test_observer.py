@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +130,12 @@ class Job:
 
 @contextmanager
 def job(
-    folder: Path, source: str, *, count: int = 1, python: str = sys.executable, **env: str
+    folder: Path,
+    source: str,
+    *,
+    count: int = 1,
+    python: str = sys.executable,
+    **env: str,
 ) -> Iterator[Job]:
     """So many ranks of one run."""
     (folder / "main.py").write_text(PRELUDE + source)
@@ -144,6 +149,9 @@ def job(
                     env={
                         **os.environ,
                         "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "backend"))),
+                        "RANK": str(rank),
+                        "WORLD_SIZE": str(count),
+                        "LOCAL_RANK": str(rank),
                         **ENV,
                         **env,
                     },
@@ -259,15 +267,13 @@ wait_for("never")
 
 
 @pytest.mark.parametrize(
-    ("source", "expected"),
-    [(COMPUTES, {"quiet"}), (PROMPT, {"quiet"}), (INPUT, {"quiet"})],
-    ids=["computes in silence", "breakpoint", "input"],
+    "source", [COMPUTES, PROMPT, INPUT], ids=["computes in silence", "breakpoint", "input"]
 )
-def test_late_run_that_is_not_stalled(tmp_path: Path, run_dir: Path, source: str, expected: set[str]) -> None:
+def test_late_run_that_is_not_stalled(tmp_path: Path, run_dir: Path, source: str) -> None:
     """It is shown as quiet, over many samples."""
     with job(tmp_path, source) as run:
         run.wait("quiet")
-        assert kinds(run.watch()) <= expected | {"ok"}
+        assert kinds(run.watch()) <= {"quiet", "ok"}
         assert not run.why()["stalls"], run.text
         if source in (PROMPT, INPUT):
             stdin = run.processes[0].stdin
@@ -330,6 +336,98 @@ def test_declared_phase_is_not_late_until_it_is_over(tmp_path: Path, run_dir: Pa
             time.sleep(0.05)
         run.go()
         run.wait("stalled")
+
+
+def test_peers_of_a_rank_in_a_declared_phase_are_not_late_and_its_time_may_be_over(
+    tmp_path: Path, run_dir: Path
+) -> None:
+    """Rank 1 waits while rank 0 saves; what was declared too short counts from then on."""
+    source = """
+logs(50)
+if RANK == 0:
+    with run.progress(8, "checkpoint"):
+        wait_for("never")
+wait_for("go")
+"""
+    with job(tmp_path, source, count=2) as run:
+        run.wait("ok")
+        begun = time.monotonic()
+        run.wait("quiet")
+        assert time.monotonic() - begun > 5.0, run.text
+        assert run.wait("stalled")["verdict"] == "user code"
+
+
+def test_machine_that_was_suspended_makes_nobody_stalled(tmp_path: Path, run_dir: Path) -> None:
+    """No process runs for many times the limit: the trainer's, the agent's. Continued, the run is as it was."""
+    with job(tmp_path, "logs(100_000)\n") as run:
+        run.wait("ok")
+        time.sleep(1.0)
+        words = layout.AGENT_SUPERVISOR, layout.AGENT_WORKER, layout.AGENT_OBSERVER
+        agent = [run.word(index) for index in words]
+        restarts = run.word(layout.AGENT_OBSERVER_RESTARTS)
+        with ExitStack() as stack:
+            for pid in [*agent, run.processes[0].pid]:  # those that watch others first
+                stack.enter_context(processes.stopped(pid))
+            time.sleep(6.0)
+        until = time.monotonic() + 4.0
+        while time.monotonic() < until:
+            assert run.kind == "ok" and not run.why()["stalls"], run.text
+            time.sleep(0.05)
+        assert run.word(layout.AGENT_OBSERVER) == agent[2]
+        assert run.word(layout.AGENT_OBSERVER_RESTARTS) == restarts
+
+
+@pytest.mark.root
+def test_process_in_another_pid_namespace_is_not_called_gone(tmp_path: Path, run_dir: Path) -> None:
+    """It cannot be looked at from here: it is late and shown as quiet, whatever it does."""
+    source = """
+import ctypes
+logs(50)
+assert ctypes.CDLL(None).unshare(0x20000000) == 0  # CLONE_NEWPID: for children
+if os.fork() == 0:
+    logs(50)
+    wait_for("go")
+logs(100_000)
+"""
+    with job(tmp_path, source) as run:
+        run.wait("quiet")
+        assert kinds(run.watch()) <= {"quiet", "ok"} and not run.why()["stalls"], run.text
+        run.go()
+        run.wait("ok")
+
+
+def test_peers_of_a_rank_that_left_the_run_and_lives_are_stalled(tmp_path: Path, run_dir: Path) -> None:
+    """Its lanes are gone, so nobody looks at it; but it is known that no rank is anywhere else."""
+    peers = tmp_path / "torch" / "distributed"
+    peers.mkdir(parents=True)
+    (peers / "fake.py").write_text("import time\ndef all_reduce():\n    time.sleep(10_000)\n")
+    source = f"""
+logs(50)
+if RANK == 1:
+    run.finish()
+    wait_for("never")
+sys.path.insert(0, {str(peers)!r})
+import fake
+fake.all_reduce()
+"""
+    with job(tmp_path, source, count=2) as run:
+        found = run.wait("stalled")
+        assert found["verdict"] in ("collective or peer", "user code"), run.text
+
+
+def test_section_and_last_calls_are_evidence(tmp_path: Path, run_dir: Path) -> None:
+    """In `why.txt`; calls where the stack cannot be read, and in `why.json` always."""
+    source = """
+run.trace(include=["__main__"])
+logs(50)
+with run.section("data"): wait_for("never")
+"""
+    with job(tmp_path, source) as run:
+        found = run.wait("stalled")
+        assert "in section 'data'" in run.text, run.text
+        (rank,) = found["processes"]
+        (thread,) = rank["last_calls"]
+        assert thread["calls"][-1]["function"] == "wait_for", thread
 
 
 def test_clock_that_is_set_makes_nobody_late(tmp_path: Path, run_dir: Path) -> None:

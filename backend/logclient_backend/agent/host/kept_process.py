@@ -6,7 +6,7 @@ Invariants:
 
 - the status page names the process only while the supervisor counts on it;
 - a process whose supervisor died is taken over by the next one, which is not its parent;
-- a process that SIGKILL does not reach (state D) is left behind, and reaped once it has ended.
+- a process that SIGKILL does not reach (state D) is left behind, and reaped once it has ended; _MAX_LEFT at most.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Callable
 from .process_handle import Cause, Watch
 from .status import StatusPage
 
+_MAX_LEFT = 3  # that were killed and have not ended; with more, none is started
 _END_S = 1.0
 _NAP_S = 0.005
 
@@ -47,7 +48,12 @@ class KeptProcess:
         return [] if self._watch is None else [self._watch]
 
     def start(self, task: Callable[[], int]) -> bool:
-        """Fork it; False where no process is left for this user. It ends with the exit code that `task` returns."""
+        """Fork it; it ends with the exit code that `task` returns.
+
+        False where no process is left for this user, or too many that cannot be killed are left behind.
+        """
+        if len(self._ended) >= _MAX_LEFT:
+            return False
         try:
             pid = os.fork()
         except OSError:

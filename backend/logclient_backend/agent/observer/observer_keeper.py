@@ -80,7 +80,7 @@ class ObserverKeeper:
         is_started = self._process.start(
             lambda: observer_process.run(self._handle, self._status, self._settings, self._pipes)
         )
-        if not is_started:  # no process left for this user
+        if not is_started:  # no process is left for this user
             self._not_before = time.monotonic() + _MAX_BACKOFF_S
 
     def _is_stuck(self) -> bool:
@@ -98,3 +98,4 @@ class ObserverKeeper:
         self._not_before = time.monotonic() + pause_s
         self._process.let_go()
         self._status.words[layout.AGENT_OBSERVER_RESTARTS] += 1
+        self._status.words[layout.AGENT_OBSERVED] = 0  # what was found is not known to be true any more

@@ -105,6 +105,7 @@ class Processes:
         self.run = Rhythm(limits, time.monotonic())  # of all watched processes together
         self.all: dict[str, Seen] = {}
         self.ended: deque[Ended] = deque(maxlen=_MAX_ENDED)  # those whose lane files are gone
+        self.left: set[int] = set()  # ranks in which the run is over and whose processes live on
         self.unseen = 0  # lane files for which no descriptor is left
         self._handle = handle
         self._limits = limits
@@ -135,6 +136,8 @@ class Processes:
             gone.look(now)
             if gone.ended is not None:
                 self.ended.append(gone.ended)
+            elif gone.rank is not None:
+                self.left.add(gone.rank)
             if gone.watch is not None:
                 gone.watch.close()
         self.unseen = 0
@@ -151,6 +154,17 @@ class Processes:
         """Return the processes that have the run open and whose records count."""
         some = [each for each in self.all.values() if not each.is_over]
         return [each for each in some if each.rank is not None] or some
+
+    def looked_at(self) -> list[Seen]:
+        """Return the processes that a sample looks at: also those of ranks in which the run is over, as one may hang.
+
+        None that is in another PID namespace: its PID means another process here, or none.
+        """
+        watched = self.watched()
+        ranks = {each.rank for each in watched}
+        over = (each for each in self.all.values() if each.is_over and each.ended is None)
+        some = [*watched, *(each for each in over if each.rank is not None and each.rank not in ranks)]
+        return [each for each in some if each.is_here]
 
     def late(self, now: float) -> list[Seen]:
         """Return those that are late."""

@@ -17,15 +17,15 @@ from ...observe.gpu import Gpus
 from ...observe.kernel_log import KernelLog
 from ...observe.motion import Activities, Standstill, standstill
 from ...observe.process import Sample, descendants
-from ...observe.report import Job, Report, here, put_together
+from ...observe.report import Job, Report, add_ends, here, put_together
 from ...observe.stacks import Stacks
 from ...observe.stall import Found
 from ...observe.verdict import Look, Observed
+from ...runs.live import LiveLanes
 from .processes import Processes, Seen
 
 _TIMEOUT_S = 3.0
 _LOG_EVERY_S = 60.0
-_ELSEWHERE = Look(None, Stacks(0, reason="it runs in another PID namespace"))
 
 
 class Sampler:
@@ -45,8 +45,8 @@ class Sampler:
         self._looks, self._activities, self.job = {}, {}, None
 
     def sample(self, processes: Processes) -> Found | None:
-        """Look at all that are watched; None: for the first time."""
-        watched = {each.pid: each for each in processes.watched() if each.is_here}
+        """Look at all that may be to blame; None: for the first time."""
+        watched = {each.pid: each for each in processes.looked_at()}
         question = gpu.ask() if self._has_driver else None  # answers while the processes are looked at
         families = {pid: descendants(pid) for pid in watched}
         everybody = list(dict.fromkeys([*watched, *(pid for family in families.values() for pid in family)]))
@@ -67,10 +67,10 @@ class Sampler:
         if not before:
             return None
         observed = [
-            self._observed(each, families.get(each.pid, ()), before, apart_s, processes)
-            for each in processes.watched()
+            self._observed(each, families[each.pid], before, apart_s, processes) for each in watched.values()
         ]
-        return self._compare(observed, known, processes)
+        lanes = {pid: each.lanes for pid, each in watched.items()}
+        return self._compare(observed, lanes, known, processes)
 
     def _observed(
         self, each: Seen, family: Iterable[int], before: dict[int, Look], apart_s: float, processes: Processes
@@ -79,18 +79,21 @@ class Sampler:
             first = before.get(pid, Look(None, Stacks(pid, reason="it was not there")))
             return Observed(pid, first, self._looks[pid], apart_s)
 
-        made = pair(each.pid) if each.is_here else Observed(each.pid, _ELSEWHERE, _ELSEWHERE, apart_s)
+        made = pair(each.pid)
         made.children = [pair(child) for child in family]
         now = time.monotonic()
         rhythm = processes.rhythm_of(each)
         made.rank, made.age_s, made.limit_s = each.rank, rhythm.age_s(now), rhythm.limit_s
         made.phase = ranks.declared(each.lanes)
+        made.sections = each.lanes.sections(time.monotonic_ns())
         made.shows_age = False  # ages are in the table, and the sentence stays as long as it is true
         records = ranks.newest(each.lanes, 1)
         made.step = records[-1][1] if records else None
         return made
 
-    def _compare(self, observed: list[Observed], known: Activities, processes: Processes) -> Found:
+    def _compare(
+        self, observed: list[Observed], lanes: dict[int, LiveLanes], known: Activities, processes: Processes
+    ) -> Found:
         live_dir = processes.live_dir()
         ended = ranks.ended(live_dir, time.time_ns())
         seen = {each.pid: each for each in processes.ends()}
@@ -98,9 +101,10 @@ class Sampler:
             if each.pid in seen:  # by a clock that nobody sets
                 each.ended_s = time.monotonic() - seen[each.pid].at
         report = Report(here(live_dir), observed, ended, known.gpus)
+        add_ends(report, live_dir, lanes)
         self.job = job = put_together([report])
         found = job.verdict
-        is_whole = not job.missing and processes.is_all_here()
+        is_whole = processes.left.issuperset(job.missing) and processes.is_all_here()
         stands = standstill(job.processes, found, known, is_whole=is_whole)
         if stands in (Standstill.YES, Standstill.PERHAPS):
             report.kernel_log = self._kernel_log_now()
