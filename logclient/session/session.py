@@ -42,6 +42,7 @@ from ..shm.stats import Counters, Notices, no_device
 from ..shm.wake import wake
 from ..spawn import agent as spawn
 from . import handles
+from .alerting import Alerts
 from .recorder import Recorder
 
 TYPE_CHECKING = False
@@ -118,7 +119,7 @@ class Session:
         self.closed = ""  # why log() refuses, once it does
         self.outcome = Outcome()
         self.about: dict[str, Any] = {}
-        self.alerts: list[dict[str, Any]] = []
+        self.alerts = Alerts()
         self.recorders: dict[int | None, Recorder] = {}
         with AboveStandard():
             self._attach(is_owner=is_owner, forked=False)
@@ -250,6 +251,7 @@ class Session:
         handles.forget(self)
         self.counters.detach()
         self.counters = Counters()
+        self.alerts = Alerts()
         if self.encoder is not None:
             self.encoder.detach()
             self.encoder = None
