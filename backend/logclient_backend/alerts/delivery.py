@@ -34,6 +34,7 @@ _MAX_STUCK = 4  # children that SIGKILL does not reach: beyond it no more are fo
 _BUSY_S = 0.05  # between two looks while a child runs
 _IDLE_S = 3600.0
 _RETRIED = frozenset(("timeout", "unreached", "tls", "proxy", "late", "failed"))
+_COUNTS = ("delivered", "failed", "dropped", "waiting", "upto")
 _RETRIED_STATUS = (408, 425, 429)
 
 WORDS = {
@@ -71,7 +72,7 @@ class _Item:
 
 
 class _Queue:
-    """What one target is to get."""
+    """The events that one target is to get."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -95,6 +96,7 @@ class Delivery:
         self._stuck: list[Attempt] = []
         self._known: Targets | None = None
         self._restored: dict[str, Any] = {}
+        self._state_before = ""  # of the file, as an earlier process knew it
         self._old_upto = 0
         self.dropped = 0  # for targets that are in the file no longer, or before it was read
 
@@ -149,9 +151,11 @@ class Delivery:
     def report(self) -> dict[str, Any]:
         """Return counts and troubles by the name of the target, and those of the file; no secret is in it."""
         return {
-            "file": {"state": self.file.state, "trouble": self.file.trouble},
+            "file": {"state": self.file.state or self._state_before, "trouble": self.file.trouble},
             "dropped": self.dropped,
-            "targets": {
+            # what an earlier process had settled stays known until the file is read
+            "targets": (self._restored if self._known is None else {})
+            | {
                 name: {
                     "delivered": queue.delivered,
                     "failed": queue.failed,
@@ -167,9 +171,11 @@ class Delivery:
     def restore(self, report: Mapping[str, Any], events: list[tuple[int, Event]]) -> None:
         """Go on where an earlier process stopped: `report` is its last one, `events` are those that it had offered."""
         known, file = report.get("targets"), report.get("file")
-        self._restored = dict(known) if isinstance(known, dict) else {}
+        for name, counts in dict(known).items() if isinstance(known, dict) else ():
+            self._restored[str(name)] = {count: int(counts[count]) for count in _COUNTS} | {"trouble": ""}
         self._early = list(events)[-MAX_QUEUE:]
-        if self._early and isinstance(file, dict) and file.get("state"):
+        self._state_before = str(file.get("state") or "") if isinstance(file, dict) else ""
+        if self._early and self._state_before:
             self._old_upto = self._early[-1][0]  # a target that was not there is sent none of them
 
     def close(self) -> None:
@@ -206,10 +212,9 @@ class Delivery:
         """Take over the counts of an earlier process; what that had settled is not sent again."""
         known = self._restored.get(queue.target.name)
         queue.upto = self._old_upto
-        if isinstance(known, dict):
-            queue.upto, queue.delivered, queue.failed, queue.dropped = (
-                int(known.get(name, 0)) for name in ("upto", "delivered", "failed", "dropped")
-            )
+        if known is not None:
+            queue.upto, queue.delivered = known["upto"], known["delivered"]
+            queue.failed, queue.dropped = known["failed"], known["dropped"]
 
     # ---- attempts -----------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""`Facts`: what is known of a run at one look. An observer fills it for its node, a collector for a run."""
+"""`Facts`: the state of a run at one look. An observer fills it for its node, a collector for a run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class UserAlert:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Of one look; what is left at its default is not known, and no rule judges it."""
+    """Facts of one look; what is left at its default is not known, and no rule judges it."""
 
     now: float  # seconds of a clock that nobody sets
     state: str = ""  # of the run: running, finished, failed, ...

@@ -66,6 +66,7 @@ class NodeAlerts:
         self._new_alerts: list[UserAlert] = []
         self._has_changed = False
         self._written: tuple[Any, ...] = ()
+        self._settled: dict[str, int] = {}  # target: number of the last event that it has or never gets
         self._written_at = -_SAVE_EVERY_S
         self._go_on()
 
@@ -174,10 +175,13 @@ class NodeAlerts:
 
     def _save(self, *, is_forced: bool) -> None:
         report = self._delivery.report()
+        settled = {name: each["upto"] for name, each in report["targets"].items()}
         counts = (report, self._rules.skipped)
         now = self._clock()
         is_due = counts != self._written and now - self._written_at >= _SAVE_EVERY_S
-        if not (self._has_changed or is_due or (is_forced and counts != self._written)):
+        if not (
+            self._has_changed or settled != self._settled or is_due or (is_forced and counts != self._written)
+        ):
             return
         is_written = saved.write(
             self._path,
@@ -193,3 +197,4 @@ class NodeAlerts:
         )
         if is_written:
             self._written, self._written_at, self._has_changed = counts, now, False
+            self._settled = settled

@@ -25,9 +25,16 @@ from .series import MAKERS, SeriesRule, finding_of
 
 MAX_SERIES = 500  # a detector takes some 10 KB
 MAX_VALUES = 10_000  # between two looks: 0.2 s of CPU where all are looked at by the most expensive detector
-_HUGE = 1e300  # an int may be beyond what a float holds
+_HUGE = 1e300
 _MAX_KEYS = 10_000  # whose rules are remembered
 _MAX_TIMES = 20_000  # that wait for those of other ranks
+
+
+def _float(value: float) -> float:
+    """Return a number as a float; an int may be beyond what a float holds."""
+    if type(value) is float or -_HUGE < value < _HUGE:
+        return float(value)
+    return math.inf if value > 0 else -math.inf
 
 
 class _Series:
@@ -141,7 +148,7 @@ class Rules:
         for step, value in zip(steps, values, strict=True):
             if not isinstance(value, (int, float)):
                 continue
-            number = float(value) if abs(value) < _HUGE else math.inf
+            number = _float(value)
             found += series.add(step, number)
             if times is not None and rank is not None:
                 found += times.add(rank, step, number)

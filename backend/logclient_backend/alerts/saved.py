@@ -1,4 +1,4 @@
-"""What an observer keeps on tmpfs: the last events, open episodes, and how delivery goes. `alerts.json`, one writer.
+"""`alerts.json`, which an observer keeps on tmpfs: the last events, open episodes, and how delivery goes. One writer.
 
 `logclient status` shows it, also while it changes; the next observer goes on from it. No URL and no command is in it::
 

@@ -1,4 +1,4 @@
-"""Where alerts go: a TOML file of the machine that sends, and how it is checked.
+"""Targets of alerts: a TOML file of the machine that sends, and how it is checked.
 
 The file is `~/.config/logclient/alerts.toml`, beside `config.toml`; LOGCLIENT_ALERTS names another one, and a collector
 is given one by `logclient server --alerts FILE`::
@@ -68,7 +68,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What the file says."""
+    """The content of the file."""
 
     targets: tuple[Target, ...] = ()
     rules: tuple[dict[str, Any], ...] = ()

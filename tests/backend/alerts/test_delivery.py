@@ -147,10 +147,8 @@ def test_failed_event_comes_again_and_in_order(
     delivery.offer(2, event(text="second"))
     look_until(delivery, lambda: delivery.is_idle and len(served.came) == 4, "both are taken")
     assert [content["text"] for content in served.of("/ok")] == ["first", "first", "first", "second"]
-    assert targets_of(delivery)["team"] | {"trouble": ""} == {
-        **{"delivered": 2, "failed": 2, "dropped": 0, "waiting": 0, "upto": 2},
-        "trouble": "",
-    }
+    report = targets_of(delivery)["team"]
+    assert (report["delivered"], report["failed"], report["dropped"], report["waiting"]) == (2, 2, 0, 0)
 
 
 def test_queue_is_bounded_and_old_events_are_given_up(served: Hooks, tmp_path: Path) -> None:
@@ -196,7 +194,8 @@ def test_command_gets_the_event_and_no_shell(tmp_path: Path) -> None:
 import json, os, sys
 files = sorted(map(int, os.listdir("/proc/self/fd")))
 with open(sys.argv[1] + "/got", "w") as file:
-    json.dump({"event": json.load(sys.stdin), "files": files, "group": os.getpgid(0) == os.getpid(), "cwd": os.getcwd()}, file)
+    found = {"event": json.load(sys.stdin), "files": files, "cwd": os.getcwd()}
+    json.dump({**found, "group": os.getpgid(0) == os.getpid()}, file)
 """
     assert ran(tmp_path, source)["trouble"] == ""
     got = json.loads((tmp_path / "got").read_text())
