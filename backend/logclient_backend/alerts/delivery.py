@@ -226,9 +226,8 @@ class Delivery:
         if not queue.items or not can_send or len(self._stuck) >= _MAX_STUCK:
             return
         target, event, ca = queue.target, queue.items[0].event, self.file.targets.ca
-        limit_s = target.timeout_s + _COMMAND_EXTRA_S if target.command else WEBHOOK_S
         try:
-            queue.attempt = Attempt(lambda: send(target, event, ca), limit_s)
+            queue.attempt = Attempt(lambda: send(target, event, ca), limit_of(target))
         except OSError:
             self._settle(queue, {"code": "fork"}, now)
 
@@ -258,6 +257,11 @@ class Delivery:
         queue.next_at = now
         if queue.items:
             queue.upto = queue.items.popleft().number
+
+
+def limit_of(target: Target) -> float:
+    """Return the seconds that a child has which sends to this target."""
+    return target.timeout_s + _COMMAND_EXTRA_S if target.command else WEBHOOK_S
 
 
 def send(target: Target, event: Event, ca: bytes | None) -> dict[str, Any]:

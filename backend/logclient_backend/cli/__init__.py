@@ -42,6 +42,7 @@ VERBS = {
     "import": ("import_", "Take in a run that was exported."),
     "why": ("why", "Say who is stuck, where, and why."),
     "status": ("status", "Show what runs on this host now."),
+    "alerts": ("alerts", "Look after alerts: try out where they go."),
     "recover": ("recover", "Store what dead processes left in shared memory."),
     "doctor": ("doctor", "Check this machine, and print what to do."),
     "wal": ("wal", "Verify, dump or repair the files of a run."),
