@@ -1,7 +1,8 @@
 """Delivery as a process of its own, for a program with many threads, which must not fork: a collector.
 
-`python -m logclient_backend send-alerts FILE` reads one JSON object a line, `{"number": n, "event": {...}}`, and writes
-a report (`Delivery.report`) a line whenever it has changed. It ends when its standard input does.
+`python -m logclient_backend send-alerts FILE` reads one JSON object a line: `{"number": n, "event": {...}}`, and before
+those of an earlier process, `{"restore": report, "events": [...]}`. It writes a report (`Delivery.report`, and `rules`
+of the file) a line whenever it has changed. It ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ def main(path: str) -> int:
     prepare()
     delivery = Delivery(path)
     lines, is_open, written = b"", True, ""
+    while is_open and b"\n" not in lines:  # the first line comes before anything is sent
+        part = os.read(0, 1 << 16)
+        is_open, lines = bool(part), lines + part
+    *whole, lines = lines.split(b"\n")
+    _offer(delivery, whole)
     os.set_blocking(0, False)
     until = float("inf")
     while is_open or (not delivery.is_idle and time.monotonic() < until):
@@ -44,7 +50,7 @@ def main(path: str) -> int:
         else:
             time.sleep(min(0.05, delivery.due_in_s))
         delivery.look()
-        report = json.dumps(delivery.report())
+        report = json.dumps(delivery.report() | {"rules": delivery.file.targets.rules})
         if report != written:
             written = report
             try:
@@ -60,6 +66,10 @@ def _offer(delivery: Delivery, lines: list[bytes]) -> None:
     for line in lines:
         try:
             given = json.loads(line)
-            delivery.offer(int(given["number"]), of_document(given["event"]))
+            if "restore" in given:
+                events = [(int(each["number"]), of_document(each["event"])) for each in given["events"]]
+                delivery.restore(given["restore"], events)
+            else:
+                delivery.offer(int(given["number"]), of_document(given["event"]))
         except (ValueError, LookupError, TypeError):
             continue

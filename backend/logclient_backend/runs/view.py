@@ -261,6 +261,7 @@ def _take_notices(run: RunView, process: str, data: dict[str, Any], when: int) -
                 "title": text(alert.get("title")),
                 "text": text(alert.get("text")),
                 "process": process,
+                **{name: alert[name] for name in ("number", "rank") if isinstance(alert.get(name), int)},
             }
         )
     for line in listed(data.get("notices")):
