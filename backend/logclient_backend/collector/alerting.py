@@ -226,7 +226,7 @@ class Alerting:
 
     @property
     def trouble(self) -> str:
-        """What keeps alerts from getting anywhere; no secret is in it."""
+        """The reason why some alerts do not get anywhere; no secret is in it."""
         return self._process.trouble
 
     @property
