@@ -14,6 +14,7 @@ from .facts import Facts
 
 GONE_AFTER_S = 3.0  # ranks of one job end within that, one after the other
 QUIET_S = 60.0  # without another dropped record, until the episode ends
+ROOMY_BYTES = 64 << 30  # free on a disk: no run fills that unseen
 _BACK = 1.5  # a disk is no longer nearly full where that much more is free than the rule asks for
 _EASED = 0.9  # of the share at which a budget is nearly used
 
@@ -114,8 +115,10 @@ class Conditions:
         free = facts.disk_free
         if free is None:
             return
-        limit, is_on = self._rules["disk"]["free"], ("disk", "") in self._open
-        is_low = free < (min(1.0, _BACK * limit) if is_on else limit)
+        grown = _BACK if ("disk", "") in self._open else 1.0
+        is_low = free < min(1.0, grown * self._rules["disk"]["free"])
+        if facts.disk_free_bytes is not None:  # of a large disk a small share is much
+            is_low &= facts.disk_free_bytes < grown * ROOMY_BYTES
         disk = facts.disk or "the disk of the run folder"
         text = (
             f"{disk} is nearly full: {free:.1%} is free"

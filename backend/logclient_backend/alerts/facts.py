@@ -41,6 +41,7 @@ class Facts:
     # by rank: its last step, and the seconds that it spent in sections outside collectives up to there
     work: Mapping[int, tuple[int, float]] = field(default_factory=dict)
     disk_free: float | None = None  # share of the run folder's disk
+    disk_free_bytes: int | None = None  # of it, too; None: the share alone counts
     disk: str = ""  # which disk, for people
     budgets: Mapping[str, float] = field(default_factory=dict)  # name: share that is used
     dropped: int | None = None  # records forgotten, refused or damaged so far

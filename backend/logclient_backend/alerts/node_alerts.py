@@ -109,9 +109,9 @@ class NodeAlerts:
         """Take the next records of a stream; only values that a rule looks at are decoded."""
         self._findings += self._rules.feed_columns(stream, columns)
 
-    def take_notices(self, process: str, notices: Any) -> None:
-        """Take the document `notices` of a process, which has its alerts."""
-        self._new_alerts += self._alerts.new(process, notices)
+    def take_notices(self, process: str, notices: Any, rank: int | None = None) -> None:
+        """Take the data of the document `notices` of a process, which has its alerts; `rank`: of the process."""
+        self._new_alerts += self._alerts.new(process, notices, rank)
 
     def look(self, facts: Facts) -> list[Event]:
         """Judge what is known now and go on with delivery; return the new events."""

@@ -24,8 +24,11 @@ class UserAlerts:
     def saved(self) -> dict[str, int]:
         return dict(self._seen)
 
-    def new(self, process: str, notices: Any) -> list[UserAlert]:
-        """Return the alerts of a process that were not there before. `notices`: the document's data, by anybody."""
+    def new(self, process: str, notices: Any, rank: int | None = None) -> list[UserAlert]:
+        """Return the alerts of a process that were not there before. `notices`: the document's data, by anybody.
+
+        `rank`: of the process; an alert may have one of its own.
+        """
         alerts = notices.get("alerts") if isinstance(notices, dict) else None
         found = []
         last = before = self._seen.get(process, 0)
@@ -37,7 +40,7 @@ class UserAlerts:
                 continue
             missing = number - last - 1 if "number" in alert else 0
             last = number
-            rank, title, text = alert.get("rank"), alert.get("title"), alert.get("text")
+            own, title, text = alert.get("rank"), alert.get("title"), alert.get("text")
             found.append(
                 UserAlert(
                     process,
@@ -45,7 +48,7 @@ class UserAlerts:
                     title if isinstance(title, str) else "",
                     text if isinstance(text, str) else "",
                     str(alert.get("level"))[:20],
-                    rank if isinstance(rank, int) else None,
+                    own if isinstance(own, int) else rank,
                     missing,
                 )
             )

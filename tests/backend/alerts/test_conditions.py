@@ -77,6 +77,14 @@ def test_disk_and_budget_have_hysteresis() -> None:
     assert phases(made.look(base)) == [("disk", END), ("budget", END)]
 
 
+def test_large_disk_has_room_where_a_small_share_is_free() -> None:
+    made = conditions()
+    assert made.look(Facts(now=0.0, disk_free=0.04, disk_free_bytes=100 << 30)) == []
+    assert phases(made.look(Facts(now=0.0, disk_free=0.03, disk_free_bytes=60 << 30))) == [("disk", BEGIN)]
+    assert made.look(Facts(now=0.0, disk_free=0.04, disk_free_bytes=90 << 30)) == []
+    assert phases(made.look(Facts(now=0.0, disk_free=0.04, disk_free_bytes=100 << 30))) == [("disk", END)]
+
+
 def test_dropped_records_are_one_episode_while_more_are_dropped() -> None:
     made = conditions()
     assert made.look(Facts(now=0.0, dropped=0)) == []

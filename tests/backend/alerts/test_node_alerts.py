@@ -58,7 +58,7 @@ def test_alert_of_a_program_is_delivered_once(run_dir: Path, tmp_path: Path) -> 
         run.alert("Loss", "is high", "error")
         alerts = NodeAlerts(run._session.shm_dir, str(path))
         for _ in range(3):
-            alerts.take_notices("p1", file.document("notices"))
+            alerts.take_notices("p1", file.document("notices"), 3)
             look_until(alerts, Facts(now=0.0), lambda: delivered(alerts._path) == 1, "it comes")
         (content,) = served.of("/ok")
         assert (
@@ -67,10 +67,10 @@ def test_alert_of_a_program_is_delivered_once(run_dir: Path, tmp_path: Path) -> 
         assert content["run"] == run.id and content["project"] == "test"
         run.as_rank(7).alert("Second")
         following = NodeAlerts(run._session.shm_dir, str(path))
-        following.take_notices("p1", file.document("notices"))
+        following.take_notices("p1", file.document("notices"), 3)
         look_until(following, Facts(now=0.0), lambda: len(served.came) == 2, "the second comes")
         assert [(each["text"], each["rank"]) for each in served.of("/ok")] == [
-            ("Loss: is high", None),
+            ("Loss: is high", 3),
             ("Second", 7),
         ]
         assert following.close(60)

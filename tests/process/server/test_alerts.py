@@ -124,7 +124,8 @@ def test_what_several_nodes_show_is_one_alert(run_dir: Path, tmp_path: Path) -> 
                 rank.end()
             wait_until(lambda: len(told(served, "gone")) == 2, PATIENCE_S, "its absence ends with the run")
             wait_until(lambda: told(served, "state"), PATIENCE_S, "the end is told")
-            assert [each["text"] for each in told(served, "alert")] == ["look at this", "after the restart"]
+            alerts = [(each["text"], each["rank"]) for each in told(served, "alert")]
+            assert alerts == [("look at this", 2), ("after the restart", 0)]
             assert len(told(served, "over")) == 2
             assert [each["phase"] for each in told(served, "gone")] == ["begin", "end"]
             assert "T0KEN" not in server.log.read_text() + (tmp_path / "data" / "alerts.json").read_text()
