@@ -42,6 +42,7 @@ from ..shm.stats import Counters, Notices, no_device
 from ..shm.wake import wake
 from ..spawn import agent as spawn
 from . import handles, ptracer, tracing
+from .alerting import Alerts
 from .recorder import Recorder
 from .sections import Sections
 
@@ -121,7 +122,7 @@ class Session:
         self.closed = ""  # why log() refuses, once it does
         self.outcome = Outcome()
         self.about: dict[str, Any] = {}
-        self.alerts: list[dict[str, Any]] = []
+        self.alerts = Alerts()
         self.recorders: dict[int | None, Recorder] = {}
         self.sections = Sections(self)
         with AboveStandard():
@@ -258,6 +259,7 @@ class Session:
         tracing.leave(self)
         self.counters.detach()
         self.counters = Counters()
+        self.alerts = Alerts()
         if self.encoder is not None:
             self.encoder.detach()
             self.encoder = None

@@ -10,6 +10,7 @@
 `documents.py`       config, summary and state, which no lap of a ring overwrites
 `cells.py`           memory into which a device writes values
 `calls.py`           the last calls of each thread
+`alert_rules.py`     rules of alerts, as `init` takes them
 `refusals.py`        counts of processes that got no lanes
 `stats.py`           counters and notices of a run; the agent's status page as read by others
 `wake.py`            ends the pause of an agent
