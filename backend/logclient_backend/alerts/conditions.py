@@ -31,7 +31,7 @@ class Conditions:
         self._ended: dict[int, float] = {}  # rank: when its end was first seen
         self._work: dict[int, tuple[int, float]] = {}
         self._stragglers = StragglerDetector()
-        self._is_by_sections = "straggler" in self._rules and not self._rules["straggler"]["key"]
+        self.is_by_sections = "straggler" in self._rules and not self._rules["straggler"]["key"]
 
     def saved(self) -> dict[str, Any]:
         """Return what the next observer must know."""
@@ -58,7 +58,7 @@ class Conditions:
             "dropped_records": self._drops,
         }
         found = [finding for kind, check in checks.items() if kind in self._rules for finding in check(facts)]
-        if self._is_by_sections:
+        if self.is_by_sections:
             found += self._straggling(facts)
         return found
 

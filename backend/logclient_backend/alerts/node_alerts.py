@@ -95,6 +95,16 @@ class NodeAlerts:
 
     # ---- for the observer ---------------------------------------------------------------------------------
 
+    @property
+    def wants_values(self) -> bool:
+        """Does any rule look at values? Else no record need be read."""
+        return self._rules.has_keys
+
+    @property
+    def wants_work(self) -> bool:
+        """Does a rule look at the times of ranks in sections?"""
+        return self._rules.conditions.is_by_sections
+
     def wants(self, key: str) -> bool:
         """Does any rule look at this key?"""
         return self._rules.wants(key)
@@ -130,9 +140,18 @@ class NodeAlerts:
         """Seconds until `look` is wanted for delivery alone."""
         return self._delivery.due_in_s
 
-    def close(self, timeout_s: float, text: str = "the run is over on this node") -> bool:
-        """End what goes on, and deliver what is queued, at most `timeout_s`; True where all was."""
-        self._send(self._episodes.end_all(text))
+    def leave(self, text: str) -> None:
+        """Let go of tmpfs; `text` ends what goes on, and without it the next observer goes on with that.
+
+        What is queued counts as settled there, since `deliver` still sends it.
+        """
+        if text:
+            self._send(self._episodes.end_all(text))
+        self._save(is_forced=True, is_last=True)
+        self._path = ""
+
+    def deliver(self, timeout_s: float) -> bool:
+        """Deliver what is queued, at most `timeout_s`; True where all was."""
         deadline = time.monotonic() + timeout_s
         while not self._delivery.is_idle and time.monotonic() < deadline:
             time.sleep(_CLOSE_POLL_S)
@@ -141,6 +160,11 @@ class NodeAlerts:
         self._delivery.close()
         self._save(is_forced=True)
         return is_done
+
+    def close(self, timeout_s: float, text: str = "the run is over on this node") -> bool:
+        """End what goes on, and deliver what is queued, at most `timeout_s`; True where all was."""
+        self._send(self._episodes.end_all(text))
+        return self.deliver(timeout_s)
 
     # ---- inside -------------------------------------------------------------------------------------------
 
@@ -173,8 +197,13 @@ class NodeAlerts:
             ended = self._episodes.end_all("the rules of the file have changed", (*MAKERS, "straggler"))
             self._send(ended)
 
-    def _save(self, *, is_forced: bool) -> None:
+    def _save(self, *, is_forced: bool, is_last: bool = False) -> None:
+        if not self._path:
+            return
         report = self._delivery.report()
+        if is_last:
+            for each in report["targets"].values():
+                each["upto"], each["waiting"] = self._number, 0
         settled = {name: each["upto"] for name, each in report["targets"].items()}
         counts = (report, self._rules.skipped)
         now = self._clock()

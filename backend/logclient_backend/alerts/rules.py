@@ -118,6 +118,11 @@ class Rules:
         self._values = 0  # since the last look
 
     @property
+    def has_keys(self) -> bool:
+        """Does any rule look at values?"""
+        return bool(self._keyed)
+
+    @property
     def has_series(self) -> bool:
         """Was any value looked at?"""
         return bool(self._series)

@@ -147,6 +147,8 @@ class RunAlerts:
             state=_STATES.get(self.state, self.state),
             cause=self.cause,
             ranks=_ranks(more.get("rank_ends")),
+            stalled=_stalled(more.get("observed"), described.state),
+            stalled_rank=_stalled_rank(more.get("observed")),
             dropped=sum(counts.get(name, 0) for name in ("forgotten", "refused", "damaged")),
             alerts=new,
         )
@@ -154,6 +156,18 @@ class RunAlerts:
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
+
+
+def _stalled(observed: Any, state: str) -> str | None:
+    """Return the verdict of the observer of the worst node; empty where the run moves or is over, None: not known."""
+    if not isinstance(observed, dict):
+        return None if state == "running" else ""
+    return f"{observed.get('verdict')}: {observed.get('text')}" if observed.get("kind") == "stalled" else ""
+
+
+def _stalled_rank(observed: Any) -> int | None:
+    rank = observed.get("rank") if isinstance(observed, dict) else None
+    return rank if isinstance(rank, int) and observed.get("kind") == "stalled" else None
 
 
 def _ranks(ends: Any) -> dict[int, RankState]:

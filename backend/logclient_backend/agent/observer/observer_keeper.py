@@ -67,11 +67,17 @@ class ObserverKeeper:
             self._has_ended()
 
     def end(self) -> None:
-        """Let it leave, for a moment; then it is killed."""
-        self._status.words[layout.AGENT_OBSERVER_STOP] = 1
+        """Let it leave, for a moment; then it is killed. One that sends its last alerts does so by itself."""
+        words = self._status.words
+        words[layout.AGENT_OBSERVER_STOP] = 1
         self._pipes.observer.ring()
-        self._process.wait_ended()
-        self._process.kill()
+
+        def has_let_go() -> bool:
+            return bool(words[layout.AGENT_OBSERVER_STOP] == observer_process.HAS_LET_GO)
+
+        self._process.wait_ended(has_let_go)
+        if not has_let_go():
+            self._process.kill()
         self._process.let_go()
 
     def _start(self) -> None:

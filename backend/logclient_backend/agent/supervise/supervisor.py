@@ -37,6 +37,7 @@ from ..host.pauses import REST_SHARE, Pipes, Sleeper
 from ..host.process_handle import Watch
 from ..host.shm_dir_handle import ShmDirHandle
 from ..host.status import StatusPage
+from ..observer import alerting
 from ..observer.observer_keeper import ObserverKeeper
 from ..output.segment_pool import Memory
 from ..settings import Settings
@@ -94,6 +95,7 @@ class Supervisor:
         if self.settings.observes:
             stacks.keep_sampler()
             gpu.prepare()
+            alerting.prepare()
         if not self._be_supervisor(lock):
             page_pinning.read_mapped_files()
         words = self.status.words
