@@ -95,6 +95,12 @@ class Episodes:
             return self._event(finding) if known.is_sent else None
         return self._event(finding) if self._may_send(finding.kind, now) else self._held_back(finding)
 
+    def confirm(self, finding: Finding) -> None:
+        """Take a finding that an earlier observer has sent: what it had found is seen again."""
+        known = self._open.get((finding.kind, finding.subject))
+        if known is not None and finding.phase == BEGIN:
+            known.doubted_at = None
+
     def expire(self, now: float) -> list[Event]:
         """End what an earlier observer had found and this one does not."""
         late = [at for at, each in self._open.items() if each.doubted_at is not None]

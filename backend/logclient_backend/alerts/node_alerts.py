@@ -12,6 +12,7 @@ Invariants:
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -64,6 +65,8 @@ class NodeAlerts:
         self._events: list[tuple[int, Event]] = []
         self._findings: list[Finding] = []
         self._new_alerts: list[UserAlert] = []
+        self._judged: dict[str, int] = {}  # by stream: up to that seq an earlier observer had
+        self._seqs: dict[str, int] = {}  # and this one has
         self._has_changed = False
         self._written: tuple[Any, ...] = ()
         self._settled: dict[str, int] = {}  # target: number of the last event that it has or never gets
@@ -92,6 +95,8 @@ class NodeAlerts:
         except (ValueError, LookupError, TypeError):
             self.trouble = f"{self._path} makes no sense"  # whoever wrote that: go on without it
         self._number, self._events = before.number, before.events
+        self._judged = {str(stream): seq for stream, seq in before.part("seqs").items() if type(seq) is int}
+        self._seqs = dict(self._judged)
 
     # ---- for the observer ---------------------------------------------------------------------------------
 
@@ -99,6 +104,11 @@ class NodeAlerts:
     def wants_values(self) -> bool:
         """Does any rule look at values? Else no record need be read."""
         return self._rules.has_keys
+
+    @property
+    def knows_rules(self) -> bool:
+        """Are the rules of the file known, or known not to be? Values that come before would be judged by others."""
+        return self._delivery.file.state != ""
 
     @property
     def wants_work(self) -> bool:
@@ -116,8 +126,19 @@ class NodeAlerts:
         self._findings += self._rules.feed(stream, key, steps, values, rank)
 
     def feed_columns(self, stream: str, columns: Columns) -> None:
-        """Take the next records of a stream; only values that a rule looks at are decoded."""
-        self._findings += self._rules.feed_columns(stream, columns)
+        """Take the next records of a stream; only values that a rule looks at are decoded.
+
+        An observer that goes on from another one's takes from the beginning again what is still there: detectors learn
+        from it, and nothing is sent for what the other one has judged.
+        """
+        known = bisect_right(columns.seq, self._judged.get(stream, 0))
+        if known:
+            for finding in self._rules.feed_columns(stream, columns.part(0, known)):
+                self._episodes.confirm(finding)
+            columns = columns.part(known, len(columns))
+        if len(columns):
+            self._findings += self._rules.feed_columns(stream, columns)
+            self._seqs[stream] = max(columns.seq[-1], self._seqs.get(stream, 0))
 
     def take_notices(self, process: str, notices: Any, rank: int | None = None) -> None:
         """Take the data of the document `notices` of a process, which has its alerts; `rank`: of the process."""
@@ -129,6 +150,8 @@ class NodeAlerts:
         if self._new_alerts:
             facts = replace(facts, alerts=[*facts.alerts, *self._new_alerts])
             self._new_alerts = []
+        if facts.streams is not None:
+            self._seqs = {stream: seq for stream, seq in self._seqs.items() if stream in facts.streams}
         findings, self._findings = [*self._findings, *self._rules.look(facts)], []
         events = [event for finding in findings if (event := self._episodes.take(finding, now)) is not None]
         events += self._episodes.expire(now)
@@ -220,6 +243,7 @@ class NodeAlerts:
             episodes=self._episodes.saved(),
             conditions=self._rules.conditions.saved(),
             alerts=self._alerts.saved(),
+            seqs=self._seqs,
             delivery=report,
             skipped=self._rules.skipped,
             trouble=self.trouble,

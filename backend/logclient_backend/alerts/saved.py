@@ -4,7 +4,7 @@
 
     {"version": 1, "run": {"id", "name", "project", "node"}, "number": n,
      "events": [{"number": n, "event": {...}}, ...], "episodes": {...}, "conditions": {...},
-     "alerts": {process: number}, "delivery": {...}, "skipped": values}
+     "alerts": {process: number}, "seqs": {stream: seq}, "delivery": {...}, "skipped": values}
 """
 
 from __future__ import annotations

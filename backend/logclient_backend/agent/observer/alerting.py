@@ -7,7 +7,7 @@ Invariants:
 - records are decoded only where a rule looks at values;
 - alerts of a program are taken from its lanes as soon as it wakes the observer, and again from the documents of the
   node when the run is over: nothing is missed of a process that came and went between two looks;
-- an observer that goes on from another one's `alerts.json` reads no record that lay in the lanes when it came.
+- records are taken from the oldest that a lane holds, by a successor as well, whose detectors learn from them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from logclient.config import alerts_file
 from logclient.shm import layout, refusals
 
-from ...alerts import node_alerts, saved
+from ...alerts import node_alerts
 from ...alerts.facts import Facts, RankState
 from ...alerts.node_alerts import NodeAlerts
 from ...observe import deadline, ranks
@@ -61,14 +61,11 @@ class Alerting:
         self._status = status
         self._settings = settings
         self._processes = processes
-        self._goes_on = os.path.exists(handle.file(saved.NAME))
         self._alerts = NodeAlerts(handle.shm_dir, alerts_file())
         self._disk = DiskSpace(handle, status)
         self._records: dict[str, LaneRecords] = {}
         self._dropped = 0  # by processes whose lanes are gone
-        for each in processes.all.values():
-            self._read(each)
-        self._goes_on = False  # whoever comes later is new
+        self._is_last = False
 
     @property
     def due_in_s(self) -> float:
@@ -83,7 +80,7 @@ class Alerting:
 
     def end(self, now: float, standing: Standing, *, is_over: bool) -> None:
         """Look for the last time, and let go of the shm directory. `is_over`: no process has the run open here."""
-        state, cause = "", ""
+        state, cause, self._is_last = "", "", True
         if is_over:
             ledger = ledger_of(self._handle)
             for process, each in table(ledger.get("processes")).items():
@@ -116,8 +113,8 @@ class Alerting:
             self._alerts.take_notices(each.id, notices, each.rank)
         records = self._records.get(each.id)
         if records is None:
-            records = self._records[each.id] = LaneRecords(self._handle, each.lanes, only_new=self._goes_on)
-        if self._alerts.wants_values:
+            records = self._records[each.id] = LaneRecords(self._handle, each.lanes)
+        if self._alerts.wants_values and (self._alerts.knows_rules or self._is_last):
             for stream, columns in records.new(is_over=each.is_over):
                 self._alerts.feed_columns(stream, columns)
 

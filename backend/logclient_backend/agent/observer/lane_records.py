@@ -29,15 +29,14 @@ _MAX_PIECES = 8  # of a lane, in one look
 class LaneRecords:
     """The lanes of one process."""
 
-    def __init__(self, handle: ShmDirHandle, lanes: LiveLanes, *, only_new: bool) -> None:
-        """`only_new`: what the lanes hold by now was read by an earlier observer."""
+    def __init__(self, handle: ShmDirHandle, lanes: LiveLanes) -> None:
         self.mem = lanes.mem
         self.name = lanes.id + LANES
         self.cells = Cells(handle, f"{lanes.id}.device")
         self._schemas = lane_file.Schemas(lanes.mem, lanes.words)
         first = lanes.words[layout.FILE_LANES] - lanes.words[layout.FILE_DEVICE_LANES]
         self._lanes = [
-            _lane(lanes, index, header, is_of_device=index >= first, only_new=only_new)
+            _lane(lanes, index, header, is_of_device=index >= first)
             for index, header in enumerate(lane_file.headers(lanes.words))
         ]
 
@@ -62,9 +61,9 @@ class LaneRecords:
                     yield lane.stream.hex(), columns
 
 
-def _lane(lanes: LiveLanes, index: int, header: memoryview, *, is_of_device: bool, only_new: bool) -> Lane:
+def _lane(lanes: LiveLanes, index: int, header: memoryview, *, is_of_device: bool) -> Lane:
     reader = RingReader(lanes.mem, layout.lane_header(index))
     made = Lane(reader, index, lane_file.stream_id(header), is_of_device=is_of_device)
-    made.staged_seq = reader.seq = header[layout.SEQ] if only_new else 0
-    reader.position = header[layout.TAIL] if only_new else header[layout.FORGOT]
+    made.staged_seq = reader.seq = 0
+    reader.position = header[layout.FORGOT]  # the oldest that is there
     return made
