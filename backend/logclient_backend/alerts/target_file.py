@@ -28,7 +28,7 @@ from .targets import MAX_BYTES, Targets, parse, read_ca, read_checked, with_ca
 
 READ_S = 2.0
 FRESH_S = 5.0  # not older than that when something is sent
-REST_S = 60.0  # between two looks while nothing is
+REST_S = 300.0  # between two looks while nothing is: each takes a process
 OK, MISSING, REFUSED, SILENT = "ok", "missing", "refused", "silent"
 
 

@@ -33,6 +33,7 @@ from .processes import Processes, Seen
 
 _DROPPED = ("forgotten", "refused", "damaged")
 _ASK_S = 1.0
+_COUNT_EVERY_S = 60.0
 _RUNNING = "running"
 
 
@@ -65,6 +66,10 @@ class Alerting:
         self._disk = DiskSpace(handle, status)
         self._records: dict[str, LaneRecords] = {}
         self._dropped = 0  # by processes whose lanes are gone
+        self._counted: tuple[tuple[int, ...], int] = (
+            (),
+            0,
+        )  # what moved the count of dropped records, and that
         self._is_last = False
 
     @property
@@ -134,9 +139,7 @@ class Alerting:
             budgets={
                 "shared memory for what is not on disk yet": self._status[layout.AGENT_WRITE_PENDING] / spill
             },
-            dropped=self._dropped
-            + refusals.read(self._handle.shm_dir)
-            + sum(map(_dropped_by, self._processes.all.values())),
+            dropped=self._dropped_so_far(now),
             streams=self._streams() if self._alerts.wants_values else None,
         )
 
@@ -151,6 +154,18 @@ class Alerting:
             if each.rank is not None and each.ended is None:
                 found[each.rank] = RankState(not each.is_over, is_clean=each.is_over)
         return found
+
+    def _dropped_so_far(self, now: float) -> int:
+        """Return how many records were dropped; counted anew where records moved, and once a minute."""
+        words = self._status
+        marks = (
+            *(self._processes.run.count, self._dropped, int(now // _COUNT_EVERY_S)),
+            *(words[layout.AGENT_DRAINED], words[layout.AGENT_WRITTEN]),
+        )
+        if marks != self._counted[0]:
+            living = sum(map(_dropped_by, self._processes.all.values()))
+            self._counted = marks, self._dropped + refusals.read(self._handle.shm_dir) + living
+        return self._counted[1]
 
     def _work(self) -> dict[int, tuple[int, float]]:
         """Return the last step of each rank, and its time in sections outside collectives."""
