@@ -118,6 +118,30 @@ def test_run_that_is_silent_is_lost_once(bench: Bench, monkeypatch: pytest.Monke
 
 
 @pytest.mark.timeout(200)
+def test_stall_that_an_observer_found_is_told_once_and_ends_with_the_run(bench: Bench) -> None:
+    """Of all nodes the worst stands for the run; documents may hold anything."""
+    stalled = {"kind": "stalled", "verdict": "user code", "text": "rank 5 waits at load", "rank": 5}
+    with bench.running() as alerts:
+        for odd in (
+            7,
+            {},
+            {"kind": ["stalled"]},
+            {"kind": "quiet"},
+            stalled,
+            stalled | {"text": "rank 5 waits on"},
+        ):
+            alerts.committed([Parcel("r", "n0", 0, description=described(observed=odd))])
+        wait_for(lambda: bench.told("stalled"), "it begins")
+        (begin,) = bench.told("stalled")
+        assert (begin["phase"], begin["rank"]) == ("begin", 5) and begin["text"].startswith(
+            "user code: rank 5"
+        )
+        alerts.committed([Parcel("r", "n0", 0, description=described("killed", observed=None))])
+        wait_for(lambda: len(bench.told("stalled")) == 2, "it ends")
+        assert bench.told("stalled")[1]["phase"] == "end"
+
+
+@pytest.mark.timeout(200)
 def test_rules_of_anybody_are_checked_and_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Documents may hold anything; what the thread does not get through is counted, and nothing waits for it."""
     monkeypatch.setattr(module, "_QUEUE_RECORDS", 100)

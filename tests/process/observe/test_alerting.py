@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,8 +17,9 @@ from typing import Any
 import pytest
 
 from logclient.shm import layout
+from tests.certificates import Authority
 from tests.hooks import Hooks, hooks, target_file, webhook
-from tools.faults import processes
+from tools.faults import frozen, fuse, processes
 
 from ..disturbed import ROOT, wait_until
 from .observed_job import PATIENCE_S, Job, job
@@ -197,6 +199,64 @@ logs(100_000)
         wait_until(lambda: len(of(served, "over")) == 2, PATIENCE_S, "the loss is below it again")
         assert [each["phase"] for each in of(served, "over")] == ["begin", "end"]
         assert len(of(served, "alert")) == 1
+
+
+@pytest.mark.root
+@pytest.mark.timeout(300)
+def test_frozen_disk_is_told_over_https_with_a_ca_of_its_own(tmp_path: Path, disk: frozen.LoopExt4) -> None:
+    """Run folder and file of targets are on that disk: verdict, code and certificates are in memory."""
+    authority = Authority(tmp_path / "ca")
+    source = f"""
+logs(50)
+wait_for("go")
+def save(): open({str(disk.path / "checkpoint")!r}, "w").close()
+save()
+logs(100_000)
+"""
+    with hooks(authority.certificate("good")) as served:
+        folder = disk.path / "config"
+        folder.mkdir()
+        shutil.copy(authority.folder / "ca.pem", folder)
+        path = target_file(folder, f'ca = "{folder}/ca.pem"\n' + webhook("team", f"{served.url}/ok/T0KEN"))
+        with job(tmp_path, source, LOGCLIENT_ALERTS=str(path)) as run:
+            run.wait("ok")
+            wait_until(lambda: kept(run)["delivery"]["file"]["state"] == "ok", PATIENCE_S, "the file is read")
+            with disk.frozen():
+                run.go()
+                begin = wait_for(served, "stalled", 1)[0]
+                assert begin["text"].startswith("file system: rank 0 waits for a disk"), begin
+                assert run.text.startswith("stalled: file system: rank 0"), run.text
+                assert f"save ({tmp_path}/main.py:" in run.text
+            assert wait_for(served, "stalled", 2)[1]["phase"] == "end"
+
+
+@pytest.mark.root
+@pytest.mark.timeout(300)
+def test_mount_that_hangs_is_told_with_section_and_last_calls(tmp_path: Path, mount: fuse.Fuse) -> None:
+    """Opening a file on it takes for ever; so does whatever else would look at it, the run folder included."""
+    (mount.path / "checkpoint").write_text("x")
+    source = f"""
+run.trace(include=["__main__"])
+logs(50)
+wait_for("go")
+def save(): open({str(mount.path / "checkpoint")!r}).read()
+with run.section("save"): save()
+logs(100_000)
+"""
+    with alerted(tmp_path, source) as (run, served):
+        run.wait("ok")
+        mount.hang("open", "read", "write", "getattr")
+        try:
+            run.go()
+            begin = wait_for(served, "stalled", 1)[0]
+            assert begin["rank"] == 0 and "save" in begin["text"], begin
+            assert "in section 'save'" in run.text, run.text
+            (rank,) = run.why()["processes"]
+            assert rank["wait_channel"] and rank["state"] in ("file system", "user code"), rank
+            assert rank["last_calls"][0]["calls"][-1]["function"] == "save", rank["last_calls"]
+        finally:
+            mount.release()
+        assert wait_for(served, "stalled", 2)[1]["phase"] == "end"
 
 
 @pytest.mark.timeout(300)

@@ -12,16 +12,14 @@ Invariants:
 
 from __future__ import annotations
 
-import os
 import time
 
 from logclient.config import alerts_file
 from logclient.shm import layout, refusals
 
-from ...alerts import node_alerts
 from ...alerts.facts import Facts, RankState
 from ...alerts.node_alerts import NodeAlerts
-from ...observe import deadline, ranks
+from ...observe import ranks
 from ...observe.stall import STALLED, Standing
 from ...runs.node import table
 from ..host.shm_dir_handle import ShmDirHandle
@@ -32,24 +30,10 @@ from .node_state import ledger_of, state_of
 from .processes import Processes, Seen
 
 _DROPPED = ("forgotten", "refused", "damaged")
-_ASK_S = 1.0
 _COUNT_EVERY_S = 60.0
+_WATCHFUL_S = 30.0  # after anything happened; what rules wait for takes less
+_REST_S = 10.0  # between two looks afterwards
 _RUNNING = "running"
-
-
-def prepare() -> None:
-    """In the supervisor, before it forks: load what a delivery needs, where there is a file that names a receiver."""
-    path = alerts_file()
-
-    def is_there() -> bool:
-        return bool(path) and os.path.exists(str(path))
-
-    try:
-        is_wanted = deadline.ask(is_there, timeout_s=_ASK_S, of=str(path))
-    except deadline.NoAnswer:  # a disk that hangs: there may be one
-        is_wanted = True
-    if is_wanted:
-        node_alerts.prepare()
 
 
 class Alerting:
@@ -71,6 +55,8 @@ class Alerting:
             0,
         )  # what moved the count of dropped records, and that
         self._is_last = False
+        self._marks: tuple[object, ...] = ()
+        self._watchful_until = self._next = 0.0
 
     @property
     def due_in_s(self) -> float:
@@ -79,6 +65,8 @@ class Alerting:
 
     def look(self, now: float, standing: Standing) -> None:
         """Take what is new, judge it, and go on with deliveries."""
+        if self._is_at_rest(now, standing):
+            return
         self._disk.look(now)
         state, cause = (_RUNNING, "") if self._processes.watched() else ("", "")
         self._look(now, standing, state, cause)
@@ -100,6 +88,22 @@ class Alerting:
     def deliver(self, timeout_s: float) -> None:
         """Deliver what is queued, after `end`."""
         self._alerts.deliver(timeout_s)
+
+    # ---- resting ------------------------------------------------------------------------------------------
+
+    def _is_at_rest(self, now: float, standing: Standing) -> bool:
+        """Has nothing happened for a while? Then a look now and then is enough: a run at rest costs nearly nothing."""
+        everybody = self._processes.all.values()
+        marks = (
+            *(self._processes.run.count, len(everybody), sum(each.ended is not None for each in everybody)),
+            *(sum(each.lanes.words[layout.DOCUMENTS_WRITTEN] for each in everybody), standing),
+        )
+        if marks != self._marks:
+            self._marks, self._watchful_until = marks, now + _WATCHFUL_S
+        if now > self._watchful_until and now < self._next and self._alerts.due_in_s > _REST_S:
+            return True
+        self._next = now + _REST_S
+        return False
 
     # ---- inside -------------------------------------------------------------------------------------------
 
