@@ -5,7 +5,7 @@ one that SIGKILL does not reach (state D) is left behind, and reaped once the ke
 
 Invariants:
 
-- no call here waits;
+- no call here waits, but `end` for a moment;
 - the child kills itself a little later, by an alarm, where nobody is left who could;
 - an exception in the child is its type, never its text, which may hold a URL.
 """
@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 MAX_ANSWER = 2 << 20  # bytes
+_REAP_S = 0.2
 ALARM_S = 5.0  # after the deadline
 # meant for whoever forked us
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD, signal.SIGALRM)
@@ -75,6 +76,13 @@ class Attempt:
         """Give up."""
         if self._answer is None:
             self._conclude({"code": LATE})
+
+    def end(self) -> None:
+        """Give up for good, and reap the child if it ends within a moment."""
+        self.kill()
+        until = time.monotonic() + _REAP_S
+        while not self.reap() and time.monotonic() < until:
+            time.sleep(0.002)
 
     def _conclude(self, answer: dict[str, Any]) -> None:
         self._answer = answer

@@ -179,11 +179,13 @@ class Delivery:
             self._old_upto = self._early[-1][0]  # a target that was not there is sent none of them
 
     def close(self) -> None:
-        """Give up what is under way; it is killed."""
+        """Give up what is under way; it is killed. A command goes on to its deadline, which its child sees to."""
         self.file.close()
         for queue in self._queues.values():
-            if queue.attempt is not None:
-                queue.attempt.kill()
+            if queue.attempt is not None and not queue.target.command:
+                queue.attempt.end()
+        for child in self._stuck:
+            child.end()
 
     # ---- targets ------------------------------------------------------------------------------------------
 

@@ -76,8 +76,9 @@ class TargetFile:
             self._begin(now)
 
     def close(self) -> None:
-        if self._child is not None:
-            self._child.kill()
+        for child in (self._child, *self._left_behind):
+            if child is not None:
+                child.end()
 
     def _begin(self, now: float) -> None:
         path, seen = self._path, self._seen

@@ -19,6 +19,7 @@ from logclient_backend.alerts import saved
 from logclient_backend.alerts.event import BEGIN, END, Event
 from logclient_backend.alerts.facts import Facts, RankState
 from logclient_backend.alerts.node_alerts import NodeAlerts
+from logclient_backend.alerts.target_file import REST_S
 from tests.hooks import hooks, target_file, webhook
 from tests.lanes import opened
 
@@ -87,7 +88,7 @@ def test_rules_of_init_and_of_the_file_count_together(tmp_path: Path) -> None:
     alerts.feed("s", "acc", [1], [0.1])
     alerts.look(Facts(now=0.0))
     target_file(tmp_path, 'rules = ["other > 1"]')
-    now[0] += 61
+    now[0] += REST_S + 1
     look_until(alerts, Facts(now=0.0), lambda: alerts.wants("other"), "it is read again")
     assert alerts.wants("loss") and not alerts.wants("acc")
     assert [(event.kind, event.phase) for event in kept(tmp_path)] == [("under", BEGIN), ("under", END)]

@@ -52,7 +52,8 @@ def wait_for(served: Hooks, kind: str, count: int) -> list[dict[str, Any]]:
 
 
 def kept(run: Job) -> dict[str, Any]:
-    """Return the content of `alerts.json`."""
+    """Return the content of `alerts.json`, once there is one."""
+    wait_until(lambda: (run.shm_dir / "alerts.json").exists(), PATIENCE_S, "it is written")
     found: dict[str, Any] = json.loads((run.shm_dir / "alerts.json").read_bytes())
     return found
 
@@ -257,6 +258,25 @@ logs(100_000)
         finally:
             mount.release()
         assert wait_for(served, "stalled", 2)[1]["phase"] == "end"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_rank_that_works_longer_in_its_sections_is_a_straggler(tmp_path: Path, run_dir: Path) -> None:
+    """All log at one pace, since they wait for each other; the times outside of collectives tell them apart."""
+    source = """
+work, wait = run.section("work"), run.section("wait")
+for step in range(100_000):
+    with work: time.sleep(0.03 if RANK == 1 else 0.02)
+    with wait: time.sleep(0.01 if RANK == 1 else 0.02)
+    run.log(step, {"loss": 1.0})
+"""
+    with alerted(tmp_path, source, more='rules = ["straggler"]\n', count=4) as (_, served):
+        wait_until(lambda: of(served, "straggler"), 2 * PATIENCE_S, "it is found")
+        found = of(served, "straggler")[0]
+        assert (found["rank"], found["phase"]) == (1, "begin") and "slower than the median" in found[
+            "text"
+        ], found
 
 
 @pytest.mark.timeout(300)

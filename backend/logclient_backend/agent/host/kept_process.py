@@ -85,9 +85,9 @@ class KeptProcess:
             self._watch.kill()
             self.wait_ended()
 
-    def wait_ended(self, is_enough: Callable[[], bool] = lambda: False) -> None:
+    def wait_ended(self, is_enough: Callable[[], bool] = lambda: False, timeout_s: float = _END_S) -> None:
         """Wait for its end, or for what is enough, for a moment at most."""
-        deadline = time.monotonic() + _END_S
+        deadline = time.monotonic() + timeout_s
         while self._watch is not None and not self._watch.has_ended() and time.monotonic() < deadline:
             if is_enough():
                 return

@@ -24,6 +24,7 @@ from ..settings import Settings
 from . import observer_process
 
 _STALLS = 6  # stall times: a sample has parts that take seconds
+_SAMPLE_S = 5.0  # which it may be in the middle of when it is to leave
 _LONG_LIFE_S = 60.0
 _MAX_BACKOFF_S = 30.0
 
@@ -75,7 +76,7 @@ class ObserverKeeper:
         def has_let_go() -> bool:
             return bool(words[layout.AGENT_OBSERVER_STOP] == observer_process.HAS_LET_GO)
 
-        self._process.wait_ended(has_let_go)
+        self._process.wait_ended(has_let_go, _SAMPLE_S)
         if not has_let_go():
             self._process.kill()
         self._process.let_go()
