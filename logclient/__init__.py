@@ -29,7 +29,7 @@ from .errors import (
 from .guest import dynamo
 from .null import NullRun
 from .run import Run
-from .session import current_run
+from .session import current_run, sections
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from .reading import Runs
     from .session.phases import Phase
+    from .session.sections import Section
     from .typed import AgentStatus, DeviceStatus, ServerStatus, Status
 
     T = TypeVar("T")
@@ -68,9 +69,11 @@ __all__ = [
     "log",
     "progress",
     "read",
+    "section",
     "should_save",
     "should_stop",
     "status",
+    "trace",
     "unwatch",
     "watch",
 ]
@@ -145,6 +148,16 @@ def should_stop(step: int | None = None) -> bool:
 def should_save(step: int | None = None) -> bool:
     """Has somebody asked for a checkpoint of the current run? True once for each request; see `Run.should_save`."""
     return (_current() if _run is None else _run).should_save(step)
+
+
+def section(name: str) -> Section:
+    """Return a section of the current run's process, a context manager; see `Run.section`."""
+    return (_current() if _run is None else _run).section(name)
+
+
+def trace(include: Iterable[str], exclude: Iterable[str] = ()) -> bool:
+    """Keep the last calls into these packages, for `logclient why`; see `Run.trace`."""
+    return _current().trace(include, exclude)
 
 
 def flush(timeout_s: float | None = None) -> bool:
@@ -264,6 +277,6 @@ def _current() -> Run | NullRun:
 
 
 current_run.get, current_run.get_or_stand_in = (lambda: _run), _current
-dynamo.keep_out(init, log, flush, finish, status, launch, read, watch, unwatch, should_stop, should_save)
-dynamo.keep_out(run.Logger, Run, run.RankedRun, NullRun, facts.Facts)
+dynamo.keep_out(init, log, section, trace, flush, finish, status, launch, read, watch, unwatch, should_stop)
+dynamo.keep_out(should_save, run.Logger, Run, run.RankedRun, NullRun, facts.Facts, sections.Section)
 dynamo.watch_for_torch()

@@ -61,6 +61,12 @@ SETTINGS = (
     Setting("finish_timeout_s", 10.0, "seconds that finish() and the exit hook wait at most"),
     Setting("start_timeout_s", 2.0, "seconds that init() waits at most for the run folder to answer"),
     Setting(
+        "ptrace",
+        "agent",
+        "agent or any (process of this user): which may read this process's stacks where kernel.yama.ptrace_scope is 1",
+    ),
+    Setting("trace", "", "packages, separated by commas, whose last calls are kept; see `run.trace`"),
+    Setting(
         "python",
         "",
         "absolute path of a Python with this version of logclient, which runs the agent; default: the one that runs "
@@ -144,6 +150,7 @@ _CHOICES = {
     "mode": ("online", "offline", "disabled"),
     "folder_errors": ("fallback", "raise"),
     "remote_stop": ("on", "off"),
+    "ptrace": ("agent", "any"),
 }
 
 
@@ -182,6 +189,8 @@ class Config:
         flush_timeout_s: float
         finish_timeout_s: float
         start_timeout_s: float
+        ptrace: str
+        trace: str
         python: str
         folder_errors: str
         stop_file: str

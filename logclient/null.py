@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .session.phases import Phase
+    from .session.sections import Section
     from .typed import Status
 
 
@@ -105,6 +106,14 @@ class NullRun:
         return False
 
     def should_save(self, step: int | None = None) -> bool:
+        return False
+
+    def section(self, name: str) -> Section:
+        from .session.sections import nowhere  # `init` has loaded it
+
+        return nowhere.other
+
+    def trace(self, include: Iterable[str], exclude: Iterable[str] = ()) -> bool:
         return False
 
     def flush(self, timeout_s: float | None = None) -> bool:

@@ -22,20 +22,21 @@ from .facts import Facts
 from .guest import foreign
 from .null import count_refused
 from .null import why_closed as of_null
-from .session import stopping
+from .session import sections, stopping, tracing
 from .session.session import Session
 from .session.status import status_of
 from .shm import layout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from types import TracebackType
     from typing import Any
 
     from .null import NullRun
     from .session.phases import Phase
     from .session.recorder import Recorder
+    from .session.sections import Section
     from .typed import Status
 
 _END_STATES = ("finished", "failed", "preempted")
@@ -87,6 +88,16 @@ class Logger:
         finally:
             lane.home.append(lane)
             lane = None  # type: ignore[assignment]  # a traceback that is kept keeps this frame: see Lanes.find_lost
+
+    def section(self, name: str) -> Section:
+        """Return a section of this process by its name, such as "data": `with run.section("data"):`.
+
+        Its time is added up, and `logclient why` shows in which section each rank is, and since when. The time of an
+        inner section is not the outer one's. One object per name, which may be kept and entered any number of times.
+        Sections belong to the thread that uses one first; in others they do nothing. A process has 16; those beyond,
+        and what is no name, share one called "other". Never raises, never waits, writes no record.
+        """
+        return sections.find(self._recorder.session.sections, name)
 
     # ---- requests of others -----------------------------------------------------------------------------
 
@@ -224,6 +235,17 @@ class Run(Logger):
         from .session import phases  # `init` has loaded it
 
         return phases.declare(self._session, expect_next_s, what)
+
+    def trace(self, include: Iterable[str], exclude: Iterable[str] = ()) -> bool:
+        """Keep the last calls of functions in these packages, in shared memory, for `logclient why --calls`.
+
+        For each thread: function, file, line, and when it was called and when it returned. They can be read when the
+        process answers nobody any more, and after it was killed. `exclude` names packages inside that are left out.
+        Each call of a recorded function gets slower, before Python 3.12 a little every other call, too: docs/hangs.md.
+        Called again, it records other packages. False, and said once, where another profiler, a debugger or coverage is
+        installed.
+        """
+        return tracing.begin(self._session, include, exclude)
 
     # ---- counting, waiting, ending --------------------------------------------------------------------
 

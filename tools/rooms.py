@@ -31,7 +31,7 @@ class Limits(NamedTuple):
 
 
 # Underscores of the standard library that are meant to be used, see its documentation.
-DOCUMENTED = {"_asdict", "_exit", "_fields", "_getframe", "_make", "_replace"}
+DOCUMENTED = {"_asdict", "_current_frames", "_exit", "_fields", "_getframe", "_make", "_replace"}
 # Underscores of other packages, where these have no public name for it: each is guarded by a test with that package.
 FOREIGN = {
     "torch": """_C _cuda_getCurrentStream _cuda_isCurrentStreamCapturing _DisableTorchDispatch _execution_engine

@@ -30,7 +30,7 @@ ROOT = harness.ROOT
 RESULTS = ROOT / "tools" / "bench" / "results"
 PAGE = ROOT / "docs" / "soak.md"
 BENCHES = (
-    *("log_call", "log_tail", "log_faults", "process_cost"),
+    *("log_call", "sections", "call_recorder", "log_tail", "log_faults", "process_cost"),
     *(
         "agent_cpu",
         "agent_rest",

@@ -11,6 +11,10 @@
 `ending.py`       how the run ended
 `messages.py`     the line at its end
 `dropped.py`      runs whose handle was dropped
+`phases.py`       declared phases
+`sections.py`     named parts of a step
+`ptracer.py`      the right to read stacks, under Yama
+`tracing.py`      the call recorder of a run
 `current_run.py`  the current run of a process, and calls of a process that has none
 ================= ===============================================================
 """

@@ -41,8 +41,9 @@ from ..shm.shm_dir import ShmDir
 from ..shm.stats import Counters, Notices, no_device
 from ..shm.wake import wake
 from ..spawn import agent as spawn
-from . import handles
+from . import handles, ptracer, tracing
 from .recorder import Recorder
+from .sections import Sections
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class Session:
         "pid",
         "rank",
         "recorders",
+        "sections",
         "settings",
         "shm_dir",
         "status_page",
@@ -121,6 +123,7 @@ class Session:
         self.about: dict[str, Any] = {}
         self.alerts: list[dict[str, Any]] = []
         self.recorders: dict[int | None, Recorder] = {}
+        self.sections = Sections(self)
         with AboveStandard():
             self._attach(is_owner=is_owner, forked=False)
 
@@ -183,6 +186,7 @@ class Session:
         self._fill_all()
         self.mark[0] = 1
         self.counters.attach(made.words, mark)
+        self.sections.attach(made.words)
         wake(shm_dir)
 
     def after_fork(self) -> str:
@@ -210,6 +214,8 @@ class Session:
                         handles.note(run, self)
                 self.mark[0] = 1
                 self.introduce({})
+                ptracer.permit(self)
+                tracing.go_on(self)
         except Exception as error:
             if not foreign.is_own(error):
                 raise
@@ -249,6 +255,7 @@ class Session:
     def leave_parent(self) -> None:
         """In a forked child: let go of what belongs to the parent, touching none of its memory."""
         handles.forget(self)
+        tracing.leave(self)
         self.counters.detach()
         self.counters = Counters()
         if self.encoder is not None:
@@ -265,6 +272,7 @@ class Session:
         self.release_maps()
         self.lanes = self.status_page = None
         self._fill_all()
+        self.sections.detach()
 
     def release_maps(self) -> None:
         """Nobody touches them from now on, or the interpreter is about to end: see `descriptors.Mapped`."""
@@ -279,6 +287,8 @@ class Session:
         """Let `log` find no lane in this process from now on."""
         for recorder in tuple(self.recorders.values()):
             recorder.fill(None, None, self._next_order)
+        self.sections.let_go()
+        tracing.end(self)
         self.recorders.clear()  # they refer to the session: its memory shall go with its last reference
 
     # ---- documents --------------------------------------------------------------------------------------

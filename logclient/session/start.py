@@ -13,6 +13,7 @@ import time
 from _thread import RLock
 
 from .. import config as settings
+from ..calls import recorder as _recorder  # noqa: F401 - now: later its disk may be frozen
 from ..config import Config
 from ..encode import about
 from ..encode.nested import settings_of
@@ -29,7 +30,7 @@ from ..shm.stats import is_stderr_file, write_stderr
 from ..spawn import agent as spawn
 from ..spawn import lifetime
 from ..spawn import starting as _starting  # noqa: F401 - now: later its disk may be frozen
-from . import closing, dropped, handles
+from . import closing, dropped, handles, ptracer, tracing
 from . import phases as _phases  # noqa: F401 - now: later its disk may be frozen
 from .ending import at_exit, has_shell, patience_s  # now: at exit their disk may be frozen
 from .session import Session
@@ -44,6 +45,7 @@ _TRIES = 3
 _MAX_PATH = 4095
 _MAX_WORDS = 500
 _LOCK_WAIT_S = 30.0
+_SUPERVISOR_WAIT_S = 0.5  # where Yama is in force
 _locks: dict[int, Any] = {}
 _inits: dict[tuple[str, str], int] = {}  # (project, name) -> how many runs this rank got from its launcher
 _hooked = False
@@ -144,7 +146,10 @@ class Attempt:
         if not is_new and (chosen.server or chosen.mode == "offline"):
             _compare_server(session, shm_dir, str(facts["server"]))
         _start_agent(session, shm_dir, chosen)
+        ptracer.permit(session, _SUPERVISOR_WAIT_S)
         _keep(run, session)
+        if chosen.trace:
+            tracing.begin(session, chosen.trace)
         settings.hand_on(parents.handle(shm_dir.path))
         return run
 
@@ -162,8 +167,11 @@ class Attempt:
         session.introduce({"created_ns": time.time_ns()})
         if not spawn.agent_lives(shm_dir):
             _call_agent(session, shm_dir, chosen, check_folder=False)
+        ptracer.permit(session, _SUPERVISOR_WAIT_S)
         run = Run(session)
         _keep(run, session)
+        if chosen.trace:
+            tracing.begin(session, chosen.trace)
         if config:
             run.config.update(config)
         return run
@@ -440,6 +448,8 @@ def _inherited_settings(shm_dir: ShmDir) -> dict[str, Any]:
         "flush_timeout_s",
         "finish_timeout_s",
         "stall_s",
+        "ptrace",
+        "trace",
     )
     return {name: shm_dir.settings[name] for name in names if name in shm_dir.settings}
 

@@ -9,6 +9,7 @@
 `columns.py`         many records of one shape, column by column
 `documents.py`       config, summary and state, which no lap of a ring overwrites
 `cells.py`           memory into which a device writes values
+`calls.py`           the last calls of each thread
 `refusals.py`        counts of processes that got no lanes
 `stats.py`           counters and notices of a run; the agent's status page as read by others
 `wake.py`            ends the pause of an agent

@@ -10,6 +10,7 @@ Every shared cell is one 8-byte little-endian word, aligned, read and written th
     byte 512    producer words: counters the training process publishes
     byte 768    agent words: counters the agent publishes
     byte 1024   lane headers, 256 bytes each, at most 10: what `log` takes, then those of records a device completes
+    byte 3584   section table: 16 entries of 32 bytes
     byte 4096   key area      shapes, appended; KEYS_USED says how far it is valid
                 documents     DOCUMENT_KINDS x 2 slots
                 blocks        fixed cells for large payloads
@@ -61,6 +62,11 @@ PHASE_RECORDS = 73  # records accepted when it was declared, times 2; bit 0: fur
 PHASE_NAME = 74  # UTF-8, zeros behind it
 PHASE_NAME_WORDS = 4
 PHASE_WORDS = 3 + PHASE_NAME_WORDS
+SECTION = 78  # number of the current section; 0: outside of all
+SECTION_SINCE = 79  # since when (time.monotonic_ns), stored before SECTION; 0: no section was used yet
+SECTION_OTHER_NS = 80  # time in sections that have no entry of their own
+PTRACER = 81  # PID that was given the right to read this process's stacks (Yama); PTRACER_ANY: all; 0: none
+PTRACER_ANY = (1 << 64) - 1
 
 # agent words
 DOCUMENTS_DURABLE = 96  # the DOCUMENTS_WRITTEN that is on disk
@@ -88,6 +94,15 @@ COUNTS_WORDS = 3
 LANE_OFFSET = 24  # constants: byte offset of the ring, then its size
 LANE_BYTES = 25
 LANE_STREAM = 26  # two words: random id of the stream
+
+# section table, behind the lane headers; entry N - 1 is the section with number N
+SECTION_TABLE = 448
+MAX_SECTIONS = 16
+SECTION_NS = 0  # accumulated time, without what has gone on since SECTION_SINCE
+SECTION_NAME = 1  # UTF-8, zeros behind it; the first word is stored last, and 0 is a free entry
+SECTION_NAME_WORDS = 3
+SECTION_WORDS = 1 + SECTION_NAME_WORDS
+SECTION_OTHER = MAX_SECTIONS + 1  # number of the section that the others share
 
 KEYS_OFFSET = 4096
 

@@ -66,6 +66,17 @@ def test_alternating_key_sets_cost_at_most_five_floors() -> None:
     check("log_call", "200 alternating key sets")
 
 
+def test_a_section_costs_at_most_half_a_call() -> None:
+    """Enter and exit together, beside log() of one value."""
+    check("sections", "kept")
+
+
+@pytest.mark.parametrize("kind", ["recorded", "other"])
+def test_the_call_recorder_beside_an_empty_profile_function(kind: str) -> None:
+    """A call of its package, and one of another."""
+    check("call_recorder", kind, "a small function")
+
+
 def test_the_tail_of_paced_calls_is_at_most_three_floors() -> None:
     """p99.9 of log() paced at 1 ms, 10,000 samples a loop."""
     check("log_tail", "p99.9")
@@ -201,3 +212,9 @@ def test_ranks_stop_and_save_together() -> None:
     """Three trials of 8 gloo ranks; 50 of them: `python tools/bench/stop_save.py`."""
     pytest.importorskip("torch")
     check("stop_save")
+
+
+def test_answer_about_many_processes_comes_soon_and_stops_none() -> None:
+    """8 ranks with 4 data-loader children each."""
+    pytest.importorskip("torch")
+    check("why")

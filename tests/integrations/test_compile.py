@@ -42,6 +42,11 @@ callback = Callback()
 ranked = run.as_rank(3)
 bound = run.log
 
+def section(x, step):
+    y = (x * 2).sum()
+    logclient.section("data")
+    return y + 1
+
 def nothing(x, step):
     y = (x * 2).sum()
     empty(step, {"loss": y, "lr": 0.5})
@@ -76,7 +81,7 @@ from torch._dynamo.convert_frame import input_codes
 from torch._dynamo.utils import counters
 
 told = {}
-for body in (nothing, module, method, floats, of_rank, hook):
+for body in (nothing, module, method, floats, of_rank, hook, section):
     torch._dynamo.reset()
     counters.clear()
     compiled = torch.compile(body, backend=sys.argv[1])
@@ -117,6 +122,49 @@ def compiled(where: Path, order: str, backend: str) -> Any:
     return json.loads(ended.out)
 
 
+RECORDED = """
+import json, os, sys
+import torch, torch._dynamo
+import logclient
+sys.path.insert(0, os.getcwd())
+import mypkg
+run = logclient.init(name="c")
+from torch._dynamo.convert_frame import input_codes
+from torch._dynamo.utils import counters
+told = {}
+for begin in (lambda: True, lambda: run.trace(["mypkg"])):
+    torch._dynamo.reset()
+    counters.clear()
+    assert begin()
+    compiled = torch.compile(mypkg.body, backend="eager", fullgraph=True)
+    for step in range(20):
+        assert float(compiled(torch.full((4,), float(step)))) == 8.0 * step + 1
+    with run.section("step"):
+        compiled(torch.ones(4))
+    codes = [weak() for weak in input_codes.seen]
+    ours = [code.co_name for code in codes if code and "/logclient/" in code.co_filename]
+    breaks = sum(counters["graph_break"].values())
+    told[len(told)] = {"frames": dict(counters["frames"]), "breaks": breaks, "ours": ours}
+from logclient.shm.calls import Calls
+calls = Calls(run._session.lanes.path.removesuffix(".lanes") + ".calls").threads(1000)[os.getpid()]
+print(json.dumps([told, [call.function for call in calls].count("body")]))
+run.finish()
+"""
+
+
+def test_call_recorder_breaks_no_graph(tmp_path: Path, run_dir: Path) -> None:
+    """Nor does a section around a compiled function; frames and breaks are those of a program without either."""
+    (tmp_path / "mypkg.py").write_text("def body(x):\n    return (x * 2).sum() + 1\n")
+    (tmp_path / "train.py").write_text(RECORDED)
+    words = [sys.executable, "train.py"]
+    env = scripts.environment(OMP_NUM_THREADS="1")
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    told, count = json.loads(done.stdout)
+    assert told["0"] == told["1"] and told["1"]["breaks"] == 0 and told["1"]["ours"] == []
+    assert count >= 2 * 20
+
+
 @pytest.mark.parametrize(
     ("order", "backend"),
     [("torch first", "eager"), ("dynamo last", "inductor"), ("torch last", "eager"), ("disabled", "eager")],
@@ -128,6 +176,8 @@ def test_a_call_is_one_break_and_none_of_our_frames_is_compiled(
     told = compiled(tmp_path, order, backend)
     assert "return them from the compiled function" in told.pop("fullgraph")
     assert told["nothing"]["breaks"] > 0
+    section = told.pop("section")
+    assert section["breaks"] > 0 and section["ours"] == []
     assert {name: each for name, each in told.items() if each != told["nothing"]} == {}
     assert told["nothing"]["ours"] == []
     if order == "disabled":

@@ -67,6 +67,10 @@ assert_type(run.should_stop(), bool)
 assert_type(logclient.should_stop(5), bool)
 assert_type(run.as_rank(1).should_save(step=5), bool)
 assert_type(logclient.should_save(), bool)
+with run.section("data"), logclient.section("decode"):
+    pass
+assert_type(run.trace(["mypkg"], exclude=["mypkg.fast"]), bool)
+assert_type(logclient.trace(("mypkg",)), bool)
 run.config["lr"] = 0.1
 run.config.update({"a": 1}, b=2)
 run.summary["best"] = 0.97

@@ -426,6 +426,7 @@ class Worker:
         if self.stage.segments:
             self.copier.wake()
             return False
+        self.roster.set_calls_aside()
         self.copier.aside.extend(self.roster.aside)
         self.roster.aside.clear()
         self.ledger.close()

@@ -16,8 +16,8 @@ from ..observe.report import Job
 from ..observe.verdict import CANNOT_TELL, Verdict
 from ..runs import live
 from ..runs.live import LiveShmDir
-from . import screen, why_page
-from .options import with_json
+from . import screen, why_calls, why_page
+from .options import with_dir, with_json
 from .text import safe
 
 NOT_STUCK, STUCK, UNSURE = 0, 3, 4
@@ -66,6 +66,14 @@ Look = Callable[[], Job | None]  # one look at all processes; None: there is nob
     metavar="SECONDS",
     help="No rank is late before; a run with slow steps has a longer limit of its own.",
 )
+@click.option(
+    "--calls",
+    "calls_of",
+    type=int,
+    metavar="PID|RANK",
+    help="The last calls of that process, live or killed, where it records them.",
+)
+@with_dir
 @with_json
 def command(
     words: tuple[str, ...],
@@ -76,6 +84,8 @@ def command(
     every_s: float,
     apart_s: float,
     floor_s: float,
+    calls_of: int | None,
+    dir: str | None,
     as_json: bool,
 ) -> None:
     """Say why a run, or some processes, do not get on: the verdict first, then the evidence.
@@ -87,9 +97,15 @@ def command(
     logclient why
     logclient why mlp --follow
     logclient why --pid 4711 --pid 4712
+    logclient why mlp --calls 3
     srun --overlap --ntasks-per-node=1 -o 'why.%N.json' logclient why mlp --local --json
     logclient why --merge why.*.json
     """  # fmt: skip
+    if calls_of is not None:
+        if pids or local or merge or follow or len(words) > 1:
+            raise BadArgument("--calls takes one PID or rank, and at most a run beside it")
+        why_calls.show(words[0] if words else None, calls_of, dir, as_json=as_json)
+        return
     look = _look(words, pids, local, merge, follow, apart_s, floor_s)
     if follow:
         last = _follow(look, every_s, as_json)
@@ -177,7 +193,7 @@ def _follow(look: Look, every_s: float, as_json: bool) -> Verdict | None:
         if last is None or (found.kind, found.blamed) != (last.kind, last.blamed):
             _print_line(found, job, as_json)
         last = found
-        if job.processes and all(verdict.is_gone(each) for each in job.processes):
+        if found.kind == verdict.GONE and all(verdict.is_gone(each) for each in job.processes):
             break
         time.sleep(every_s)
     _print_line(None, None, as_json)

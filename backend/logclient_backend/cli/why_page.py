@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..observe import where
-from ..observe.described import frame_text, groups_of, ranks_on
+from ..observe.described import Member, frame_text, groups_of, ranks_on
 from ..observe.gpu import Gpu, median_of_others
-from ..observe.report import Job, Report
+from ..observe.report import Job, Report, ranges
 from ..observe.verdict import CANNOT_TELL, Observed
-from . import screen
-from .text import duration, safe
+from . import screen, why_calls
+from .text import duration, plural, safe
 
 _MAX_FRAMES, _MAX_THREADS = 12, 8
+_MAX_ROWS, _MAX_NAMES, _MAX_BLAMED = 64, 12, 4
 _MERGE = "They log to no run here: `logclient why --local --json` on their hosts, then `logclient why --merge FILES`."
 
 
@@ -25,12 +26,15 @@ def page(job: Job, *, is_merged: bool) -> list[Any]:
     if job.missing and found.is_stuck and not is_merged:
         lines.append(screen.line((_MERGE, "dim")))
     lines.append(_ranks(job))
+    if len(job.processes) > _MAX_ROWS:
+        lines.append(screen.line((f"and {len(job.processes) - _MAX_ROWS} more", "dim")))
+    for each in job.processes:
+        lines += _without_stack(each)
     blamed = {each.key: each for each in job.processes if each.key in found.blamed}
-    for each in blamed.values():
+    for each in list(blamed.values())[:_MAX_BLAMED]:
         lines += _threads(each)
     for group in groups_of(job.processes):
-        names = ", ".join(member.name for member in group.members)
-        lines.append(screen.line((safe(names), "bold")))
+        lines.append(screen.line((safe(_names(group.members)), "bold")))
         lines += [screen.line(f"    {safe(frame_text(frame))}") for frame in group.frames[:_MAX_FRAMES]]
         if len(group.frames) > _MAX_FRAMES:
             lines.append(screen.line((f"    and {len(group.frames) - _MAX_FRAMES} more", "dim")))
@@ -40,14 +44,33 @@ def page(job: Job, *, is_merged: bool) -> list[Any]:
     return lines
 
 
+def _names(members: Sequence[Member]) -> str:
+    """Return the names of some processes; of many the numbers of their ranks, and how many others there are."""
+    if len(members) <= _MAX_NAMES:
+        return ", ".join(member.name for member in members)
+    numbers = sorted({member.rank for member in members if member.rank is not None})
+    others = sum(member.rank is None for member in members)
+    parts = [f"ranks {ranges(numbers)}"] if numbers else []
+    return " and ".join([*parts, *([plural(others, "other process", "other processes")] if others else [])])
+
+
 def _ranks(job: Job) -> Any:
+    """Return the table of the ranks: those that are to blame first, where there are more than a screen shows."""
     many = len(job.reports) > 1
-    columns = ("RANK", *(["HOST"] if many else []), "PID", "KERNEL", "CPU", "STEP", "LAST RECORD", "WHERE")
+    has_sections = any(each.sections is not None for each in job.processes)
+    columns = (
+        *("RANK", *(["HOST"] if many else []), "PID", "KERNEL", "CPU", "STEP", "LAST RECORD"),
+        *(*(["SECTION"] if has_sections else []), "WHERE"),
+    )
     right = tuple(
         at for at, name in enumerate(columns) if name in ("RANK", "PID", "CPU", "STEP", "LAST RECORD")
     )
     table = screen.table(*columns, right=right)
-    for each in job.processes:
+    shown = job.processes
+    if len(shown) > _MAX_ROWS:
+        blamed = set(job.verdict.blamed)
+        shown = sorted(shown, key=lambda each: each.key not in blamed)[:_MAX_ROWS]
+    for each in shown:
         sample = each.second.sample
         kernel = "-" if sample is None else " ".join(filter(None, (sample.state, sample.wait_channel)))
         frame = where.own_frame(each.frames)
@@ -59,9 +82,27 @@ def _ranks(job: Job) -> Any:
             f"{each.cpu_share:.0%}",
             "-" if each.step is None else str(each.step),
             "-" if each.age_s is None else f"{duration(each.age_s)} ago",
+            *([_section(each)] if has_sections else []),
             safe(frame_text(frame) if frame is not None else each.second.stacks.reason),
         )
     return table
+
+
+def _section(each: Observed) -> str:
+    found = each.sections
+    return "-" if found is None or not found.current else f"{safe(found.current)} {duration(found.since_s)}"
+
+
+def _without_stack(each: Observed) -> Iterator[Any]:
+    """Yield what is known of a process whose stack could not be read: its last calls, and whom it allows to read it."""
+    if each.frames:
+        return
+    if each.ptracer:
+        yield screen.line((safe(each.ptracer), "yellow"))
+    if each.calls:
+        yield screen.line((safe(f"last calls of {each.name}"), "bold"))
+    for thread in each.calls:
+        yield from why_calls.lines_of(thread, each.pid)
 
 
 def _threads(each: Observed) -> Iterator[Any]:

@@ -124,6 +124,14 @@ def _process(each: Observed) -> dict[str, Any]:
         "step": each.step,
         "age_s": each.age_s,
         "limit_s": each.limit_s,
+        "section": each.sections.current if each.sections is not None else None,
+        "section_s": each.sections.since_s if each.sections is not None else None,
+        "sections": {time.name: time.seconds for time in each.sections.times}
+        if each.sections is not None
+        else {},
+        "work_s": each.work_s,
+        "last_calls": [saved.to_json(thread) for thread in each.calls],
+        "ptracer": each.ptracer,
         "no_stack": each.second.stacks.reason,
         "frames": [frame_text(frame) for frame in each.frames],
         "threads": [

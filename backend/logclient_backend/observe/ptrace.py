@@ -8,30 +8,24 @@ from logclient.shm import proc
 
 YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 _SYS_PTRACE = 19  # bit of the capability
+_WITH_RIGHT = "run as root; in a container, start that with `--cap-add SYS_PTRACE`"
 
 
 def why_refused(pid: int, *, yama: str = YAMA) -> str:
-    """Return why this process may not read the stack of that one, and what to do: a sentence's end."""
+    """Return why this process may not read the stack of that one, and what to do, as a clause."""
     ours, theirs = _status("self"), _status(proc.entry_of(pid))
-    is_root = _has_capability(ours)
+    is_root = _has_capability(ours)  # root in a container often has it not
     scope = _scope(yama)
     if scope == 3:
         return "kernel.yama.ptrace_scope is 3, which forbids it to everybody until the next boot"
     if not is_root and theirs.get("Uid", ours.get("Uid")) != ours.get("Uid"):
         return "it is another user's process: run this command as that user, or as root"
-    if not is_root and scope == 2:
-        return "kernel.yama.ptrace_scope is 2: run this command as root, or set it to 0"
-    if not is_root and scope == 1:
-        return (
-            "kernel.yama.ptrace_scope is 1: set it to 0 (`sysctl kernel.yama.ptrace_scope=0`), or run as root"
-        )
-    if ours.get("Seccomp") == ["2"]:
-        return (
-            "a system call filter forbids it, as a container's does: start the container with "
-            "`--cap-add SYS_PTRACE` (Kubernetes: securityContext.capabilities.add)"
-        )
+    if not is_root and scope in (1, 2):
+        allow = "set it to 0 (`sysctl kernel.yama.ptrace_scope=0` on the host), or " if scope == 1 else ""
+        hint = ", or start the program with LOGCLIENT_PTRACE=any" if scope == 1 else ""
+        return f"kernel.yama.ptrace_scope is {scope}: {allow}{_WITH_RIGHT}{hint}"
     if not is_root:
-        return "ptrace is not permitted here: run as root, or with CAP_SYS_PTRACE"
+        return f"ptrace is not permitted here: {_WITH_RIGHT}"
     return "ptrace is not permitted here, not even to root: a security module, or the process's own user namespace"
 
 

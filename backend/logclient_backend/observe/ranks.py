@@ -14,6 +14,7 @@ from logclient.shm import lane_file
 from logclient.shm.record import PREFIX
 
 from ..runs.live import LiveLanes, LiveShmDir
+from ..runs.sections import Sections
 from . import process, stacks
 from .stacks import Stacks
 from .verdict import Look, Observed
@@ -110,3 +111,13 @@ def add_records(observed: Observed, lanes: LiveLanes, now_ns: int, floor_s: floa
     observed.age_s = max(0.0, (now_ns - last_ns) / 1e9)
     gaps = [(after - before) / 1e9 for (before, _), (after, _) in pairwise(seen)]
     observed.limit_s = max(floor_s, LIMIT_FACTOR * max(gaps, default=0.0))
+
+
+def add_sections(
+    observed: Observed, before: Sections | None, now: Sections | None, begun_ns: int, now_ns: int
+) -> None:
+    """Add the sections of a process, and its work between two looks at them, scaled to the time between its own."""
+    observed.sections = now
+    if before is not None and now is not None and now_ns > begun_ns:
+        share = observed.apart_s * 1e9 / (now_ns - begun_ns)
+        observed.work_s = max(0.0, now.work_s - before.work_s) * share

@@ -16,7 +16,7 @@ from typing import Any
 from logclient.errors import BadArgument
 
 from ..runs.live import LiveShmDir
-from . import gpu, kernel_log, ranks, saved, verdict
+from . import gpu, kernel_log, ranks, recorded, saved, verdict
 from .gpu import Gpus
 from .kernel_log import KernelLog
 from .verdict import Observed, Verdict
@@ -81,14 +81,21 @@ def of_run(live_dir: LiveShmDir, *, apart_s: float = ranks.APART_S, floor_s: flo
     for each in live_dir.processes:
         if each.has_finished and each.rank is not None and each.is_alive:
             lanes.setdefault(each.pid, each)
+    begun_ns = time.monotonic_ns()
+    before = {pid: own.sections(begun_ns) for pid, own in lanes.items()}
     report = _report(lanes, apart_s, live_dir)
+    mono_ns = time.monotonic_ns()
     now_ns, ends = time.time_ns(), live_dir.ends()
+    report.ended = ranks.ended(live_dir, now_ns)
+    how = {each.pid: each.end for each in report.ended}  # of those, too, whose lanes are not swept yet
     for observed in report.processes:
         own = lanes[observed.pid]
         ranks.add_records(observed, own, now_ns, floor_s)
+        ranks.add_sections(observed, before[observed.pid], own.sections(mono_ns), begun_ns, mono_ns)
+        observed.calls = recorded.last_calls(recorded.path_of(live_dir.shm_dir.path, own.id))
+        observed.ptracer = live_dir.ptracer(own)
         observed.is_over = own.has_finished
-        observed.end = ends.get(own.id, "") if observed.is_over else ""
-    report.ended = ranks.ended(live_dir, now_ns)
+        observed.end = ends.get(own.id, "") if observed.is_over else how.get(observed.pid, "")
     return report
 
 

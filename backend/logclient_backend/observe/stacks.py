@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -155,7 +156,7 @@ def _thread(found: dict[str, Any]) -> Thread:
 
 def _reason(pid: int, error: str) -> str:
     """Return the last line of what py-spy wrote, or what to do where that is known."""
-    if "Permission denied" in error or "Operation not permitted" in error:
+    if re.search("permission denied|operation not permitted", error, re.IGNORECASE):
         return ptrace.why_refused(pid)
     if "No such process" in error or ("Failed to find" in error and "process" in error):
         return "it is gone"

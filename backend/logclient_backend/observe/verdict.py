@@ -16,10 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from . import where
+from ..runs.sections import Sections
+from . import stragglers, where
 from .groups import normal
 from .mounts import Awaited
 from .process import Blocked, Sample
+from .recorded import ThreadCalls
 from .stacks import Frame, Stacks, Thread
 
 STOPPED, GONE, FILE_SYSTEM, STRAGGLER = "stopped", "process gone", "file system", "straggler"
@@ -60,6 +62,10 @@ class Observed:
     ended_s: float | None = None  # since then
     is_over: bool = False  # it gave up its lanes by `finish` or its exit hook, and lives on
     phase: str = ""  # a sentence, where the program declared that its next record may take long
+    sections: Sections | None = None  # as the second look found them
+    work_s: float | None = None  # time in sections outside collectives between the looks
+    calls: tuple[ThreadCalls, ...] = ()  # the newest of each thread, where it records them
+    ptracer: str = ""  # a sentence, where it allows its stacks to an agent that is gone
     children: list[Observed] = field(default_factory=list)
 
     @property
@@ -240,7 +246,10 @@ def judge(all_: Sequence[Observed]) -> Verdict:
         declared = [each for each in all_ if each.phase]
         if declared:
             return Verdict(NOT_STUCK, f"{_names(declared)} {declared[0].phase}")
-        text = "every rank logged a record a short while ago"
+        slow, why_none = stragglers.find(all_)
+        if slow:
+            return Verdict(STRAGGLER, f"{_names(slow)} {stragglers.sentence(slow[0], all_)}", _keys(slow))
+        text = "every rank logged a record a short while ago" + why_none
         if 0 < len(others) <= len(waiting):  # who is slow, without being stuck
             return Verdict(NOT_STUCK, f"{text}; {_sentence(others, states, _wait(waiting))}", _keys(others))
         return Verdict(NOT_STUCK, text)

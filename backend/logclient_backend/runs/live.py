@@ -26,6 +26,9 @@ from logclient.shm.shm_dir import ShmDir
 from logclient.shm.stats import describe_agent, describe_server, lane_counts, missing_there
 from logclient.spawn.agent import map_status
 
+from . import sections
+from .sections import Sections
+
 _SUFFIX = ".lanes"
 _MAX_BYTES = 1 << 30
 _MAX_TEXT = 200  # of an exception
@@ -151,6 +154,10 @@ class LiveLanes:
         name = words[layout.PHASE_NAME : layout.PHASE_NAME + layout.PHASE_NAME_WORDS].tobytes()
         what = name.rstrip(b"\0").decode("utf-8", "replace")
         return DeclaredPhase(what, max(0, now_ns - since) / 1e9, (until - now_ns) / 1e9)
+
+    def sections(self, now_ns: int) -> Sections | None:
+        """The sections of this process; None where it used none. `now_ns`: `time.monotonic_ns`."""
+        return sections.read(self.words, now_ns)
 
     def waiting(self) -> Waiting:
         """Records that are accepted and not yet durable, and why."""
@@ -310,6 +317,18 @@ class LiveShmDir:
         wanted, status = str(self.shm_dir.facts.get("server") or ""), map_status(self.shm_dir)
         return {**describe_server(status, wanted, missing, time.monotonic_ns(), self._stall_s)}
 
+    def ptracer(self, process: LiveLanes) -> str:
+        """Return why the agent may not read the stacks of a process that allowed it to another one, under Yama."""
+        allowed = process.words[layout.PTRACER]
+        page = map_status(self.shm_dir)
+        supervisor = 0 if page is None else page[layout.AGENT_SUPERVISOR]
+        if allowed in (0, layout.PTRACER_ANY) or not supervisor or allowed == supervisor:
+            return ""
+        return (
+            f"process {process.pid} let the agent with PID {allowed} read its stack (kernel.yama.ptrace_scope is 1), "
+            f"and the agent with PID {supervisor} took over: start the run with LOGCLIENT_PTRACE=any"
+        )
+
     def ended(self) -> list[EndedProcess]:
         """Processes of this start of the run that ended, as the agent saw it.
 
@@ -326,12 +345,12 @@ class LiveShmDir:
                 is_seen = bool(end) and not (end["alive"] or end.get("replaced") or end.get("dropped"))
                 is_child = rank is None and (end.get("exit_code") == 0 or bool(said))
                 if is_seen and end["time"] > begun_ns and rank not in ranks and not is_child:
-                    how = [
-                        f"signal {end['signal_name']}"
-                        if "signal" in end
-                        else f"exit code {end.get('exit_code')}"
-                    ]
-                    text = f"has ended ({', '.join([*said, *how])})"
+                    how = list(said)
+                    if "signal" in end:
+                        how.append(f"signal {end['signal_name']}")
+                    elif end.get("exit_code") is not None:
+                        how.append(f"exit code {end['exit_code']}")
+                    text = f"has ended ({', '.join(how)})" if how else "has ended, nobody saw how"
                     found.append(EndedProcess(pid, rank, int(end["time"]), text))
             except (ValueError, LookupError, TypeError, AttributeError):
                 continue  # of another version

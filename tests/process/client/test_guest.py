@@ -56,6 +56,8 @@ def everything(number):
     run.log(number + 0.5, rows[0])
     run.log("no step", rows[0])
     run.log(number, {f"new{number}": 1.0})
+    with run.section("data"), logclient.section("decode"), run.section(f"name {number}"), run.section(7):
+        pass
 
 for number in range(3):  # each cause is said once
     everything(number)

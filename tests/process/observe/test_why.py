@@ -2,92 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tools.faults import frozen, processes
+from tools.faults import processes
 
 from ..disturbed import ROOT, wait_until
-
-PATIENCE_S = 60.0
-PRELUDE = """
-import os, sys, time
-RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-
-def ready():
-    open(f"ready{RANK}", "w").close()
-
-"""
-
-
-@contextmanager
-def program(
-    folder: Path, source: str, *, count: int = 1, **env: str
-) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """So many processes of one program, once each has written its file `N`; RANK and WORLD_SIZE are set."""
-    path = folder / "main.py"
-    path.write_text(PRELUDE + textwrap.dedent(source))
-    begun = []
-    try:
-        for rank in range(count):
-            more = {
-                "RANK": str(rank),
-                "WORLD_SIZE": str(count),
-                "LOCAL_RANK": str(rank),
-                "OMP_NUM_THREADS": "1",
-                **env,
-            }
-            begun.append(
-                subprocess.Popen([sys.executable, str(path)], cwd=folder, env={**os.environ, **more})
-            )
-        files = [folder / f"ready{rank}" for rank in range(count)]
-        wait_until(lambda: all(file.exists() for file in files), PATIENCE_S, "all are ready")
-        yield begun
-    finally:
-        for process in begun:
-            process.kill()
-        for process in begun:
-            process.wait(PATIENCE_S)
-
-
-def why(*words: object, **env: str) -> tuple[dict[str, Any], int]:
-    """(what it prints with --json, exit code)."""
-    command = [sys.executable, "-m", "logclient_backend", "why", *map(str, words), "--json"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT, env={**os.environ, **env}
-    )
-    assert done.returncode in (0, 3, 4), done.stderr
-    return json.loads(done.stdout), done.returncode
-
-
-def settled(kind: str, *words: object) -> tuple[dict[str, Any], int]:
-    """The same, once the processes are where they stay: the verdict is that kind."""
-    found: list[tuple[dict[str, Any], int]] = []
-
-    def is_so() -> bool:
-        found[:] = [why(*words)]
-        return bool(found[0][0]["verdict"] == kind)
-
-    try:
-        wait_until(is_so, PATIENCE_S, f"the verdict is {kind}")
-    except AssertionError:
-        raise AssertionError(found[0][0]["text"]) from None
-    return found[0]
-
-
-def of(processes_: list[subprocess.Popen[bytes]]) -> list[str]:
-    return [word for process in processes_ for word in ("--pid", str(process.pid))]
+from .plant import LOGGED, PATIENCE_S, RANKS, of, program, settled, why
 
 
 def test_process_that_sleeps_is_in_user_code(tmp_path: Path) -> None:
@@ -150,34 +78,20 @@ def test_process_that_is_no_python_is_named(tmp_path: Path) -> None:
         process.wait(PATIENCE_S)
 
 
-@pytest.mark.root
-def test_process_in_uninterruptible_sleep_waits_for_a_file_system(
-    tmp_path: Path, disk: frozen.LoopExt4
-) -> None:
-    """State D, its wait channel, and where in the code: a file on a frozen disk."""
-    source = f"""
-    ready()
-    while not os.path.exists("go"): time.sleep(0.01)
-    def f(): open({str(disk.path / "file")!r}, "w").close()
-    f()
-    """
-    with program(tmp_path, source) as (process,), disk.frozen():
-        (tmp_path / "go").touch()
-        wait_until(lambda: processes.state_of(process.pid) == "D", PATIENCE_S, "it waits for the disk")
-        found, code = settled("file system", "--pid", process.pid)
-        assert (code, found["pids"]) == (3, [process.pid])
-        (each,) = found["processes"]
-        assert each["wait_channel"] or each["kernel_stack"]
-
-
-LOGGED = """
-import logclient
-run = logclient.init(project="why", name={name!r}, dir={dir!r}, quiet=True)
-for step in range(50):
-    run.log(step, {{"loss": 1 / (step + 1)}})
-    time.sleep(0.01)
-ready()
-"""
+def test_processes_are_neither_traced_nor_signalled(tmp_path: Path) -> None:
+    """By the system calls of the command and its children: memory is read, and nothing else is done to a process."""
+    if shutil.which("strace") is None:
+        pytest.skip("needs strace")
+    trace = tmp_path / "trace"
+    calls = "trace=ptrace,kill,tkill,tgkill,pidfd_send_signal,process_vm_readv,process_vm_writev"
+    with program(tmp_path, "def f(): time.sleep(1000)\nready()\nf()\n", count=2) as begun:
+        found, _ = why(*of(begun), wrap=["strace", "-f", "-o", str(trace), "-e", calls])
+        assert all(each["frames"] for each in found["processes"])
+        lines = trace.read_text().splitlines()
+        for process in begun:
+            touched = [line for line in lines if f"({process.pid}," in line]
+            assert touched and all(" process_vm_readv(" in line for line in touched)
+    assert not [line for line in lines if " ptrace(" in line]
 
 
 @pytest.mark.slow
@@ -251,17 +165,6 @@ def test_no_run_and_more_than_one_are_errors(tmp_path: Path, run_dir: Path) -> N
     command = [sys.executable, "-m", "logclient_backend", "why"]
     done = subprocess.run([*command, "nobody"], capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT)
     assert done.returncode == 3 and "No live run on this host is called 'nobody'" in done.stderr
-
-
-RANKS = """
-import torch.distributed as dist
-dist.init_process_group("gloo", init_method="file://" + os.path.abspath("store"), rank=RANK, world_size=RANKS)
-dist.barrier()
-ready()
-def g(): dist.barrier()
-def f(): {odd}
-f() if RANK == 2 else g()
-"""
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ import time
 from typing import Any
 
 from logclient.shm import lane_file, layout, modes
+from logclient.shm.calls import KEPT, SUFFIX
 from logclient.shm.documents import read_document
 from logclient.shm.record import Shape
 from logclient.shm.regular import read_regular
@@ -32,7 +33,8 @@ from .other_nodes import Beside
 
 _MAX_BYTES = 1 << 30
 _MAX_DOCUMENT = 64 << 20
-_MOVING = 8 * layout.KEYS_USED  # all words that change lie behind each other, those of the lanes last
+# all words that change lie behind each other, those of the lanes last; sections are for readers alone
+_MOVING, _SECTIONS, _MOVING_ON = 8 * layout.KEYS_USED, 8 * layout.SECTION, 8 * layout.DOCUMENTS_DURABLE
 _ASKING = 8 * (layout.FLUSH_ASKED + 1 - layout.KEYS_USED)
 _MOVING_LANES = 8 * layout.LANE_HEADERS
 
@@ -118,7 +120,8 @@ class Producer:
         self.fill = 0.0  # of the fullest lane, with what is not yet taken; see `pace.py`
         self.least_used = 0  # bytes of the smallest lane that ever held a record; 0: none has
         self.is_asking = True  # for more than to be drained: it flushed, wrote documents, refused, finished
-        self._moving = self.mem[_MOVING : _MOVING_LANES + 8 * layout.LANE_HEADER_WORDS * len(self.lanes)]
+        end = _MOVING_LANES + 8 * layout.LANE_HEADER_WORDS * len(self.lanes)
+        self._moving = self.mem[_MOVING:_SECTIONS], self.mem[_MOVING_ON:end]
         self._moved = b""
 
     def _lane(self, index: int) -> Lane:
@@ -146,7 +149,7 @@ class Producer:
 
     def has_moved(self) -> bool:
         """Has any count of this process or of its lanes changed since this was asked last?"""
-        moved = self._moving.tobytes()
+        moved = self._moving[0].tobytes() + self._moving[1].tobytes()
         if moved == self._moved:
             return False
         self.is_asking = self.is_asking or moved[:_ASKING] != self._moved[:_ASKING]
@@ -238,6 +241,14 @@ class Producer:
         if self.is_dropped:
             self._give_memory_back()
         remove_files(self._handle, self.kept)
+
+    def keep_calls(self) -> None:
+        """Keep its last calls beyond its other files, if it recorded them."""
+        stem = self.name[: -len(LANES)]
+        try:
+            os.rename(self._handle.file(stem + SUFFIX), self._handle.file(KEPT + stem))
+        except OSError:
+            return  # it recorded none, or the folder was removed
 
     def _give_memory_back(self) -> None:
         """Its process keeps the file mapped until it calls us again, and reads nothing but the first page of it."""

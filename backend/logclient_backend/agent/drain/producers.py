@@ -17,15 +17,17 @@ import time
 from collections.abc import Callable, Iterator
 
 from logclient.shm import layout
+from logclient.shm.calls import KEPT
 
 from ..host.crash_report import Handover
 from ..host.process_handle import Cause, Watch
-from ..host.shm_dir_handle import Kept, ShmDirHandle, is_lane_file
+from ..host.shm_dir_handle import Kept, ShmDirHandle, is_lane_file, open_regular
 from .node_document import Ledger
 from .producer import BadLaneFile, Producer, remove_files
 from .slurm import Scheduler, is_cut_short, job_of
 
 _ASIDE = ".aside"
+_MAX_CALLS = 16  # files with last calls that are stored
 _ALIVE_EVERY_S = 1.0  # for processes whose end the kernel does not report
 _EXEC_EVERY_S = 2.0  # the others are asked whether they have become another program
 
@@ -45,6 +47,7 @@ class Roster:
         self._log = log
         self._ask_at = 0.0
         self._scheduler = Scheduler(log)
+        self._calls: set[str] = set()  # files with last calls that were set aside
         self._changes = -1  # of the handle, up to which all were met
 
     @property
@@ -99,6 +102,15 @@ class Roster:
             pass  # the folder was removed
         kept.name += _ASIDE
         self.aside.append(kept)
+
+    def set_calls_aside(self) -> None:
+        """Have the last calls of processes that were killed stored in the run folder; once, when all are gone."""
+        for name in sorted(os.listdir(self._handle.path)):
+            if name.startswith(KEPT) and name not in self._calls and len(self._calls) < _MAX_CALLS:
+                self._calls.add(name)
+                fd = open_regular(self._handle.file(name))
+                if fd >= 0:
+                    self.aside.append(Kept(self._handle, name, fd))
 
     @property
     def is_over(self) -> bool:
@@ -156,6 +168,8 @@ class Roster:
         ):
             del self.producers[producer.name]
             self._ledger.let_go(producer)
+            if not producer.has_finished and (cause is None or cause.exit_code != 0):
+                producer.keep_calls()
             producer.sweep()
             self.swept.append(producer)
 

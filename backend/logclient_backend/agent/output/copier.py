@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable
 
 from logclient.shm import layout, modes
+from logclient.shm.calls import KEPT
 from logclient.shm.regular import OddFile
 
 from ... import failpoint
@@ -83,7 +84,9 @@ class Copier:
         self.is_over = False  # nobody has the run open, and all that was logged was in the folder
         self.was_made = False  # the folder, by this agent
         self.pace_s = 0.0  # at least so much between the beginnings of two looks that nobody waits for
-        self.aside: list[Kept] = []  # lane files that cannot be read: kept as they are, beside the segments
+        self.aside: list[
+            Kept
+        ] = []  # kept as they are, beside the segments: lane files that cannot be read, last calls
         self._lines: deque[tuple[int, str]] = deque(maxlen=1000)  # of the agent's log
         self._status = status  # only AGENT_WRITTEN: bytes past an fsync, told at once since it is progress
         self._writer = writer
@@ -344,7 +347,8 @@ class Copier:
 
     def _keep_aside(self) -> None:
         for kept in tuple(self.aside):
-            path = os.path.join(self.folder, f"aside-{kept.name}")
+            name = kept.name if kept.name.startswith(KEPT) else f"aside-{kept.name}"
+            path = os.path.join(self.folder, name)
             fd = REAL.open(path, CREATE)
             try:
                 with kept.opened() as source:
