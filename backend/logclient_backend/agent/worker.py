@@ -297,6 +297,7 @@ class Worker:
     def _drain_all(self, gone: list[Producer], *, at_once: bool) -> None:
         """Stage what all lanes hold; `at_once`: somebody waits for it."""
         some = False
+        self.stage.lacks_room = False
         for producer in self.roster.each(Producer.released, lambda each: at_once or each.has_something):
             for lane in producer.lanes:
                 some |= self._drain(producer, lane, is_gone=producer in gone)
@@ -304,8 +305,9 @@ class Worker:
         self._is_full = not some and self.pace.is_filling
         if some:
             self._notify_shipper()
-        if some or at_once:  # what was staged before may not be copied yet
-            self._wake_copier(at_once=at_once or self.stage.is_half_full)
+        is_short = self.stage.lacks_room or self.stage.is_half_full
+        if some or at_once or self.stage.lacks_room:  # what was staged before may not be copied or sealed yet
+            self._wake_copier(at_once=at_once or is_short)
 
     def _notify_shipper(self) -> None:
         if self.status.words[layout.AGENT_SHIP_STATE] != layout.SHIP_OFF:

@@ -276,7 +276,7 @@ def test_stack_of_this_process_and_reasons_where_there_is_none() -> None:
         while True:
             found = stacks.dump([child.pid, other.pid, 1 << 22])
             main = found[child.pid].main
-            if main is not None and main.frames[0].function == "f":
+            if main is not None and main.frames and main.frames[0].function == "f":
                 break
             assert time.monotonic() < deadline, found
         assert not found[other.pid].threads and found[other.pid].reason
