@@ -14,10 +14,10 @@ from typing import Any
 
 from logclient.errors import Unsupported
 
-from ..door import openings
-from ..door.door import Closable, Door
-from ..door.guests import Guest, Rooms
-from ..door.listening import listen
+from ..admission import (openings)
+from ..admission.acceptor import (Closable, Door)
+from ..admission.connections import (Guest, Rooms)
+from ..admission.listening import (listen)
 from ..wire.address import Address
 from .eventlog import EventLog
 

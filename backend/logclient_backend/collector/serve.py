@@ -31,7 +31,7 @@ from . import tls
 from .backup import backup
 from .catalog import LATE_S, LOST_S, Catalog, state_now
 from .commit import Committer
-from .connections import DoorCallers, plan, raise_limit
+from .descriptor_limits import (DoorCallers, plan, raise_limit)
 from .control import Control
 from .data import DataFolder
 from .eventlog import EventLog

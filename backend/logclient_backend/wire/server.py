@@ -31,11 +31,11 @@ from functools import partial
 
 import grpc
 
-from ..door import openings
-from ..door.door import Door
-from ..door.guests import Rooms
-from ..door.listening import listen
-from ..door.through import Inner
+from ..admission import (openings)
+from ..admission.acceptor import (Door)
+from ..admission.connections import (Rooms)
+from ..admission.listening import (listen)
+from ..admission.inner_socket import (Inner)
 from . import convert, messages
 from .address import Address, is_loopback
 from .byte_budget import Room

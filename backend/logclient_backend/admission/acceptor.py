@@ -24,8 +24,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
-from .guests import INSIDE, KNOWN, OUTSIDE, Guest, Guests, Rooms, share_of
-from .openings import MAX_HEAD_BYTES, Opening
+from .connections import (INSIDE, KNOWN, OUTSIDE, Guest, Guests, Rooms, share_of)
+from .openings import (MAX_HEAD_BYTES, Opening)
 
 _ACCEPTS = 64  # in a row, before others have their turn
 _FIRST_PEEK = 4096

@@ -16,9 +16,9 @@ from collections.abc import Callable
 
 from logclient.shm import modes
 
-from .door import Door
-from .guests import Guest
-from .relay import Relay
+from .acceptor import (Door)
+from .connections import (Guest)
+from .relay import (Relay)
 
 
 class Inner:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import resource
 from dataclasses import dataclass, replace
 
-from ..door.door import Door
-from ..door.guests import Rooms
-from .store.interface import StoreError
-from .tokens import Tokens
-from .web.guard import Callers
+from ..admission.acceptor import (Door)
+from ..admission.connections import (Rooms)
+from .store.interface import (StoreError)
+from .tokens import (Tokens)
+from .web.guard import (Callers)
 
 MAX_DESCRIPTORS = 65_536  # some programs close all that they might have, one by one, in each child
 _OWN = 144  # the store's sessions, sockets, logs, what libraries open
@@ -81,6 +81,6 @@ class DoorCallers(Callers):
 
 
 def _key(client: tuple[str, int] | None) -> str:
-    from .web.serving import key_of
+    from .web.serving import (key_of)
 
     return key_of(client)

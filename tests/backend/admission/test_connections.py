@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from logclient_backend.door.guests import INSIDE, KNOWN, OUTSIDE, Guest, Guests, Rooms, share_of
-from logclient_backend.door.openings import http1, http2, tls
+from logclient_backend.admission.connections import (INSIDE, KNOWN, OUTSIDE, Guest, Guests, Rooms, share_of)
+from logclient_backend.admission.openings import (http1, http2, tls)
 
 ROOMS = Rooms(outside=4, inside=3, known=2)
 
