@@ -192,7 +192,7 @@ def launch(
     stopped, by SIGTERM and after `grace_s` by SIGKILL. A rank that is killed or leaves early raises `RankFailed`;
     ranks that have not ended after `timeout_s`, if given, are stopped and raise `RankTimeout`.
     """
-    from .launching.launch import (launch as start_ranks)
+    from .launching.launch import launch as start_ranks
 
     return start_ranks(fn, args, nprocs, start_method, timeout_s, grace_s)
 

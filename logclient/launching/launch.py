@@ -20,9 +20,9 @@ import sys
 import time
 from _thread import get_ident
 
-from .. import (config)
-from ..errors import (BadArgument, LogclientError, RankFailed, RankTimeout)
-from . import (pickling)
+from .. import config
+from ..errors import BadArgument, LogclientError, RankFailed, RankTimeout
+from . import pickling
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -398,7 +398,7 @@ def _main(method: str, call: Any, variables: dict[str, str], writer: Any, parent
     if error is not None:  # where the interpreter would leave it
         sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
     if method != "spawn":  # which ends like any interpreter; the others know no exit hooks
-        from ..session.start import (_at_exit)
+        from ..session.start import _at_exit
 
         _at_exit()
     if outcome[0] not in ("returned", "exited"):

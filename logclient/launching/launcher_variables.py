@@ -30,9 +30,9 @@ from __future__ import annotations
 
 import sys
 
-from ..guest.digest import (blake2b)
-from ..shm import (layout)
-from . import (ancestry)
+from ..guest.digest import blake2b
+from ..shm import layout
+from . import ancestry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from ..encode.shapes import Encoder
 from ..errors import BadArgument
 from ..guest import foreign
 from ..guest.descriptors import AboveStandard, Mapped
-from ..launching import (launcher_variables as launchers)
+from ..launching import launcher_variables as launchers
 from ..shm import layout, refusals
 from ..shm.documents import DocumentWriter, TooLarge
 from ..shm.owner import ForkMark, LiveLock

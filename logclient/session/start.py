@@ -20,7 +20,8 @@ from ..encode.nested import settings_of
 from ..errors import BadArgument, FolderError, LogclientError
 from ..guest.descriptors import is_none_left
 from ..guest.held import Held
-from ..launching import (launcher_variables as launchers, parents)
+from ..launching import launcher_variables as launchers
+from ..launching import parents
 from ..notebook import notebook
 from ..null import NullRun
 from ..run import Run

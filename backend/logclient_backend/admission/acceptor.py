@@ -1,12 +1,12 @@
 """The thread that accepts the connections of one port, and hands on those that have sent something.
 
-`Door.start` takes a function that gets a connection whose opening is whole: it returns what the door closes when that
-guest has to leave. A server behind a socket of its own is reached by `through`.
+`Acceptor.start` takes a function that gets a connection whose opening is whole. It returns what the acceptor closes
+when that connection has to leave. A server behind a socket of its own is reached through `inner_socket.py`.
 
 Invariants:
 
 - a connection without a whole opening never leaves this thread, and is closed by a deadline or to make room;
-- there is always room for one that shows a token, as long as the descriptors last: guests without one are bounded;
+- there is always room for one that shows a token, as long as the descriptors last: connections without one are bounded;
 - what fails here is reported once a minute at most, and the thread goes on.
 
 Threads: one of its own. `enter`, `leave` and `refuse` may be called from any, `gone` too.
@@ -24,8 +24,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
-from .connections import (INSIDE, KNOWN, OUTSIDE, Guest, Guests, Rooms, share_of)
-from .openings import (MAX_HEAD_BYTES, Opening)
+from .connections import INSIDE, KNOWN, OUTSIDE, Connection, ConnectionLimits, Connections, share_of
+from .openings import MAX_HEAD_BYTES, Opening
 
 _ACCEPTS = 64  # in a row, before others have their turn
 _FIRST_PEEK = 4096
@@ -36,34 +36,34 @@ _ENDING_S = 2.0  # for a client to take the last words of a server that has clos
 
 
 class Closable(Protocol):
-    """The handler of a connection. `close` is called in the door's thread, perhaps twice."""
+    """The handler of a connection. `close` is called in the acceptor's thread, perhaps twice."""
 
     def close(self) -> None: ...
 
 
-HandOn: TypeAlias = Callable[["Door", socket.socket, Guest], Closable | None]
+HandOn: TypeAlias = Callable[["Acceptor", socket.socket, Connection], Closable | None]
 
 
-class Door:
+class Acceptor:
     """One port's. Listening sockets are given; `start` once, `stop` once."""
 
     def __init__(
         self,
         listening: Sequence[socket.socket],
         opening: Opening,
-        rooms: Rooms | None = None,
+        limits: ConnectionLimits | None = None,
         *,
         log: Callable[[str, str], None] = lambda cause, text: None,
-        name: str = "door",
+        name: str = "acceptor",
     ) -> None:
         """`log` takes a cause and a line for the log."""
         self.epoll = select.epoll()
-        self.turned_away = 0  # guests that were closed without having shown a token
+        self.turned_away = 0  # connections that were closed without having shown a token
         self._listening = list(listening)
         self._opening = opening
         self._log = log
-        self._guests = Guests(rooms or Rooms())
-        self._by_key: dict[str, Guest] = {}
+        self._connections = Connections(limits or ConnectionLimits())
+        self._by_key: dict[str, Connection] = {}
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._lock = threading.RLock()
         self._hand_on: HandOn | None = None
@@ -82,11 +82,11 @@ class Door:
         self._thread.start()
 
     def close_listening(self) -> None:
-        """Nobody comes in any more; guests stay."""
+        """Nobody comes in any more; connections stay."""
         self._order(self._stop_listening)
 
     def stop(self, timeout_s: float) -> None:
-        """Let guests take what was written to them, then close everything."""
+        """Let connections take what was written to them, then close everything."""
         if self._is_stopping:
             return
         deadline = time.monotonic() + timeout_s
@@ -94,67 +94,67 @@ class Door:
         if self._thread.ident is None:
             self._close_all()
             return
-        while len(self._guests) and time.monotonic() < deadline and self._thread.is_alive():
+        while len(self._connections) and time.monotonic() < deadline and self._thread.is_alive():
             time.sleep(0.01)
         self._is_stopping = True
         self._wake()
         self._thread.join(5.0)
 
-    def key(self, guest: Guest, key: str) -> None:
+    def key(self, connection: Connection, key: str) -> None:
         """By what the server calls it."""
         with self._lock:
-            if guest.stage:
-                self._by_key[key] = guest
+            if connection.stage:
+                self._by_key[key] = connection
 
     def peer_of(self, key: str) -> str:
         """Address and port, for a log."""
-        guest = self._by_key.get(key)
-        return guest.peer if guest is not None else ""
+        connection = self._by_key.get(key)
+        return connection.peer if connection is not None else ""
 
     def enter(self, key: str, who: str) -> None:
         """A call begins on that connection; `who`: the holder of its token, empty for none."""
         with self._lock:
-            guest = self._by_key.get(key)
-            if guest is None:
+            connection = self._by_key.get(key)
+            if connection is None:
                 return
-            guest.calls += 1
-            guest.moved = time.monotonic()
-            if who and guest.stage == INSIDE:
-                guest.who = who
-                if self._guests.is_full(KNOWN):
-                    leaving = self._guests.least_useful(KNOWN, guest.moved)
-                    self._leave(leaving or guest)
-                self._guests.move(guest, KNOWN)
-                if self._guests.count(OUTSIDE):
+            connection.calls += 1
+            connection.moved = time.monotonic()
+            if who and connection.stage == INSIDE:
+                connection.who = who
+                if self._connections.is_full(KNOWN):
+                    leaving = self._connections.least_useful(KNOWN, connection.moved)
+                    self._leave(leaving or connection)
+                self._connections.move(connection, KNOWN)
+                if self._connections.count(OUTSIDE):
                     self._wake()  # there is room inside
 
     def leave(self, key: str) -> None:
         """The call has ended."""
         with self._lock:
-            guest = self._by_key.get(key)
-            if guest is not None:
-                guest.calls -= 1
-                guest.moved = time.monotonic()
+            connection = self._by_key.get(key)
+            if connection is not None:
+                connection.calls -= 1
+                connection.moved = time.monotonic()
 
     def refuse(self, key: str) -> None:
         """It has shown no token, or none of ours, and was refused."""
         with self._lock:
-            guest = self._by_key.get(key)
-            if guest is not None and guest.stage == INSIDE:
-                guest.is_refused = True
-                guest.moved = time.monotonic()
+            connection = self._by_key.get(key)
+            if connection is not None and connection.stage == INSIDE:
+                connection.is_refused = True
+                connection.moved = time.monotonic()
 
-    def gone(self, guest: Guest, key: str = "") -> None:
+    def gone(self, connection: Connection, key: str = "") -> None:
         """The connection is closed."""
         with self._lock:
-            self._guests.remove(guest)
-            if key and self._by_key.get(key) is guest:
+            self._connections.remove(connection)
+            if key and self._by_key.get(key) is connection:
                 del self._by_key[key]
-            if self._guests.count(OUTSIDE):
+            if self._connections.count(OUTSIDE):
                 self._wake()
 
     def watch(self, fd: int, handler: Callable[[int], None]) -> None:
-        """Call it with the events of that descriptor, in the door's thread; for what is registered in `epoll`."""
+        """Call it with the events of that descriptor, in the acceptor's thread; for what is registered in `epoll`."""
         self._handlers[fd] = handler
 
     def forget(self, fd: int) -> None:
@@ -181,8 +181,8 @@ class Door:
                 if time.monotonic() - swept > _SWEEP_S:
                     swept = time.monotonic()
                     self._sweep(swept)
-            except Exception as error:  # noqa: BLE001  # a fault with one guest closes the door to nobody else
-                self._log("door", f"a fault at the door: {type(error).__name__}: {error}")
+            except Exception as error:  # noqa: BLE001  # a fault with one connection leaves the others alone
+                self._log("acceptor", f"a fault of the acceptor: {type(error).__name__}: {error}")
                 time.sleep(0.01)
         self._close_all()
 
@@ -203,7 +203,7 @@ class Door:
             handler = self._handlers.get(fd)
             if handler is not None:
                 handler(events)
-        if self._guests.count(OUTSIDE):
+        if self._connections.count(OUTSIDE):
             self._let_in()
 
     def _take_orders(self) -> None:
@@ -225,7 +225,7 @@ class Door:
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(_ACCEPTS):
             if not self._has_room_outside():
-                self._accept_at = time.monotonic() + self._guests.rooms.opening_least_s
+                self._accept_at = time.monotonic() + self._connections.limits.opening_least_s
                 return
             try:
                 made, where = listening.accept()
@@ -241,9 +241,9 @@ class Door:
 
     def _has_room_outside(self) -> bool:
         with self._lock:
-            if not self._guests.is_full(OUTSIDE):
+            if not self._connections.is_full(OUTSIDE):
                 return True
-            leaving = self._guests.least_useful(OUTSIDE, time.monotonic())
+            leaving = self._connections.least_useful(OUTSIDE, time.monotonic())
             if leaving is None:
                 return False
             self._turn_away(leaving)
@@ -255,25 +255,25 @@ class Door:
         with self._lock:
             now = time.monotonic()
             for stage in (OUTSIDE, INSIDE):
-                if (leaving := self._guests.least_useful(stage, now)) is not None:
+                if (leaving := self._connections.least_useful(stage, now)) is not None:
                     self._turn_away(leaving)
                     return
 
     def _welcome(self, made: socket.socket, where: tuple[object, ...]) -> None:
         host, port = str(where[0]), where[1]
         peer = f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
-        guest = Guest(share_of(host), peer, time.monotonic(), made)
+        connection = Connection(share_of(host), peer, time.monotonic(), made)
         with self._lock:
-            self._guests.add(guest)
+            self._connections.add(connection)
         fd = made.fileno()
-        self._handlers[fd] = lambda events: self._listen_to(guest, events)
+        self._handlers[fd] = lambda events: self._listen_to(connection, events)
         self.epoll.register(fd, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
 
-    def _listen_to(self, guest: Guest, events: int) -> None:
-        """Something came from a guest outside, or its end."""
-        if guest.stage != OUTSIDE or guest.is_ready:
+    def _listen_to(self, connection: Connection, events: int) -> None:
+        """Something came from a connection outside, or its end."""
+        if connection.stage != OUTSIDE or connection.is_ready:
             return
-        made: socket.socket = guest.connection
+        made: socket.socket = connection.handler
         try:
             head = made.recv(_FIRST_PEEK, socket.MSG_PEEK)
             if len(head) == _FIRST_PEEK:
@@ -283,15 +283,15 @@ class Door:
         except OSError:
             head = b""
         if head and self._opening(head):
-            guest.is_ready = True
+            connection.is_ready = True
         elif not head or events & (select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR):
-            self._close_outside(guest)
+            self._close_outside(connection)
 
-    def _close_outside(self, guest: Guest) -> None:
-        self._handlers.pop(guest.connection.fileno(), None)
-        guest.connection.close()
+    def _close_outside(self, connection: Connection) -> None:
+        self._handlers.pop(connection.handler.fileno(), None)
+        connection.handler.close()
         with self._lock:
-            self._guests.remove(guest)
+            self._connections.remove(connection)
 
     # ---- inside -----------------------------------------------------------------------------------------------
 
@@ -299,65 +299,65 @@ class Door:
         """Hand on the connections that have sent enough, as far as there is room."""
         while True:
             with self._lock:
-                guest = self._guests.next_ready()
-                if guest is None:
+                connection = self._connections.next_ready()
+                if connection is None:
                     return
-                if self._guests.is_full(INSIDE):
-                    leaving = self._guests.least_useful(INSIDE, time.monotonic())
+                if self._connections.is_full(INSIDE):
+                    leaving = self._connections.least_useful(INSIDE, time.monotonic())
                     if leaving is None:
                         return
                     self._turn_away(leaving)
-                self._guests.move(guest, INSIDE)
-                guest.handed_at = time.monotonic()
-            self._hand(guest)
+                self._connections.move(connection, INSIDE)
+                connection.handed_at = time.monotonic()
+            self._hand(connection)
 
-    def _hand(self, guest: Guest) -> None:
-        made: socket.socket = guest.connection
+    def _hand(self, connection: Connection) -> None:
+        made: socket.socket = connection.handler
         self._handlers.pop(made.fileno(), None)
         self.epoll.unregister(made.fileno())
         assert self._hand_on is not None
         try:
-            connection = self._hand_on(self, made, guest)
+            handler = self._hand_on(self, made, connection)
         except OSError as error:
-            self._log("door", f"a connection cannot be handed on: {error}")
-            connection = None
-        if connection is None:
+            self._log("acceptor", f"a connection cannot be handed on: {error}")
+            handler = None
+        if handler is None:
             made.close()
-            self.gone(guest)
+            self.gone(connection)
         else:
-            guest.connection = connection
+            connection.handler = handler
 
-    def _turn_away(self, guest: Guest) -> None:
+    def _turn_away(self, connection: Connection) -> None:
         self.turned_away += 1
-        self._leave(guest)
+        self._leave(connection)
 
-    def _leave(self, guest: Guest) -> None:
+    def _leave(self, connection: Connection) -> None:
         """Close it, now where that is this thread's, else soon."""
-        if guest.is_leaving:
+        if connection.is_leaving:
             return
-        guest.is_leaving = True
-        if guest.stage == OUTSIDE:
-            self._close_outside(guest)
+        connection.is_leaving = True
+        if connection.stage == OUTSIDE:
+            self._close_outside(connection)
         elif threading.get_ident() == self._thread.ident:
-            guest.connection.close()
-            self._guests.remove(guest)
+            connection.handler.close()
+            self._connections.remove(connection)
         else:
-            self._order(lambda: guest.connection.close())
+            self._order(lambda: connection.handler.close())
 
     def _sweep(self, now: float) -> None:
         with self._lock:
-            for guest in self._guests.overdue(now):
-                self._turn_away(guest)
-            for guest in self._guests:
-                ending = getattr(guest.connection, "ending_since", 0.0)
+            for connection in self._connections.overdue(now):
+                self._turn_away(connection)
+            for connection in self._connections:
+                ending = getattr(connection.handler, "ending_since", 0.0)
                 if ending and now - ending > _ENDING_S:
-                    self._leave(guest)
+                    self._leave(connection)
 
     def _close_all(self) -> None:
         self._stop_listening()
         with self._lock:
-            for guest in list(self._guests):
-                self._leave(guest)
+            for connection in list(self._connections):
+                self._leave(connection)
             woken, self._woken = self._woken, -1  # whoever wakes us now wakes nobody
         self.epoll.close()
         os.close(woken)

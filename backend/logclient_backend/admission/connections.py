@@ -1,16 +1,17 @@
-"""The connections of one port: `Guests` counts them by address and selects which one leaves when room is needed.
+"""The connections of one port, counted by address: `Connections` selects which one is closed when there are too many.
 
-Pure bookkeeping, without sockets and clocks. Methods are called with the door's lock held.
+Pure bookkeeping, without sockets and clocks. Methods are called with the acceptor's lock held.
 
-A guest goes through stages: OUTSIDE (its opening is not whole yet, or it waits for room), INSIDE (handed to the server,
-no token seen), KNOWN (a token was seen on it). It leaves by itself, by a deadline, or to make room.
+A connection goes through stages: OUTSIDE (its opening is not whole yet, or it waits for room), INSIDE (handed to the
+server, no token seen), KNOWN (a token was seen on it). It leaves by itself, by a deadline, or to make room.
 
 Invariants:
 
-- each stage has a limit, and reaching that of one stage costs no guest of another stage its place;
-- who leaves belongs to the address with most guests in that stage, so one address alone never crowds out another;
-- within that address, guests that are of least use leave first (refused, idle, then oldest), and none before it had
-  the time that an honest client needs.
+- each stage has a limit, and reaching that of one stage costs no connection of another stage its place;
+- the connection that is closed belongs to the address with most connections in that stage, so one address alone never
+  crowds out another;
+- within that address, connections that are of least use are closed first (refused, idle, then oldest), and none before
+  it had the time that an honest client needs.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ OUTSIDE, INSIDE, KNOWN = "outside", "inside", "known"
 
 
 @dataclass(frozen=True, slots=True)
-class Rooms:
-    """Limits of a port: connections at once, and how long those without a token may stay."""
+class ConnectionLimits:
+    """ConnectionLimits of a port: connections at once, and how long those without a token may stay."""
 
     outside: int = 256
     inside: int = 64
@@ -33,19 +34,19 @@ class Rooms:
     opening_s: float = 5.0  # from the connection to a whole opening
     token_s: float = 15.0  # from the connection to a valid token
     refused_s: float = 1.0  # for the client to read why it was refused
-    opening_least_s: float = 0.02  # so long a guest outside is left alone, however many others come
+    opening_least_s: float = 0.02  # so long a connection outside is left alone, however many others come
     token_least_s: float = 0.25  # and so long one inside: its server may be busy
 
 
-class Guest:
+class Connection:
     """One connection."""
 
     __slots__ = (
         *("share", "peer", "stage", "since", "handed_at", "moved", "calls", "who", "is_ready", "is_refused"),
-        *("is_leaving", "connection"),
+        *("is_leaving", "handler"),
     )
 
-    def __init__(self, share: str, peer: str, now: float, connection: Any) -> None:
+    def __init__(self, share: str, peer: str, now: float, handler: Any) -> None:
         self.share = share  # the address by which shares are counted
         self.peer = peer  # for logs
         self.stage = OUTSIDE
@@ -56,125 +57,127 @@ class Guest:
         self.is_ready = False  # its opening is whole
         self.is_refused = False
         self.is_leaving = False
-        self.connection = connection  # what the door closes
+        self.handler = handler  # what the acceptor closes
 
 
-class Guests:
-    """All guests of one port."""
+class Connections:
+    """All connections of one port."""
 
-    def __init__(self, rooms: Rooms) -> None:
-        self.rooms = rooms
-        # stage -> share (address, or holder of the token) -> its guests, oldest first
-        self._shares: dict[str, dict[str, dict[Guest, None]]] = {OUTSIDE: {}, INSIDE: {}, KNOWN: {}}
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        # stage -> share (address, or holder of the token) -> its connections, oldest first
+        self._shares: dict[str, dict[str, dict[Connection, None]]] = {OUTSIDE: {}, INSIDE: {}, KNOWN: {}}
         self._counts = {OUTSIDE: 0, INSIDE: 0, KNOWN: 0}
 
     def count(self, stage: str) -> int:
         return self._counts[stage]
 
     def is_full(self, stage: str) -> bool:
-        most = {OUTSIDE: self.rooms.outside, INSIDE: self.rooms.inside, KNOWN: self.rooms.known}[stage]
+        most = {OUTSIDE: self.limits.outside, INSIDE: self.limits.inside, KNOWN: self.limits.known}[stage]
         return self._counts[stage] >= most
 
-    def __iter__(self) -> Iterator[Guest]:
+    def __iter__(self) -> Iterator[Connection]:
         for shares in self._shares.values():
-            for guests in list(shares.values()):
-                yield from list(guests)
+            for connections in list(shares.values()):
+                yield from list(connections)
 
     def __len__(self) -> int:
         return sum(self._counts.values())
 
-    def add(self, guest: Guest) -> None:
+    def add(self, connection: Connection) -> None:
         """A newcomer, OUTSIDE."""
-        self._put(guest, OUTSIDE)
+        self._put(connection, OUTSIDE)
 
-    def move(self, guest: Guest, stage: str) -> None:
+    def move(self, connection: Connection, stage: str) -> None:
         """To another stage."""
-        self._take(guest)
-        self._put(guest, stage)
+        self._take(connection)
+        self._put(connection, stage)
 
-    def remove(self, guest: Guest) -> None:
+    def remove(self, connection: Connection) -> None:
         """It has left; nothing where it had left before."""
-        if guest.stage:
-            self._take(guest)
-            guest.stage = ""
+        if connection.stage:
+            self._take(connection)
+            connection.stage = ""
 
-    # ---- who leaves -----------------------------------------------------------------------------------------
+    # ---- which one is closed -----------------------------------------------------------------------------------------
 
-    def least_useful(self, stage: str, now: float) -> Guest | None:
-        """The guest of that stage that leaves next to make room; None where each is young, or (KNOWN) in a call."""
+    def least_useful(self, stage: str, now: float) -> Connection | None:
+        """Return the connection of that stage that is closed next; None: each is young, or (KNOWN) in a call."""
         shares = self._shares[stage]
         most = max(map(len, shares.values()), default=0)
         for share in sorted(shares, key=lambda each: len(shares[each]), reverse=True):
             if stage != KNOWN and 2 * len(shares[share]) < most:
-                return None  # an address with few guests does not pay for the haste of one with many
+                return None  # an address with few connections does not pay for the haste of one with many
             found = self._least_useful_of(shares[share], stage, now)
             if found is not None:
                 return found
         return None
 
-    def _least_useful_of(self, guests: dict[Guest, None], stage: str, now: float) -> Guest | None:
+    def _least_useful_of(
+        self, connections: dict[Connection, None], stage: str, now: float
+    ) -> Connection | None:
         if stage == KNOWN:
-            idle = [guest for guest in guests if not guest.calls]
-            return min(idle, key=lambda guest: guest.moved, default=None)
-        later = found = None  # who leaves where nobody is of less use
-        for guest in guests:
-            if guest.is_refused:
-                return guest
-            if stage == OUTSIDE and now - guest.since < self.rooms.opening_least_s:
+            idle = [connection for connection in connections if not connection.calls]
+            return min(idle, key=lambda connection: connection.moved, default=None)
+        later = found = None  # closed where none is of less use
+        for connection in connections:
+            if connection.is_refused:
+                return connection
+            if stage == OUTSIDE and now - connection.since < self.limits.opening_least_s:
                 break  # and all behind it are younger
-            if stage == INSIDE and now - guest.handed_at < self.rooms.token_least_s:
+            if stage == INSIDE and now - connection.handed_at < self.limits.token_least_s:
                 continue
-            if guest.is_ready if stage == OUTSIDE else guest.calls:
-                later = later or guest
+            if connection.is_ready if stage == OUTSIDE else connection.calls:
+                later = later or connection
             elif stage == OUTSIDE:
-                return guest
+                return connection
             else:
-                found = found or guest  # one behind it may have been refused
+                found = found or connection  # one behind it may have been refused
         return found or later
 
-    def next_ready(self) -> Guest | None:
-        """The guest that goes inside next: of the address that has fewest inside, the oldest."""
+    def next_ready(self) -> Connection | None:
+        """The connection that goes inside next: of the address that has fewest inside, the oldest."""
         inside = self._shares[INSIDE]
-        best: Guest | None = None
+        best: Connection | None = None
         fewest = 0
-        for share, guests in self._shares[OUTSIDE].items():
-            found = next((guest for guest in guests if guest.is_ready), None)
+        for share, connections in self._shares[OUTSIDE].items():
+            found = next((connection for connection in connections if connection.is_ready), None)
             if found is not None:
                 count = len(inside.get(share, ()))
                 if best is None or count < fewest:
                     best, fewest = found, count
         return best
 
-    def overdue(self, now: float) -> list[Guest]:
-        """Guests whose time is over."""
-        rooms = self.rooms
+    def overdue(self, now: float) -> list[Connection]:
+        """Connections whose time is over."""
+        limits = self.limits
         found = []
         for stage in (OUTSIDE, INSIDE):
-            for guests in self._shares[stage].values():
-                for guest in guests:
-                    limit_s = rooms.token_s if stage == INSIDE or guest.is_ready else rooms.opening_s
-                    if now - guest.since > limit_s or (
-                        guest.is_refused and now - guest.moved > rooms.refused_s
+            for connections in self._shares[stage].values():
+                for connection in connections:
+                    limit_s = limits.token_s if stage == INSIDE or connection.is_ready else limits.opening_s
+                    if now - connection.since > limit_s or (
+                        connection.is_refused and now - connection.moved > limits.refused_s
                     ):
-                        found.append(guest)
+                        found.append(connection)
         return found
 
     # ---- within -----------------------------------------------------------------------------------------------
 
-    def _put(self, guest: Guest, stage: str) -> None:
-        guest.stage = stage
-        share = guest.who if stage == KNOWN else guest.share
-        self._shares[stage].setdefault(share, {})[guest] = None
+    def _put(self, connection: Connection, stage: str) -> None:
+        connection.stage = stage
+        share = connection.who if stage == KNOWN else connection.share
+        self._shares[stage].setdefault(share, {})[connection] = None
         self._counts[stage] += 1
 
-    def _take(self, guest: Guest) -> None:
-        shares = self._shares[guest.stage]
-        share = guest.who if guest.stage == KNOWN else guest.share
+    def _take(self, connection: Connection) -> None:
+        shares = self._shares[connection.stage]
+        share = connection.who if connection.stage == KNOWN else connection.share
         of = shares[share]
-        del of[guest]
+        del of[connection]
         if not of:
             del shares[share]
-        self._counts[guest.stage] -= 1
+        self._counts[connection.stage] -= 1
 
 
 def share_of(host: str) -> str:

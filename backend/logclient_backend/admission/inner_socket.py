@@ -1,8 +1,8 @@
-"""The way into a gRPC server, which takes no connection from us: it listens on a socket that only we can reach.
+"""The socket behind the acceptor: a gRPC server takes no connection from us, so it listens where only we can reach it.
 
-`Inner` makes that socket: bound in a private folder, opened by inode, and unlinked at once, so nobody else can connect
-to it and nothing is left of it after a SIGKILL. Each connection to it has a name, by which the server's calls are
-matched with the guest at the door.
+`InnerSocket` makes that socket: bound in a private folder, opened by inode, and unlinked at once, so nobody else can
+connect to it and nothing is left of it after a SIGKILL. Each connection to it has a name, by which the server's calls
+are matched with the connection at the acceptor.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from collections.abc import Callable
 
 from logclient.shm import modes
 
-from .acceptor import (Door)
-from .connections import (Guest)
-from .relay import (Relay)
+from .acceptor import Acceptor
+from .connections import Connection
+from .relay import Relay
 
 
-class Inner:
-    """One listening socket of the server behind the door."""
+class InnerSocket:
+    """One listening socket of the server behind the acceptor."""
 
     def __init__(self, listen: Callable[[str], bool]) -> None:
         """`listen` gets a target like `unix:/path` and makes the server listen there; `OSError` where it does not."""
@@ -45,8 +45,8 @@ class Inner:
             modes.remove_if_there(path)
             os.rmdir(folder)
 
-    def hand_on(self, door: Door, made: socket.socket, guest: Guest) -> Relay:
-        """For `Door.start`."""
+    def hand_on(self, acceptor: Acceptor, made: socket.socket, connection: Connection) -> Relay:
+        """For `Acceptor.start`."""
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         name = f"{self._prefix}-{next(self._numbers)}"
         key = f"unix-abstract:{name}"
@@ -58,16 +58,16 @@ class Inner:
         except OSError:
             inner.close()
             raise
-        door.key(guest, key)
+        acceptor.key(connection, key)
 
         def closed() -> None:
             for fd in relay.fds:
-                door.forget(fd)
-            door.gone(guest, key)
+                acceptor.forget(fd)
+            acceptor.gone(connection, key)
 
-        relay = Relay(door.epoll, made, inner, closed)
+        relay = Relay(acceptor.epoll, made, inner, closed)
         for fd in relay.fds:
-            door.watch(fd, lambda events, fd=fd: relay.serve(fd, events))  # type: ignore[misc]
+            acceptor.watch(fd, lambda events, fd=fd: relay.serve(fd, events))  # type: ignore[misc]
         return relay
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """The way between a client and a server that listens on a socket of this process: bytes, both directions, unread.
 
-`Relay` belongs to the door's thread, which calls `serve` when one of its two sockets can be read or written.
+`Relay` belongs to the acceptor's thread, which calls `serve` when one of its two sockets can be read or written.
 
 Invariants:
 

@@ -1,4 +1,4 @@
-"""Connections of a collector: how many the descriptors allow, and who is known on the HTTP port.
+"""Limits of connections that follow from the limit of descriptors, and who has shown a token on the HTTP port.
 
 A conversation takes three descriptors (the client's, and both ends of the way to grpc), any other connection one.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 import resource
 from dataclasses import dataclass, replace
 
-from ..admission.acceptor import (Door)
-from ..admission.connections import (Rooms)
-from .store.interface import (StoreError)
-from .tokens import (Tokens)
-from .web.guard import (Callers)
+from ..admission.acceptor import Acceptor
+from ..admission.connections import ConnectionLimits
+from .store.interface import StoreError
+from .tokens import Tokens
+from .web.guard import Callers
 
 MAX_DESCRIPTORS = 65_536  # some programs close all that they might have, one by one, in each child
 _OWN = 144  # the store's sessions, sockets, logs, what libraries open
@@ -27,8 +27,8 @@ class Plan:
     """Room at both ports."""
 
     conversations: int
-    wire: Rooms
-    http: Rooms
+    wire: ConnectionLimits
+    http: ConnectionLimits
 
 
 def raise_limit() -> int:
@@ -47,12 +47,12 @@ def raise_limit() -> int:
 def plan(descriptors: int, conversations: int) -> Plan:
     """Return the plan that fits. Strangers have the same room at all times, and conversations get what is left."""
     if descriptors >= _SMALL:
-        wire = Rooms(outside=256, inside=64)
-        http = Rooms(outside=256, inside=128, known=256)
+        wire = ConnectionLimits(outside=256, inside=64)
+        http = ConnectionLimits(outside=256, inside=128, known=256)
     else:
         share = max(8, (descriptors - _OWN) // 14)  # 62 of 1,024
-        wire = Rooms(outside=share, inside=max(4, share // 2))
-        http = Rooms(outside=share, inside=share, known=share)
+        wire = ConnectionLimits(outside=share, inside=max(4, share // 2))
+        http = ConnectionLimits(outside=share, inside=share, known=share)
     taken = _OWN + wire.outside + _PER_CONVERSATION * wire.inside + http.outside + http.inside + http.known
     left = (descriptors - taken) // _PER_CONVERSATION - _SPARE
     fits = max(_MIN_CONVERSATIONS, min(conversations, left))
@@ -61,11 +61,11 @@ def plan(descriptors: int, conversations: int) -> Plan:
     return Plan(fits, replace(wire, known=known), http)
 
 
-class DoorCallers(Callers):
-    """Reports to the door which connections of the HTTP port have shown a token."""
+class AdmittedCallers(Callers):
+    """Reports to the acceptor which connections of the HTTP port have shown a token."""
 
-    def __init__(self, door: Door, tokens: Tokens) -> None:
-        self._door = door
+    def __init__(self, acceptor: Acceptor, tokens: Tokens) -> None:
+        self._acceptor = acceptor
         self._tokens = tokens
 
     def enter(self, client: tuple[str, int] | None, token: str) -> bool:
@@ -73,14 +73,14 @@ class DoorCallers(Callers):
             grant = self._tokens.check(token)
         except StoreError:
             grant = None  # whoever answers the request reports what is wrong
-        self._door.enter(_key(client), grant.name if grant is not None else "")
+        self._acceptor.enter(_key(client), grant.name if grant is not None else "")
         return grant is not None
 
     def leave(self, client: tuple[str, int] | None) -> None:
-        self._door.leave(_key(client))
+        self._acceptor.leave(_key(client))
 
 
 def _key(client: tuple[str, int] | None) -> str:
-    from .web.serving import (key_of)
+    from .web.serving import key_of
 
     return key_of(client)

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from logclient_backend.admission.connections import (INSIDE, KNOWN, OUTSIDE, Guest, Guests, Rooms, share_of)
-from logclient_backend.admission.openings import (http1, http2, tls)
+from logclient_backend.admission.connections import (
+    INSIDE,
+    KNOWN,
+    OUTSIDE,
+    Connection,
+    ConnectionLimits,
+    Connections,
+    share_of,
+)
+from logclient_backend.admission.openings import http1, http2, tls
 
-ROOMS = Rooms(outside=4, inside=3, known=2)
+LIMITS = ConnectionLimits(outside=4, inside=3, known=2)
 
 
-def guest(share: str, since: float = 0.0, **facts: object) -> Guest:
-    made = Guest(share, f"{share}:1", since, None)
+def connection(share: str, since: float = 0.0, **facts: object) -> Connection:
+    made = Connection(share, f"{share}:1", since, None)
     for name, value in facts.items():
         setattr(made, name, value)
     return made
 
 
-def with_guests(*them: Guest, stage: str = OUTSIDE) -> Guests:
-    made = Guests(ROOMS)
+def with_connections(*them: Connection, stage: str = OUTSIDE) -> Connections:
+    made = Connections(LIMITS)
     for each in them:
         made.add(each)
         if stage != OUTSIDE:
@@ -27,72 +35,72 @@ def with_guests(*them: Guest, stage: str = OUTSIDE) -> Guests:
 
 
 def test_oldest_of_the_address_with_most_leaves() -> None:
-    """However old the only guest of another address is."""
-    first, second = guest("crowd", 2.0), guest("crowd", 3.0)
-    guests = with_guests(guest("alone", 1.0), first, second, guest("crowd", 4.0))
-    assert guests.is_full(OUTSIDE)
-    assert guests.least_useful(OUTSIDE, 10.0) is first
-    guests.remove(first)
-    assert not guests.is_full(OUTSIDE) and guests.least_useful(OUTSIDE, 10.0) is second
+    """However old the only connection of another address is."""
+    first, second = connection("crowd", 2.0), connection("crowd", 3.0)
+    connections = with_connections(connection("alone", 1.0), first, second, connection("crowd", 4.0))
+    assert connections.is_full(OUTSIDE)
+    assert connections.least_useful(OUTSIDE, 10.0) is first
+    connections.remove(first)
+    assert not connections.is_full(OUTSIDE) and connections.least_useful(OUTSIDE, 10.0) is second
 
 
 def test_nobody_leaves_before_an_honest_client_could_have_spoken() -> None:
-    """Nor does an address with few guests pay for one that sends many."""
-    many = [guest("crowd", 10.0) for _ in range(3)]
-    guests = with_guests(guest("alone", 1.0), *many)
-    assert guests.least_useful(OUTSIDE, 10.0 + ROOMS.opening_least_s / 2) is None
-    assert guests.least_useful(OUTSIDE, 10.0 + 2 * ROOMS.opening_least_s) is many[0]
+    """Nor does an address with few connections pay for one that sends many."""
+    many = [connection("crowd", 10.0) for _ in range(3)]
+    connections = with_connections(connection("alone", 1.0), *many)
+    assert connections.least_useful(OUTSIDE, 10.0 + LIMITS.opening_least_s / 2) is None
+    assert connections.least_useful(OUTSIDE, 10.0 + 2 * LIMITS.opening_least_s) is many[0]
 
 
-def test_silent_guest_leaves_before_one_that_has_opened() -> None:
+def test_silent_connection_leaves_before_one_that_has_opened() -> None:
     """It is the more likely to be nobody."""
-    ready, silent = guest("a", 1.0, is_ready=True), guest("a", 2.0)
-    guests = with_guests(ready, silent)
-    assert guests.least_useful(OUTSIDE, 10.0) is silent
-    guests.remove(silent)
-    assert guests.least_useful(OUTSIDE, 10.0) is ready
+    ready, silent = connection("a", 1.0, is_ready=True), connection("a", 2.0)
+    connections = with_connections(ready, silent)
+    assert connections.least_useful(OUTSIDE, 10.0) is silent
+    connections.remove(silent)
+    assert connections.least_useful(OUTSIDE, 10.0) is ready
 
 
-def test_refused_guest_leaves_first_and_one_in_a_call_last() -> None:
+def test_refused_connection_leaves_first_and_one_in_a_call_last() -> None:
     """Among those inside."""
-    busy, idle, refused = guest("a", calls=1), guest("a"), guest("a", is_refused=True)
-    guests = with_guests(busy, idle, refused, stage=INSIDE)
+    busy, idle, refused = connection("a", calls=1), connection("a"), connection("a", is_refused=True)
+    connections = with_connections(busy, idle, refused, stage=INSIDE)
     for expected in (refused, idle, busy):
-        assert guests.least_useful(INSIDE, 10.0) is expected
-        guests.remove(expected)
-    assert guests.least_useful(INSIDE, 10.0) is None
+        assert connections.least_useful(INSIDE, 10.0) is expected
+        connections.remove(expected)
+    assert connections.least_useful(INSIDE, 10.0) is None
 
 
-def test_known_guest_in_a_call_never_leaves() -> None:
+def test_known_connection_in_a_call_never_leaves() -> None:
     """The one that has been idle longest does, of the holder with most connections."""
-    busy, idle = guest("a", calls=1, who="one", moved=1.0), guest("a", who="one", moved=2.0)
-    guests = with_guests(busy, idle, stage=KNOWN)
-    assert guests.least_useful(KNOWN, 10.0) is idle
-    guests.remove(idle)
-    assert guests.least_useful(KNOWN, 10.0) is None
+    busy, idle = connection("a", calls=1, who="one", moved=1.0), connection("a", who="one", moved=2.0)
+    connections = with_connections(busy, idle, stage=KNOWN)
+    assert connections.least_useful(KNOWN, 10.0) is idle
+    connections.remove(idle)
+    assert connections.least_useful(KNOWN, 10.0) is None
 
 
 def test_next_one_inside_is_of_the_address_that_has_fewest_there() -> None:
     """And has opened."""
-    guests = with_guests(guest("a"), guest("a"), stage=INSIDE)
-    others = [guest("b"), guest("a", is_ready=True), guest("b", is_ready=True)]
+    connections = with_connections(connection("a"), connection("a"), stage=INSIDE)
+    others = [connection("b"), connection("a", is_ready=True), connection("b", is_ready=True)]
     for each in others:
-        guests.add(each)
-    assert guests.next_ready() is others[2]
+        connections.add(each)
+    assert connections.next_ready() is others[2]
 
 
 def test_time_of_those_without_a_token_ends() -> None:
     """Sooner for those that have not opened, soonest for those that were refused."""
-    silent, ready, inside = guest("a"), guest("a", is_ready=True), guest("a")
-    refused, known = guest("a", is_refused=True), guest("a", who="one")
-    guests = with_guests(silent, ready)
+    silent, ready, inside = connection("a"), connection("a", is_ready=True), connection("a")
+    refused, known = connection("a", is_refused=True), connection("a", who="one")
+    connections = with_connections(silent, ready)
     for each, stage in ((inside, INSIDE), (refused, INSIDE), (known, KNOWN)):
-        guests.add(each)
-        guests.move(each, stage)
-    assert guests.overdue(0.5) == []
-    assert guests.overdue(ROOMS.refused_s + 0.1) == [refused]
-    assert set(guests.overdue(ROOMS.opening_s + 0.1)) == {refused, silent}
-    assert set(guests.overdue(1000.0)) == {silent, ready, inside, refused}
+        connections.add(each)
+        connections.move(each, stage)
+    assert connections.overdue(0.5) == []
+    assert connections.overdue(LIMITS.refused_s + 0.1) == [refused]
+    assert set(connections.overdue(LIMITS.opening_s + 0.1)) == {refused, silent}
+    assert set(connections.overdue(1000.0)) == {silent, ready, inside, refused}
 
 
 @pytest.mark.parametrize(

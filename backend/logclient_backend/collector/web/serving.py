@@ -1,8 +1,8 @@
-"""uvicorn without a listening socket: its connections come from the door, one by one, with their first request there.
+"""uvicorn without a listening socket: its connections come from the acceptor, one by one, with a first request.
 
 Runs in the thread of the HTTP API; imports uvicorn, which takes long. `give` may be called from any thread.
 
-A connection on which nobody has shown a token is closed after each answer, and by the door when its room is needed.
+A connection on which nobody has shown a token is closed after each answer, and by the acceptor when its room is needed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ HANDSHAKE_S = 10.0  # of TLS, from the first record on
 
 
 def key_of(client: tuple[str, int] | None) -> str:
-    """By which the door knows a connection: the client's address and port, as ASGI has them."""
+    """By which the acceptor knows a connection: the client's address and port, as ASGI has them."""
     return f"{client[0]}|{client[1]}" if client else ""
 
 
-class Connection:
-    """A connection as the door closes it."""
+class ClosableConnection:
+    """A connection as the acceptor closes it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -80,11 +80,11 @@ class Server(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         self._ready()
 
-    def give(self, made: socket.socket, lost: Callable[[], None]) -> Connection:
+    def give(self, made: socket.socket, lost: Callable[[], None]) -> ClosableConnection:
         """A connection; `lost` is called once it is closed, or was never served."""
         loop = self._loop
         assert loop is not None
-        connection = Connection(loop)
+        connection = ClosableConnection(loop)
 
         def begin() -> None:
             task = loop.create_task(self._begin(made, connection, lost))
@@ -97,7 +97,9 @@ class Server(uvicorn.Server):
             raise OSError("the HTTP API has stopped") from error
         return connection
 
-    async def _begin(self, made: socket.socket, connection: Connection, lost: Callable[[], None]) -> None:
+    async def _begin(
+        self, made: socket.socket, connection: ClosableConnection, lost: Callable[[], None]
+    ) -> None:
         loop = asyncio.get_running_loop()
 
         def protocol() -> _Protocol:

@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from logclient.launching import (ancestry, launcher_variables as launchers)
-from logclient.launching.launcher_variables import (find, rank_of, rank_of_child)
+from logclient.launching import ancestry
+from logclient.launching import launcher_variables as launchers
+from logclient.launching.launcher_variables import find, rank_of, rank_of_child
 
 SRUN = {
     "SLURM_CLUSTER_NAME": "c",
