@@ -204,7 +204,7 @@ def freeze_support() -> None:
     `multiprocessing.freeze_support()`, and before arguments are looked at. The agent of such a program runs in the
     program itself. Does nothing where a Python runs the program.
     """
-    from .spawn.frozen import enter
+    from .spawn.frozen_program import enter
 
     enter()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from _collections_abc import MutableMapping
 
-from .encode.nested import plain, settings_of
+from .encode.nested_config import plain, settings_of
 from .guest import foreign
 
 TYPE_CHECKING = False

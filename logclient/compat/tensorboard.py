@@ -20,7 +20,7 @@ import logclient
 from logclient.run import Run, why_closed
 from logclient.session import current_run
 
-from . import tap
+from . import tensorboard_tap as tap
 from .inert import warn
 
 TYPE_CHECKING = False

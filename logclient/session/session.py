@@ -229,7 +229,7 @@ class Session:
         if holder is not me:
             return self._wait_for_fork(holder)
         if self.lanes is not None:
-            from ..spawn import calling  # `init` has loaded it
+            from ..spawn import agent_for_fork as calling  # `init` has loaded it
 
             calling.call_if_needed(self.shm_dir, self.status_page, self.settings.stall_s)
         return ""

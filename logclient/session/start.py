@@ -16,12 +16,12 @@ from .. import config as settings
 from ..calls import recorder as _recorder  # noqa: F401 - now: later its disk may be frozen
 from ..config import Config
 from ..encode import about
-from ..encode.nested import settings_of
+from ..encode.nested_config import settings_of
 from ..errors import BadArgument, FolderError, LogclientError
 from ..guest.descriptors import is_none_left
-from ..guest.held import Held
+from ..guest.held_signals import Held
 from ..launching import launcher_variables as launchers
-from ..launching import parents
+from ..launching import parent_run as parents
 from ..notebook import notebook
 from ..null import NullRun
 from ..run import Run

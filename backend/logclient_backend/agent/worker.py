@@ -31,16 +31,16 @@ from .drain.node_document import Ledger
 from .drain.pace import Pace
 from .drain.producer import Lane, Producer
 from .drain.producers import Roster
-from .drain.requests import Requests
+from .drain.stop_requests import Requests
 from .host.crash_report import Handover
 from .host.pauses import MIN_S, REST_S, Pipes, Sleeper
 from .host.process_handle import Watch
 from .host.shm_dir_handle import ShmDirHandle
 from .host.status import StatusPage
-from .output.budget import Budget
 from .output.copier import Copier
 from .output.destination import Destination
-from .output.patience import Patience
+from .output.disk_budget import Budget
+from .output.leave_deadline import Patience
 from .output.spooler import Spooler
 from .output.stage import Stage
 from .settings import Settings

@@ -22,7 +22,7 @@ import time
 from logclient.shm.regular import read_regular
 
 from ..wal.whole import write_whole
-from .data import BACKUP, STORE, DataFolder
+from .data_folder import BACKUP, STORE, DataFolder
 from .store.interface import Store, StoreError
 from .store.open import restore_store
 from .tokens import FILE as TOKENS

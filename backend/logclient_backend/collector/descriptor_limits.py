@@ -12,7 +12,7 @@ from ..admission.acceptor import Acceptor
 from ..admission.connections import ConnectionLimits
 from .store.interface import StoreError
 from .tokens import Tokens
-from .web.guard import Callers
+from .web.origin_check import Callers
 
 MAX_DESCRIPTORS = 65_536  # some programs close all that they might have, one by one, in each child
 _OWN = 144  # the store's sessions, sockets, logs, what libraries open
@@ -81,6 +81,6 @@ class AdmittedCallers(Callers):
 
 
 def _key(client: tuple[str, int] | None) -> str:
-    from .web.serving import key_of
+    from .web.uvicorn_server import key_of
 
     return key_of(client)

@@ -79,7 +79,7 @@ class HttpServer:
         return not self._thread.is_alive()
 
     def _hand_on(self, acceptor: Acceptor, made: socket.socket, connection: Connection) -> Closable:
-        from .web.serving import key_of
+        from .web.uvicorn_server import key_of
 
         key = key_of(made.getpeername()[:2])
         acceptor.key(connection, key)
@@ -90,7 +90,7 @@ class HttpServer:
         try:
             import uvicorn
 
-            from .web.serving import Server
+            from .web.uvicorn_server import Server
 
             assert self._make_app is not None
             certificate, key = self._tls or (None, None)

@@ -31,8 +31,8 @@ from . import tls
 from .backup import backup
 from .catalog import LATE_S, LOST_S, Catalog, state_now
 from .commit import Committer
-from .control import Control
-from .data import DataFolder
+from .control_socket import Control
+from .data_folder import DataFolder
 from .descriptor_limits import AdmittedCallers, plan, raise_limit
 from .eventlog import EventLog
 from .http import HttpServer

@@ -26,9 +26,9 @@ from ..wal.files import REAL, Files
 from ..wal.scan import Gap
 from ..wal.seqs import SeqSet
 from ..wire.messages import HeldStream
-from .feed import DiskFeed
+from .folder_reader import DiskFeed
 from .parcels import bytes_of
-from .staged import StagedFeed
+from .tmpfs_segments import StagedFeed
 
 _FEED_BYTES = 4 << 20
 

@@ -27,7 +27,7 @@ from types import ModuleType
 
 from logclient.compat import inert
 from logclient.compat.artifacts import Artifact
-from logclient.compat.facts import Config, Summary, as_dict
+from logclient.compat.config_and_summary import Config, Summary, as_dict
 from logclient.compat.inert import Inert
 from logclient.compat.media import (
     Audio,
@@ -46,7 +46,8 @@ from logclient.guest import dynamo
 from logclient.session import current_run
 from logclient.shm.stats import write_stderr
 
-from . import env, errors, standins, tensorboard, util
+from . import env, errors, tensorboard, util
+from . import missing_modules as standins
 from .current import here, started
 from .errors import CommError, Error, UsageError
 from .opening import init

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from logclient.compat import inert
-from logclient.compat.facts import ConfigError
+from logclient.compat.config_and_summary import ConfigError
 from logclient.errors import BadArgument, LogclientError
 
 TYPE_CHECKING = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logclient.compat.facts import as_dict
+from logclient.compat.config_and_summary import as_dict
 from logclient.compat.inert import Inert
 from logclient.config import environment
 

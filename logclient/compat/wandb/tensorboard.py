@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from logclient.compat import inert
 
-from .events import patch, unpatch
+from .sync_tensorboard import patch, unpatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from logclient.shm import layout
-from logclient_backend.ship.feed import DiskFeed
+from logclient_backend.ship.folder_reader import DiskFeed
 from logclient_backend.ship.source import FolderSource
 from logclient_backend.wal.dedup import Seen
 from logclient_backend.wal.documents import DocumentFile

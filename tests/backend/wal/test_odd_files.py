@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from logclient.shm.regular import OddFile, read_regular
-from logclient_backend.agent.output.budget import Budget
+from logclient_backend.agent.output.disk_budget import Budget
 from logclient_backend.wal import repair
 from logclient_backend.wal.documents import DocumentFile
 from logclient_backend.wal.encoded import StreamColumns

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import logclient
 from logclient.run import Run
-from logclient.session.messages import goodbye
+from logclient.session.final_line import goodbye
 from logclient.shm.cells import FULL_BYTES
 from logclient_backend.cli import cli, status
 from logclient_backend.cli.status import describe

@@ -28,7 +28,7 @@ from logclient.shm.ring import RingReader, read_counts
 
 from ..host.mapping import map_file
 from ..host.shm_dir_handle import LANES, Kept, ShmDirHandle
-from .device import Cells
+from .device_records import Cells
 from .other_nodes import Beside
 
 _MAX_BYTES = 1 << 30

@@ -43,7 +43,7 @@ from ..drain.other_nodes import Beside
 from ..host.crash_report import describe
 from ..host.shm_dir_handle import Kept
 from . import agent_log
-from .budget import Budget
+from .disk_budget import Budget
 from .spooler import SpooledSegment
 from .staged import Staged
 

@@ -22,7 +22,7 @@ from ..tokens import Grant
 from . import control, docs_page, extremes, health, listing, records, values
 from .access import Stands, anybody
 from .context import Backing
-from .guard import Guard
+from .origin_check import Guard
 from .response_models import Error, Info
 from .responses import Refused, as_json, refusal
 from .strict_query import only_known

@@ -24,7 +24,7 @@ summary per group of steps. Readers see both as one.
 """
 
 from .backup import backup, restore
-from .outlook import outlook
+from .migration_estimate import outlook
 from .store import EmbeddedStore, open_store
 
 __all__ = ["EmbeddedStore", "backup", "open_store", "outlook", "restore"]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 
-from logclient.compat import inert, tap
-from logclient.compat.tap import Tap
+from logclient.compat import inert
+from logclient.compat import tensorboard_tap as tap
+from logclient.compat.tensorboard_tap import Tap
 
 from .current import here
 

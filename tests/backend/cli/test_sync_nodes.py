@@ -5,7 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from pathlib import Path
 
-from logclient_backend.cli import uploads
+from logclient_backend.cli import sync_nodes as uploads
 from tests.backend.runs.build import NOW_NS, NodeMaker, simple_run
 
 CONFIG_BYTES = 1 << 20

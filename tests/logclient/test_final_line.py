@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from logclient import NullRun, Status
-from logclient.session.messages import about_server, goodbye
+from logclient.session.final_line import about_server, goodbye
 
 SERVER = "grpc://h:1"
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .caretaker import check_store, data_folder, with_data
 from .options import with_json
+from .server_commands import check_store, data_folder, with_data
 from .text import safe, size
 
 if TYPE_CHECKING:

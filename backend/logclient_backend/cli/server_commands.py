@@ -1,6 +1,6 @@
 """Commands of `logclient server` besides serving: tokens, backup and restore, runs deleted and brought back.
 
-Where a collector runs on that folder it does the work itself (`collector/control.py`); else it is done here.
+Where a collector runs on that folder it does the work itself (`collector/control_socket.py`); else it is done here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .options import with_json
 from .text import ago, moment, safe, size
 
 if TYPE_CHECKING:
-    from ..collector.data import DataFolder
+    from ..collector.data_folder import DataFolder
     from ..collector.tokens import Tokens
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -37,7 +37,7 @@ def with_data(function: F) -> F:
 
 def data_folder(ctx: click.Context, data: str | None) -> DataFolder:
     """The folder that is meant: named here, or before the verb."""
-    from ..collector import data as folders
+    from ..collector import data_folder as folders
 
     at: click.Context | None = ctx
     while not data and at is not None:
@@ -162,7 +162,7 @@ def backup(ctx: click.Context, folder: str, data: str | None, as_json: bool) -> 
     \b
     logclient server backup /backup/logclient-monday --data DIR
     """
-    from ..collector import control
+    from ..collector import control_socket as control
     from ..collector.backup import backup as copy
     from ..collector.store.open import open_store
 
@@ -197,7 +197,7 @@ def restore(ctx: click.Context, folder: str, data: str | None, as_json: bool) ->
     \b
     logclient server restore /backup/logclient-monday --data DIR
     """
-    from ..collector import data as folders
+    from ..collector import data_folder as folders
     from ..collector.backup import restore as bring_back
 
     data = data or (ctx.parent.params.get("data") if ctx.parent is not None else None)
@@ -252,7 +252,7 @@ def undelete(ctx: click.Context, run: str, data: str | None, as_json: bool) -> N
 
 
 def _change(found: DataFolder, what: str, run: str, as_json: bool) -> None:
-    from ..collector import control
+    from ..collector import control_socket as control
     from ..collector.store.open import open_store
 
     answer = control.ask(found, what, timeout_s=_ORDER_S, run=run)

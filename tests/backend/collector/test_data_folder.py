@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from logclient_backend.collector import data as folders
-from logclient_backend.collector.control import Control, ask
-from logclient_backend.collector.data import DataFolder
+from logclient_backend.collector import data_folder as folders
+from logclient_backend.collector.control_socket import Control, ask
+from logclient_backend.collector.data_folder import DataFolder
 from logclient_backend.collector.eventlog import EventLog
 from logclient_backend.collector.store.interface import StoreError
 

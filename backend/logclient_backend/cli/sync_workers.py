@@ -31,7 +31,7 @@ from ..wal.reader import WalReader
 from ..wire.client import Session
 from ..wire.credentials import Access
 from ..wire.messages import UNREACHABLE, Hello
-from .uploads import Upload
+from .sync_nodes import Upload
 
 _POLL_S = 0.25  # between looks at a folder that somebody writes into meanwhile
 _FEED_BYTES = 4 << 20

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import logclient
-from logclient.encode import nested
+from logclient.encode import nested_config as nested
 from tests.lanes import opened
 
 

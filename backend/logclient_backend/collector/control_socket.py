@@ -22,7 +22,7 @@ from typing import Any
 from logclient.errors import LogclientError
 from logclient.shm import modes
 
-from .data import SOCKET, DataFolder
+from .data_folder import SOCKET, DataFolder
 from .eventlog import EventLog
 from .store.interface import StoreError
 
