@@ -56,8 +56,8 @@ class Attempt:
     """One call of `init`: it gives a run, or leaves nothing behind.
 
     Whoever calls `start` calls `undo` for whatever exception came before the run was handed over: a bad argument that
-    shows late, an alarm, Ctrl-C. What a handler of the user's raises strikes at few points only (`held.py`), and
-    `undo` goes by what lies in the shm directory, so it needs no word from the code that was interrupted.
+    shows late, an alarm, Ctrl-C. What a handler of the user's raises strikes at few points only (`held_signals.py`),
+    and `undo` goes by what lies in the shm directory, so it needs no word from the code that was interrupted.
     """
 
     def __init__(self) -> None:

@@ -14,8 +14,8 @@ Invariants:
   waits for it or the stage is half full;
 - it leaves only when every producer is gone, everything is sealed and the documents are written, and a collector has
   all that too or has taken nothing for long (`ship_status.py`); or when there is no run folder to write to, or the disk
-  takes nothing and waiting on would hold a scheduler step open (`patience.py`): then what is there stays in shared
-  memory.
+  takes nothing and waiting on would hold a scheduler step open (`leave_deadline.py`): then what is there stays in
+  shared memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`logclient server`: be a collector. What looks after one is in `caretaker.py`."""
+"""`logclient server`: be a collector. What looks after one is in `server_commands.py`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """New items of one node: `FolderSource`, over the shm directory on tmpfs and any number of folders on disks.
 
 Made and asked by the shipper's thread. tmpfs is read there and then; each disk folder has a thread that may hang
-(`feed.py`), while what lies on tmpfs goes on being given.
+(`folder_reader.py`), while what lies on tmpfs goes on being given.
 
 Invariants:
 

@@ -9,14 +9,14 @@ Invariants:
   the run ends, also at the end of the program;
 - nothing that is missing here ends a training; bad arguments of `init` and of `config` raise, as they do there.
 
-=============  ==============================================================================
-opening.py     `init`
-running.py     `Run`; what it does with files: filing.py
-current.py     what `run`, `config` and `summary` are now
-sweeping.py    `sweep` and `agent`
-events.py      `sync_tensorboard`
-standins.py    modules that are not here; integration/ has those that are
-=============  ==============================================================================
+===================  ==========================================================
+opening.py           `init`
+running.py           `Run`; what it does with files: run_files.py
+current.py           what `run`, `config` and `summary` are now
+sweeping.py          `sweep` and `agent`
+sync_tensorboard.py  `sync_tensorboard`
+missing_modules.py   modules that are not here; integration/ has those that are
+===================  ==========================================================
 """
 
 from __future__ import annotations
