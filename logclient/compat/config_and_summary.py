@@ -10,7 +10,7 @@ from _collections_abc import Mapping, MutableMapping
 from logclient.errors import BadArgument
 from logclient.guest import foreign
 
-from .inert import Inert
+from .stand_ins import Inert
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from logclient.guest import foreign
 from logclient.run import refuse
 
 from .config_and_summary import entries_of
-from .inert import Inert, warn
 from .media import Media
+from .stand_ins import Inert, warn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

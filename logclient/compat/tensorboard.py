@@ -21,7 +21,7 @@ from logclient.run import Run, why_closed
 from logclient.session import current_run
 
 from . import tensorboard_tap as tap
-from .inert import warn
+from .stand_ins import warn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

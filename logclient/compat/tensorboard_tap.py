@@ -25,7 +25,7 @@ from threading import local
 from logclient.guest import foreign
 from logclient.run import Run, session_of
 
-from .inert import warn
+from .stand_ins import warn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from ..guest.descriptors import is_none_left
 from ..guest.held_signals import Held
 from ..launching import launcher_variables as launchers
 from ..launching import parent_run as parents
-from ..notebook import notebook
+from ..notebook import rerun_cell as notebook
 from ..null import NullRun
 from ..run import Run
 from ..shm import shm_dir as shm_dirs

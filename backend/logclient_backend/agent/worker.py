@@ -28,10 +28,10 @@ from logclient.shm import layout
 from .. import failpoint
 from .drain import drain, other_nodes
 from .drain.node_document import Ledger
-from .drain.pace import Pace
 from .drain.producer import Lane, Producer
 from .drain.producers import Roster
 from .drain.stop_requests import Requests
+from .drain.worker_pause import Pace
 from .host.crash_report import Handover
 from .host.pauses import MIN_S, REST_S, Pipes, Sleeper
 from .host.process_handle import Watch

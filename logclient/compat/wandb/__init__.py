@@ -25,10 +25,9 @@ import sys
 from enum import Enum
 from types import ModuleType
 
-from logclient.compat import inert
+from logclient.compat import stand_ins as inert
 from logclient.compat.artifacts import Artifact
 from logclient.compat.config_and_summary import Config, Summary, as_dict
-from logclient.compat.inert import Inert
 from logclient.compat.media import (
     Audio,
     Classes,
@@ -42,6 +41,7 @@ from logclient.compat.media import (
     Table,
     Video,
 )
+from logclient.compat.stand_ins import Inert
 from logclient.guest import dynamo
 from logclient.session import current_run
 from logclient.shm.stats import write_stderr

@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from logclient.compat import inert
+from logclient.compat import stand_ins as inert
 
 from . import current
 

@@ -16,7 +16,7 @@ import os
 import threading
 
 import logclient
-from logclient.compat import inert
+from logclient.compat import stand_ins as inert
 from logclient.compat.config_and_summary import Config, as_dict, entries_of, of_file
 from logclient.errors import BadArgument
 from logclient.null import NullRun

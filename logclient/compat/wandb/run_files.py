@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 
-from logclient.compat import artifacts, inert
-from logclient.compat.inert import Inert
+from logclient.compat import artifacts
+from logclient.compat import stand_ins as inert
+from logclient.compat.stand_ins import Inert
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import os
 import time
 
 import logclient
-from logclient.compat import inert
+from logclient.compat import stand_ins as inert
 from logclient.compat.config_and_summary import Summary, as_dict
 from logclient.compat.history import History, Rule
-from logclient.compat.inert import Inert
+from logclient.compat.stand_ins import Inert
 from logclient.errors import BadArgument
 from logclient.null import NullRun
 from logclient.run import session_of

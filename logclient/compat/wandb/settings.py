@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from logclient.compat.config_and_summary import as_dict
-from logclient.compat.inert import Inert
+from logclient.compat.stand_ins import Inert
 from logclient.config import environment
 
 from .current import here

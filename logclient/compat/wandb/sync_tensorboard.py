@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from logclient.compat import inert
+from logclient.compat import stand_ins as inert
 from logclient.compat import tensorboard_tap as tap
 from logclient.compat.tensorboard_tap import Tap
 

@@ -12,8 +12,8 @@ import pytest
 
 from logclient.encode.lanes import Lanes
 from logclient.shm.wake import WORKER, wake
-from logclient_backend.agent.drain.pace import BUSY_S, Pace
 from logclient_backend.agent.drain.producer import Producer
+from logclient_backend.agent.drain.worker_pause import BUSY_S, Pace
 from logclient_backend.agent.host.pauses import Pipe, Sleeper
 from logclient_backend.agent.host.process_handle import Watch
 from logclient_backend.agent.host.shm_dir_handle import Kept
