@@ -6,9 +6,9 @@ Runs in a process forked by the supervisor, single-threaded but for the copier. 
 Invariants:
 
 - a look never waits for a disk; `AGENT_WORKER_BEAT` moves with every look;
-- looks are as far apart as what comes allows (`pace.py`), and somebody who waits ends the pause (`pauses.py`); a look
-  reads the words of lanes and status page, and goes on to documents, disk and producers when one has changed or a
-  time has come;
+- looks are as far apart as what comes allows (`worker_pause.py`), and somebody who waits ends the pause (`pauses.py`);
+  a look reads the words of lanes and status page, and goes on to documents, disk and producers when one has changed or
+  a time has come;
 - what was logged is staged at least every `sync_s`, earlier when a lane is a quarter full, somebody flushes, or a
   producer has gone; it is copied at once, but to a network file system only every `network_sync_s` unless somebody
   waits for it or the stage is half full;

@@ -9,6 +9,6 @@
 `stop_requests.py`   requests to stop or to save: the step at which they come true
 `other_nodes.py`     the other nodes of the run, found in its run folder
 `slurm.py`           asks SLURM whether it took the job away
-`pace.py`            computes how long the worker may sleep
+`worker_pause.py`    computes how long the worker may sleep
 ===================  =============================================================
 """
