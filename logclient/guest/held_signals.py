@@ -17,10 +17,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_holder: Held | None = None  # of the thread that is in `init`
+_holder: HeldSignals | None = None  # of the thread that is in `init`
 
 
-class Held:
+class HeldSignals:
     """In the `with`, signals wait; inside of `with let_in()` they come."""
 
     __slots__ = ("_outer", "before", "thread")

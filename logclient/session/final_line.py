@@ -29,12 +29,12 @@ def write_end(session: Session, done: bool, took_s: float, trouble: str, deadlin
     answer = session.folder or session.shm_dir.folder_answer()
     if not done and not trouble and not spawn.agent_lives(session.shm_dir):
         trouble = "its agent is gone"
-    line = goodbye(session, status_of(session), answer, done, took_s, trouble)
+    line = final_line(session, status_of(session), answer, done, took_s, trouble)
     if not write_stderr(line) and session.writes_to_file:
         spawn.write_to_stderr_file(line, deadline)
 
 
-def goodbye(
+def final_line(
     session: Session, status: Status, answer: dict[str, Any], done: bool, took_s: float, trouble: str
 ) -> str:
     """Return the line for the user: where the run is, or what is missing and which command stores it; what was lost."""

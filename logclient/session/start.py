@@ -19,7 +19,7 @@ from ..encode import about
 from ..encode.nested_config import settings_of
 from ..errors import BadArgument, FolderError, LogclientError
 from ..guest.descriptors import is_none_left
-from ..guest.held_signals import Held
+from ..guest.held_signals import HeldSignals
 from ..launching import launcher_variables as launchers
 from ..launching import parent_run as parents
 from ..notebook import rerun_cell as notebook
@@ -88,7 +88,7 @@ class Attempt:
             return NullRun(chosen.project or "default", config, tags)
         if settings.is_agent():
             return _inert(chosen)
-        with _OneAtATime(), Held():
+        with _OneAtATime(), HeldSignals():
             return self._start(chosen, config, {"tags": tags, "notes": notes}, wrong)
 
     def _start(
@@ -198,7 +198,7 @@ class Attempt:
         """Leave nothing behind. What a handler raises meanwhile goes for nothing: the first exception counts."""
         for _ in range(_TRIES):
             try:
-                with Held():
+                with HeldSignals():
                     self._undo()
                 return
             except BaseException:  # noqa: BLE001 - see above

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from logclient import NullRun, Status
-from logclient.session.final_line import about_server, goodbye
+from logclient.session.final_line import about_server, final_line
 
 SERVER = "grpc://h:1"
 
@@ -76,7 +76,7 @@ def test_what_is_missing_is_told_with_its_cause(durable: int, awaited: int, said
         device={"in_flight": awaited},
     )
     session: Any = SimpleNamespace(dir="/runs", run_id="it")
-    line = goodbye(session, status, {}, False, 3.0, trouble)
+    line = final_line(session, status, {}, False, 3.0, trouble)
     assert (said in line) or trouble
     assert (" 0 records" in line, "not on disk" in line) == (False, durable + awaited < 10 or durable == 10)
     if "not on disk" in line:

@@ -30,7 +30,7 @@ from .parcels import bytes_of
 _GAP_BYTES = 200
 
 
-class DiskFeed:
+class FolderReader:
     """New items of one folder. Made and asked by one thread, filled by another."""
 
     def __init__(

@@ -23,7 +23,7 @@ from ..wal.segment import parse_name
 _MAX_DOCUMENTS = 1 << 30
 
 
-class StagedFeed:
+class TmpfsSegments:
     """New items of one shm directory."""
 
     def __init__(self, shm_dir: str, seen: Seen, status: memoryview | None = None) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class Filing:
+class RunFiles:
     """Methods of a run that handle files."""
 
     logclient_run: Any

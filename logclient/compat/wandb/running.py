@@ -18,7 +18,7 @@ from logclient.null import NullRun
 from logclient.run import session_of
 
 from .current import here
-from .run_files import Filing
+from .run_files import RunFiles
 from .settings import Settings
 
 TYPE_CHECKING = False
@@ -52,7 +52,7 @@ class Metric:
         return None
 
 
-class _Described(Filing):
+class _Described(RunFiles):
     """Names and addresses of a run."""
 
     logclient_run: logclient.Run | NullRun

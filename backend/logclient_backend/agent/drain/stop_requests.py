@@ -43,7 +43,7 @@ _TRIES = 6
 _LOOK_S = 0.01  # at the records of one process
 
 
-class Requests:
+class StopRequests:
     """The requests of a run on this node."""
 
     def __init__(

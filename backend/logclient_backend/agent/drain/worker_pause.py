@@ -28,7 +28,7 @@ _FIRST_PAUSE_S = 0.02  # a loop of 1.5 us a record fills a quarter of a lane of 
 _MIN_WINDOW_S = 0.01  # a rate is not measured over less
 
 
-class Pace:
+class WorkerPause:
     """The pause of one worker, computed from what its looks found."""
 
     def __init__(self, settings: Settings, now: float) -> None:

@@ -26,7 +26,7 @@ _SHARE = 50  # to look for what is acked takes at most 1/50 of the time: it read
 _SPARE = 16  # when it does, a sixteenth of the room is made free
 
 
-class Budget:
+class DiskBudget:
     """The disk budget of one node's folder."""
 
     def __init__(self, disk_bytes: int, keep_bytes: int) -> None:

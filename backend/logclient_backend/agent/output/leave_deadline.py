@@ -1,4 +1,4 @@
-"""The agent's patience with a disk that takes nothing, where it would hold a scheduler step or container open.
+"""The deadline of an agent whose disk takes nothing, where it would hold a scheduler step or container open.
 
 Runs in the worker's main thread; looks at numbers only.
 
@@ -16,8 +16,8 @@ from .copier import Copier
 from .stage import Stage
 
 
-class Patience:
-    """The patience of one worker; `leave_s`: its length, infinite where the shm directory outlives the trainer."""
+class LeaveDeadline:
+    """Deadline of a worker: `leave_s` after its last progress, infinite where a shm directory outlives the trainer."""
 
     def __init__(
         self, roster: Roster, stage: Stage, copier: Copier, status: memoryview, leave_s: float

@@ -53,7 +53,7 @@ class Callers:
         """It has ended."""
 
 
-class Guard:
+class OriginCheck:
     """Around the application."""
 
     def __init__(self, app: App, names: frozenset[str], callers: Callers) -> None:
