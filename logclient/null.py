@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .encode import about
-from .encode.nested import plain, settings_of
+from .encode.nested_config import plain, settings_of
 from .facts import Facts
 from .guest.foreign import is_own
 from .shm.stats import Counter, no_agent, no_device, no_server, write_stderr

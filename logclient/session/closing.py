@@ -20,7 +20,7 @@ from ..shm.stats import lane_counts
 from ..shm.wake import wake
 from . import dropped, waiting
 from .ending import patience_s
-from .messages import write_end
+from .final_line import write_end
 from .status import device_of
 
 TYPE_CHECKING = False

@@ -31,7 +31,7 @@ from ..encode.shapes import Encoder
 from ..errors import BadArgument
 from ..guest import foreign
 from ..guest.descriptors import AboveStandard, Mapped
-from ..launching import launchers
+from ..launching import launcher_variables as launchers
 from ..shm import layout, refusals
 from ..shm.documents import DocumentWriter, TooLarge
 from ..shm.owner import ForkMark, LiveLock
@@ -229,7 +229,7 @@ class Session:
         if holder is not me:
             return self._wait_for_fork(holder)
         if self.lanes is not None:
-            from ..spawn import calling  # `init` has loaded it
+            from ..spawn import agent_for_fork as calling  # `init` has loaded it
 
             calling.call_if_needed(self.shm_dir, self.status_page, self.settings.stall_s)
         return ""
