@@ -2,10 +2,10 @@
 
     python tools/bench/agent_rest.py [--quick] [--seconds S] [--ranks LIST]
 
-A run is open and nothing is logged any more: supervisor, worker and the process that ships (a server is set, its
-collector is idle) are watched by the scheduler's own count, all threads included. The floor runs beside them for the
-same seconds: as many processes of the same interpreter, each in a loop of `time.sleep(1)`. An agent takes short pauses
-for half a minute after the last record; the watch begins afterwards.
+A run is open and nothing is logged any more: supervisor, worker, observer and the process that ships (a server is set,
+its collector is idle) are watched by the scheduler's own count, all threads and ended children included. The floor runs
+beside them for the same seconds: as many processes of the same interpreter, each in a loop of `time.sleep(1)`. An agent
+takes short pauses for half a minute after the last record; the watch begins afterwards.
 """
 
 from __future__ import annotations
@@ -31,20 +31,26 @@ from logclient.shm import layout
 from tools.bench.probe import Probe
 from tools.collector import collector
 
-RATIO = 6.0  # bar
+RATIO = 10.0  # bar
 SETTLE_S = 40.0  # the short pauses after the last record, and a heartbeat
 ACKED_S = 60.0
 PROCESSES = {
     "supervisor": layout.AGENT_SUPERVISOR,
     "worker": layout.AGENT_WORKER,
     "ship process": layout.AGENT_SHIPPER,
+    "observer": layout.AGENT_OBSERVER,
 }
+_CHILDREN = slice(13, 15)  # user and system time of ended children, of the fields behind the name
 SLEEPER = "import time\nwhile True: time.sleep(1)"
 
 
 def cpu_s(pid: int) -> float:
-    """User and system time of a process so far, all its threads included (ticks of 10 ms are too coarse)."""
-    total = 0
+    """User and system time of a process so far: of all its threads, and of its children that have ended.
+
+    That of threads by the scheduler, since ticks of 10 ms are too coarse; of children there is nothing finer.
+    """
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    total = sum(map(int, fields[_CHILDREN])) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
     for task in os.listdir(f"/proc/{pid}/task"):
         total += int(Path(f"/proc/{pid}/task/{task}/schedstat").read_text().split()[0])
     return total / 1e9

@@ -5,6 +5,7 @@
 `worker.py`       reads the lanes at intervals, decides what is due, leaves the disk to the copier
 `drain/`          reads lanes: producers, columns, gaps, documents
 `output/`         stages columns on tmpfs and copies them to the run folder
+`observer/`       watches whether the run gets on, and keeps the verdict while it does not
 `shipping/`       ships what is stored to a collector
 `host/`           shm directory, processes, pages and limits, for all of them
 `settings.py`     the settings that `init` wrote

@@ -9,13 +9,13 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from logclient.errors import BadArgument
 
-from ..runs.live import LiveShmDir
+from ..runs.live import LiveLanes, LiveShmDir
 from . import gpu, kernel_log, ranks, recorded, saved, verdict
 from .gpu import Gpus
 from .kernel_log import KernelLog
@@ -85,18 +85,26 @@ def of_run(live_dir: LiveShmDir, *, apart_s: float = ranks.APART_S, floor_s: flo
     before = {pid: own.sections(begun_ns) for pid, own in lanes.items()}
     report = _report(lanes, apart_s, live_dir)
     mono_ns = time.monotonic_ns()
-    now_ns, ends = time.time_ns(), live_dir.ends()
+    now_ns = time.time_ns()
     report.ended = ranks.ended(live_dir, now_ns)
-    how = {each.pid: each.end for each in report.ended}  # of those, too, whose lanes are not swept yet
     for observed in report.processes:
         own = lanes[observed.pid]
         ranks.add_records(observed, own, now_ns, floor_s)
         ranks.add_sections(observed, before[observed.pid], own.sections(mono_ns), begun_ns, mono_ns)
+    add_ends(report, live_dir, lanes)
+    return report
+
+
+def add_ends(report: Report, live_dir: LiveShmDir, lanes: Mapping[int, LiveLanes]) -> None:
+    """Add to each process its last calls, who may read its stack, and its end. `lanes`: by PID."""
+    ends = live_dir.ends()
+    how = {each.pid: each.end for each in report.ended}  # of those, too, whose lanes are not swept yet
+    for observed in report.processes:
+        own = lanes[observed.pid]
         observed.calls = recorded.last_calls(recorded.path_of(live_dir.shm_dir.path, own.id))
         observed.ptracer = live_dir.ptracer(own)
         observed.is_over = own.has_finished
         observed.end = ends.get(own.id, "") if observed.is_over else how.get(observed.pid, "")
-    return report
 
 
 def of_pids(pids: Iterable[int], *, apart_s: float = ranks.APART_S) -> Report:
@@ -113,7 +121,7 @@ def _report(pids: Iterable[int], apart_s: float, live_dir: LiveShmDir | None) ->
 def here(live_dir: LiveShmDir | None = None) -> Node:
     """Return this node, now."""
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
             boot_id = file.read(64).strip()
     except OSError:
         boot_id = ""
