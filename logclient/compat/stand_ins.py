@@ -17,7 +17,7 @@ import os
 
 from logclient.errors import LogclientError
 from logclient.run import Run, session_of
-from logclient.shm.stats import write_stderr
+from logclient.shm.notices import write_stderr
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ from logclient.null import NullRun, count_refused
 from logclient.run import Run, session_of, why_closed
 from logclient.session import current_run
 from logclient.session.ending import INTERRUPTED_S
-from logclient.shm.stats import write_stderr
+from logclient.shm.notices import write_stderr
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

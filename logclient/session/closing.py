@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 
 from ..shm import layout
-from ..shm.stats import lane_counts
+from ..shm.counters import lane_counts
 from ..shm.wake import wake
 from . import dropped, waiting
 from .ending import patience_s

@@ -18,7 +18,7 @@ from ..guest import foreign
 from ..guest.descriptors import Mapped
 from ..launching import parent_run as parents
 from ..shm import layout
-from ..shm.stats import write_stderr
+from ..shm.notices import write_stderr
 from ..shm.wake import wake
 from ..spawn import agent_for_fork as calling
 from ..spawn import reap

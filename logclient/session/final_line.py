@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 
+from ..shm.notices import write_stderr
 from ..shm.shm_dir import folder_name
-from ..shm.stats import write_stderr
 from ..spawn import agent as spawn
 from .status import status_of
 

@@ -33,12 +33,14 @@ from ..guest import foreign
 from ..guest.descriptors import AboveStandard, Mapped
 from ..launching import launcher_variables as launchers
 from ..shm import layout, refusals
+from ..shm.counters import Counters
 from ..shm.documents import DocumentWriter, TooLarge
+from ..shm.health import no_device
+from ..shm.notices import Notices
 from ..shm.owner import ForkMark, LiveLock
 from ..shm.proc import file_limit
 from ..shm.ring import Forked
 from ..shm.shm_dir import ShmDir
-from ..shm.stats import Counters, Notices, no_device
 from ..shm.wake import wake
 from ..spawn import agent as spawn
 from . import handles, ptracer, tracing

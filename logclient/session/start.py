@@ -26,8 +26,8 @@ from ..notebook import rerun_cell as notebook
 from ..null import NullRun
 from ..run import Run
 from ..shm import shm_dir as shm_dirs
+from ..shm.notices import is_stderr_file, write_stderr
 from ..shm.shm_dir import ShmDir
-from ..shm.stats import is_stderr_file, write_stderr
 from ..spawn import agent as spawn
 from ..spawn import lifetime
 from ..spawn import starting as _starting  # noqa: F401 - now: later its disk may be frozen

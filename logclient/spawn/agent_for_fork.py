@@ -16,9 +16,9 @@ import os
 import time
 
 from ..shm import layout
+from ..shm.health import describe_agent
 from ..shm.owner import is_locked
 from ..shm.regular import open_regular
-from ..shm.stats import describe_agent
 from . import agent as spawn
 
 TYPE_CHECKING = False

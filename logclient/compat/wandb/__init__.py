@@ -44,7 +44,7 @@ from logclient.compat.media import (
 from logclient.compat.stand_ins import Inert
 from logclient.guest import dynamo
 from logclient.session import current_run
-from logclient.shm.stats import write_stderr
+from logclient.shm.notices import write_stderr
 
 from . import env, errors, tensorboard, util
 from . import missing_modules as standins
