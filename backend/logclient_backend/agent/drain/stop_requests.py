@@ -25,7 +25,7 @@ from logclient.shm import lane_file, layout, stop_requests
 from logclient.shm.record import PREFIX
 from logclient.shm.stop_requests import CLEAR, LOWEST, SAVE, SERVER, STOP, STOP_FILE
 
-from ...runs import steps
+from ...runs import stop_step as steps
 from ...runs.elsewhere import has_other_nodes
 from ..host.shm_dir_handle import ShmDirHandle
 from .node_document import Ledger

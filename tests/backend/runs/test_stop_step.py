@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from logclient_backend.runs.elsewhere import has_other_nodes
-from logclient_backend.runs.steps import MIN_AHEAD, pace, rising
+from logclient_backend.runs.stop_step import MIN_AHEAD, pace, rising
 
 SECOND = 1_000_000_000
 
