@@ -200,7 +200,7 @@ def launch(
     stopped, by SIGTERM and after `grace_s` by SIGKILL. A rank that is killed or leaves early raises `RankFailed`;
     ranks that have not ended after `timeout_s`, if given, are stopped and raise `RankTimeout`.
     """
-    from .launching.ranks import launch as start_ranks
+    from .launching.launch import launch as start_ranks
 
     return start_ranks(fn, args, nprocs, start_method, timeout_s, grace_s)
 
@@ -212,7 +212,7 @@ def freeze_support() -> None:
     `multiprocessing.freeze_support()`, and before arguments are looked at. The agent of such a program runs in the
     program itself. Does nothing where a Python runs the program.
     """
-    from .spawn.frozen import enter
+    from .spawn.frozen_program import enter
 
     enter()
 

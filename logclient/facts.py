@@ -1,4 +1,4 @@
-"""Config and summary of a run, as the user sets them. `nested.py` turns any value into JSON.
+"""Config and summary of a run, as the user sets them. `nested_config.py` turns any value into JSON.
 
 Runs in the training process; each change writes a document (memory only, no system call, unless it is large).
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from _collections_abc import MutableMapping
 
-from .encode.nested import plain, settings_of
+from .encode.nested_config import plain, settings_of
 from .guest import foreign
 
 TYPE_CHECKING = False

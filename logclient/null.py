@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from .encode import about
-from .encode.nested import plain, settings_of
+from .encode.nested_config import plain, settings_of
 from .facts import Facts
 from .guest.foreign import is_own
-from .shm.stats import Counter, no_agent, no_device, no_server, write_stderr
+from .shm.counters import Counter
+from .shm.health import no_agent, no_device, no_server
+from .shm.notices import write_stderr
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from .errors import BadArgument
 from .guest import foreign
 from .null import NullRun
 from .run import Run, refuse, session_of, why_closed
-from .shm.stats import write_stderr
+from .shm.notices import write_stderr
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

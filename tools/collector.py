@@ -21,7 +21,7 @@ import requests
 from click.testing import CliRunner, Result
 
 from logclient_backend.cli import cli
-from logclient_backend.collector import data as folders
+from logclient_backend.collector import data_folder as folders
 from logclient_backend.collector.tokens import Tokens
 from logclient_backend.wire import address
 from tests.ingest import Client

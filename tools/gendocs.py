@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 from logclient.config import SETTINGS
-from logclient.encode import nested, values
+from logclient.encode import nested_config as nested
+from logclient.encode import values
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 HEAD = """# Settings

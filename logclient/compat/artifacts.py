@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from .inert import Inert, scratch
+from .stand_ins import Inert, scratch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from logclient.encode import tensor, values
 from logclient.guest import foreign
 from logclient.run import refuse
 
-from .facts import entries_of
-from .inert import Inert, warn
+from .config_and_summary import entries_of
 from .media import Media
+from .stand_ins import Inert, warn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from logclient.null import NullRun
     from logclient.run import Run
 
-    from .facts import Summary
+    from .config_and_summary import Summary
 
 _SEPARATOR = "."  # between the keys of nested dicts
 _MAX_KEYS = 10_000  # of which the summary has the last value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from .inert import Inert
+from .stand_ins import Inert
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

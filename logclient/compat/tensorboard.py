@@ -7,7 +7,7 @@ Invariants:
 
 - a writer logs to the run that is open (`logclient.init`, `wandb.init`); where there is none it begins one with the
   name of its folder: a folder is a run, as in TensorBoard. `close` ends a run that a writer has begun;
-- steps and values are those of the event file (`tap.py`); nothing here ends a training.
+- steps and values are those of the event file (`tensorboard_tap.py`); nothing here ends a training.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import logclient
 from logclient.run import Run, why_closed
 from logclient.session import current_run
 
-from . import tap
-from .inert import warn
+from . import tensorboard_tap as tap
+from .stand_ins import warn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ from logclient.null import NullRun, count_refused
 from logclient.run import Run, session_of, why_closed
 from logclient.session import current_run
 from logclient.session.ending import INTERRUPTED_S
-from logclient.shm.stats import write_stderr
+from logclient.shm.notices import write_stderr
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -418,7 +418,9 @@ def _describe_trial(run: Run | NullRun, trial: searches.Trial) -> None:
 def _follow(pid: int, path: str) -> Run | NullRun:
     """The run of a copy: found in a child of the process that it was made in, as long as the run is live."""
     if path and pid != os.getpid():
-        from logclient.launching import parents  # with what `init` needs: nothing that an import should pay
+        from logclient.launching import (
+            parent_run as parents,  # with what `init` needs: nothing that an import should pay
+        )
         from logclient.session.start import attach
 
         shm_dir = parents.find(None)

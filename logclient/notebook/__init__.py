@@ -1,1 +1,1 @@
-"""Notebooks and interactive shells: cells that are run again (`notebook.py`), and what a run shows (`card.py`)."""
+"""Notebooks and interactive shells: cells that are run again (`rerun_cell.py`), and what a run shows (`card.py`)."""

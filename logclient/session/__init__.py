@@ -1,6 +1,6 @@
 """A run in this process: begun, held, waited for, ended.
 
-================= ===============================================================
+================  ==================================================================================
 `start.py`        begins or joins a run
 `session.py`      this process's part in a run: lanes, live lock, documents; forks
 `recorder.py`     what `log` uses for records of one rank, and all that it does beside the fast path
@@ -10,12 +10,12 @@
 `closing.py`      `finish`
 `ending.py`       how the run ended
 `alerting.py`     `alert`
-`messages.py`     the line at its end
+`final_line.py`   the line at its end
 `dropped.py`      runs whose handle was dropped
 `phases.py`       declared phases
 `sections.py`     named parts of a step
 `ptracer.py`      the right to read stacks, under Yama
 `tracing.py`      the call recorder of a run
 `current_run.py`  the current run of a process, and calls of a process that has none
-================= ===============================================================
+================  ==================================================================================
 """

@@ -16,11 +16,11 @@ from __future__ import annotations
 import time
 
 from ..shm import layout
-from ..shm.stats import lane_counts
+from ..shm.counters import lane_counts
 from ..shm.wake import wake
 from . import dropped, waiting
 from .ending import patience_s
-from .messages import write_end
+from .final_line import write_end
 from .status import device_of
 
 TYPE_CHECKING = False

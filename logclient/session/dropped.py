@@ -16,11 +16,12 @@ import time
 from .. import config as settings
 from ..guest import foreign
 from ..guest.descriptors import Mapped
-from ..launching import parents
+from ..launching import parent_run as parents
 from ..shm import layout
-from ..shm.stats import write_stderr
+from ..shm.notices import write_stderr
 from ..shm.wake import wake
-from ..spawn import calling, reap
+from ..spawn import agent_for_fork as calling
+from ..spawn import reap
 from . import handles, waiting
 from .ending import patience_s
 

@@ -31,14 +31,16 @@ from ..encode.shapes import Encoder
 from ..errors import BadArgument
 from ..guest import foreign
 from ..guest.descriptors import AboveStandard, Mapped
-from ..launching import launchers
+from ..launching import launcher_variables as launchers
 from ..shm import layout, refusals
+from ..shm.counters import Counters
 from ..shm.documents import DocumentWriter, TooLarge
+from ..shm.health import no_device
+from ..shm.notices import Notices
 from ..shm.owner import ForkMark, LiveLock
 from ..shm.proc import file_limit
 from ..shm.ring import Forked
 from ..shm.shm_dir import ShmDir
-from ..shm.stats import Counters, Notices, no_device
 from ..shm.wake import wake
 from ..spawn import agent as spawn
 from . import handles, ptracer, tracing
@@ -230,7 +232,7 @@ class Session:
         if holder is not me:
             return self._wait_for_fork(holder)
         if self.lanes is not None:
-            from ..spawn import calling  # `init` has loaded it
+            from ..spawn import agent_for_fork as calling  # `init` has loaded it
 
             calling.call_if_needed(self.shm_dir, self.status_page, self.settings.stall_s)
         return ""

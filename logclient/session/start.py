@@ -16,17 +16,18 @@ from .. import config as settings
 from ..calls import recorder as _recorder  # noqa: F401 - now: later its disk may be frozen
 from ..config import Config
 from ..encode import about
-from ..encode.nested import settings_of
+from ..encode.nested_config import settings_of
 from ..errors import BadArgument, FolderError, LogclientError
 from ..guest.descriptors import is_none_left
-from ..guest.held import Held
-from ..launching import launchers, parents
-from ..notebook import notebook
+from ..guest.held_signals import HeldSignals
+from ..launching import launcher_variables as launchers
+from ..launching import parent_run as parents
+from ..notebook import rerun_cell as notebook
 from ..null import NullRun
 from ..run import Run
 from ..shm import shm_dir as shm_dirs
+from ..shm.notices import is_stderr_file, write_stderr
 from ..shm.shm_dir import ShmDir
-from ..shm.stats import is_stderr_file, write_stderr
 from ..spawn import agent as spawn
 from ..spawn import lifetime
 from ..spawn import starting as _starting  # noqa: F401 - now: later its disk may be frozen
@@ -55,8 +56,8 @@ class Attempt:
     """One call of `init`: it gives a run, or leaves nothing behind.
 
     Whoever calls `start` calls `undo` for whatever exception came before the run was handed over: a bad argument that
-    shows late, an alarm, Ctrl-C. What a handler of the user's raises strikes at few points only (`held.py`), and
-    `undo` goes by what lies in the shm directory, so it needs no word from the code that was interrupted.
+    shows late, an alarm, Ctrl-C. What a handler of the user's raises strikes at few points only (`held_signals.py`),
+    and `undo` goes by what lies in the shm directory, so it needs no word from the code that was interrupted.
     """
 
     def __init__(self) -> None:
@@ -89,7 +90,7 @@ class Attempt:
             return NullRun(chosen.project or "default", config, tags)
         if settings.is_agent():
             return _inert(chosen)
-        with _OneAtATime(), Held():
+        with _OneAtATime(), HeldSignals():
             return self._start(chosen, config, {"tags": tags, "notes": notes}, rules, wrong)
 
     def _start(
@@ -209,7 +210,7 @@ class Attempt:
         """Leave nothing behind. What a handler raises meanwhile goes for nothing: the first exception counts."""
         for _ in range(_TRIES):
             try:
-                with Held():
+                with HeldSignals():
                     self._undo()
                 return
             except BaseException:  # noqa: BLE001 - see above

@@ -8,7 +8,8 @@ from __future__ import annotations
 import time
 
 from ..guest.descriptors import Mapped
-from ..shm.stats import describe_agent, describe_server, lane_counts, missing_there
+from ..shm.counters import lane_counts, missing_there
+from ..shm.health import describe_agent, describe_server
 from ..spawn import agent as spawn
 
 TYPE_CHECKING = False

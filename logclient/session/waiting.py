@@ -22,8 +22,9 @@ from ..encode.about import short
 from ..guest import foreign
 from ..guest.descriptors import is_none_left
 from ..shm import lane_file, layout
+from ..shm.counters import lane_counts, missing_there
+from ..shm.health import describe_agent
 from ..shm.ring import read_counts
-from ..shm.stats import describe_agent, lane_counts, missing_there
 from ..shm.wake import wake
 from ..spawn import agent as spawn
 

@@ -12,7 +12,10 @@
 `calls.py`           the last calls of each thread
 `alert_rules.py`     rules of alerts, as `init` takes them
 `refusals.py`        counts of processes that got no lanes
-`stats.py`           counters and notices of a run; the agent's status page as read by others
+`counters.py`        counters of a process, and sums over its lanes
+`notices.py`         sentences for the user, one per cause; lines to standard error
+`health.py`          health of agent and shipping, from the agent's status page
+`stop_requests.py`   requests to stop or to save
 `wake.py`            ends the pause of an agent
 `owner.py` `proc.py` which process this is, and whether another one lives
 `modes.py`           modes of files; publishes them whole, and removes them

@@ -11,10 +11,10 @@ import os
 
 from ..guest.descriptors import Mapped
 from ..shm import layout
+from ..shm.notices import is_stderr_file
 from ..shm.owner import is_locked
 from ..shm.regular import open_regular, read_start
 from ..shm.shm_dir import ShmDir
-from ..shm.stats import is_stderr_file
 
 
 def agent_lives(shm_dir: ShmDir) -> bool:

@@ -22,7 +22,7 @@ from _signal import valid_signals  # type: ignore[import-not-found]  # `signal` 
 
 from .. import config
 from ..guest import descriptors
-from ..guest.held import let_in
+from ..guest.held_signals import let_in
 from ..shm import layout, modes, proc
 from ..shm.regular import open_regular
 from ..shm.shm_dir import AGENT_PATH, ShmDir

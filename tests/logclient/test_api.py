@@ -140,6 +140,7 @@ def test_every_setting_can_be_set_by_variable_and_argument(
         "folder_errors": ("raise", "fallback"),
         "remote_stop": ("off", "on"),
         "ptrace": ("any", "agent"),
+        "observe": ("off", "on"),
     }
     kinds: dict[type, tuple[Any, Any]] = {
         str: ("x", "y"),

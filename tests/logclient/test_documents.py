@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logclient.encode import nested
+from logclient.encode import nested_config as nested
 from logclient.encode.lanes import Lanes
 from logclient.shm import layout
 from logclient.shm.documents import DocumentWriter, read_document

@@ -12,7 +12,7 @@ import pytest
 
 import logclient
 from logclient.shm import layout
-from logclient.shm.stats import describe_agent
+from logclient.shm.health import describe_agent
 from tests.lanes import opened
 
 S = 10**9

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from logclient.launching import parents
+from logclient.launching import parent_run as parents
 from logclient.shm import layout, modes, owner, refusals
 from logclient.shm import shm_dir as shm_dirs
 from logclient.shm.regular import OddFile, open_regular, read_regular, read_start
 from logclient.shm.shm_dir import ShmDir
 from logclient.spawn import agent as spawn
-from logclient.spawn import calling, starting
+from logclient.spawn import agent_for_fork as calling
+from logclient.spawn import starting
 from logclient_backend.agent.host.shm_dir_handle import open_regular as open_kept
 from logclient_backend.agent.host.status import StatusPage
 from logclient_backend.agent.output import agent_log

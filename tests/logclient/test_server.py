@@ -10,7 +10,7 @@ import pytest
 import logclient
 from logclient.config import Config
 from logclient.shm import layout
-from logclient.shm.stats import describe_server, ship_texts
+from logclient.shm.health import describe_server, ship_texts
 from logclient_backend.agent.host.status import StatusPage
 from logclient_backend.wire import address
 

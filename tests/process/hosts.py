@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from logclient_backend.collector.data import DataFolder
+from logclient_backend.collector.data_folder import DataFolder
 from tools.collector import Collector
 from tools.faults import processes
 from tools.faults.network import NAME, Network

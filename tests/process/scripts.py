@@ -11,7 +11,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any, NamedTuple
 
-from logclient.shm.stats import describe_agent
+from logclient.shm.health import describe_agent
 from logclient_backend.runs import folder
 from logclient_backend.runs.points import RunReader
 from logclient_backend.runs.view import RunView, view

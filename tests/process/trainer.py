@@ -40,7 +40,7 @@ def main(plan: dict[str, Any]) -> None:
     log, clock = run.log, time.perf_counter_ns
     pause = 1e9 / plan["rate"] if plan.get("rate") else 0
     start, longest = clock(), 0
-    seconds = plan.get("seconds")
+    seconds, burst = plan.get("seconds"), plan.get("burst")
     step = 0
     records = plan.get("records", 1 << 62)
     while step < records and not told:
@@ -57,6 +57,8 @@ def main(plan: dict[str, Any]) -> None:
             behind = start + step * pause - clock()
             if behind > 1e6:
                 time.sleep(behind / 1e9)
+        if burst and not step % burst:
+            time.sleep(plan["rest_s"])
         if seconds and clock() - start > seconds * 1e9:
             break
     if plan.get("hold"):

@@ -6,16 +6,16 @@ Runs in a process forked by the supervisor, single-threaded but for the copier. 
 Invariants:
 
 - a look never waits for a disk; `AGENT_WORKER_BEAT` moves with every look;
-- looks are as far apart as what comes allows (`pace.py`), and somebody who waits ends the pause (`pauses.py`); a look
-  reads the words of lanes and status page, and goes on to documents, disk and producers when one has changed or a
-  time has come;
+- looks are as far apart as what comes allows (`worker_pause.py`), and somebody who waits ends the pause (`pauses.py`);
+  a look reads the words of lanes and status page, and goes on to documents, disk and producers when one has changed or
+  a time has come;
 - what was logged is staged at least every `sync_s`, earlier when a lane is a quarter full, somebody flushes, or a
   producer has gone; it is copied at once, but to a network file system only every `network_sync_s` unless somebody
   waits for it or the stage is half full;
 - it leaves only when every producer is gone, everything is sealed and the documents are written, and a collector has
   all that too or has taken nothing for long (`ship_status.py`); or when there is no run folder to write to, or the disk
-  takes nothing and waiting on would hold a scheduler step open (`patience.py`): then what is there stays in shared
-  memory.
+  takes nothing and waiting on would hold a scheduler step open (`leave_deadline.py`): then what is there stays in
+  shared memory.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from logclient.shm import layout
 from .. import failpoint
 from .drain import drain, other_nodes
 from .drain.node_document import Ledger
-from .drain.pace import Pace
 from .drain.producer import Lane, Producer
 from .drain.producers import Roster
-from .drain.requests import Requests
+from .drain.stop_requests import StopRequests
+from .drain.worker_pause import WorkerPause
 from .host.crash_report import Handover
 from .host.pauses import MIN_S, REST_S, Pipes, Sleeper
 from .host.process_handle import Watch
 from .host.shm_dir_handle import ShmDirHandle
 from .host.status import StatusPage
 from .observer.observations import Observations
-from .output.budget import Budget
 from .output.copier import Copier
 from .output.destination import Destination
-from .output.patience import Patience
+from .output.disk_budget import DiskBudget
+from .output.leave_deadline import LeaveDeadline
 from .output.spooler import Spooler
 from .output.stage import Stage
 from .settings import Settings
@@ -70,11 +70,11 @@ class Worker:
         self.stage = Stage(
             handle, status.words, settings.segment_bytes, settings.spill_bytes, settings.seal_s, self.spooler
         )
-        budget = Budget(settings.disk_bytes, settings.keep_bytes)
+        budget = DiskBudget(settings.disk_bytes, settings.keep_bytes)
         self.copier = Copier(self.stage.segments, self.stage.writer, budget, status.words)
         self.ledger = Ledger(handle.shm_dir, status.words)
         self.roster = Roster(handle, handover, self.ledger, self.copier.write_line)
-        self.requests = Requests(
+        self.requests = StopRequests(
             handle,
             status.words,
             self.ledger,
@@ -87,8 +87,10 @@ class Worker:
             handle, status.words, self.ledger, self.copier.write_line, leave_s=settings.ship_leave_s
         )
         self.observations = Observations(handle, status.words, self.ledger)
-        self.patience = Patience(self.roster, self.stage, self.copier, status.words, settings.leave_s)
-        self.pace = Pace(settings, time.monotonic())
+        self.leave_deadline = LeaveDeadline(
+            self.roster, self.stage, self.copier, status.words, settings.leave_s
+        )
+        self.pace = WorkerPause(settings, time.monotonic())
         self.copier.on_result = self._copied
         self.copier.was_made = handover.has_made
         self._handle = handle
@@ -124,7 +126,7 @@ class Worker:
                 if self._is_over():
                     failpoint.hit("worker.leave")
                     return KEPT if self.destination.is_nowhere else STORED
-                if self.patience.has_ended():
+                if self.leave_deadline.has_ended():
                     return KEPT
                 self._plan()
                 self._sleeper.watch([boss, *self.roster.watches()])
@@ -301,6 +303,7 @@ class Worker:
     def _drain_all(self, gone: list[Producer], *, at_once: bool) -> None:
         """Stage what all lanes hold; `at_once`: somebody waits for it."""
         some = False
+        self.stage.lacks_room = False
         for producer in self.roster.each(Producer.released, lambda each: at_once or each.has_something):
             for lane in producer.lanes:
                 some |= self._drain(producer, lane, is_gone=producer in gone)
@@ -308,8 +311,9 @@ class Worker:
         self._is_full = not some and self.pace.is_filling
         if some:
             self._notify_shipper()
-        if some or at_once:  # what was staged before may not be copied yet
-            self._wake_copier(at_once=at_once or self.stage.is_half_full)
+        is_short = self.stage.lacks_room or self.stage.is_half_full
+        if some or at_once or self.stage.lacks_room:  # what was staged before may not be copied or sealed yet
+            self._wake_copier(at_once=at_once or is_short)
 
     def _notify_shipper(self) -> None:
         if self.status.words[layout.AGENT_SHIP_STATE] != layout.SHIP_OFF:

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from . import checks, screen, server_check
-from .checks import Finding
+from . import doctor_checks as checks
+from . import screen, server_check
+from .doctor_checks import Finding
 from .options import run_folder, with_dir, with_json
 from .text import safe
 

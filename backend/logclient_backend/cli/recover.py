@@ -22,7 +22,8 @@ from ..agent.output import probe
 from ..agent.supervise import cleanup
 from ..runs import live
 from ..runs.live import LiveLanes, LiveShmDir
-from . import screen, spools
+from . import recover_spools as spools
+from . import screen
 from .options import amount, with_json
 from .text import plural, safe
 

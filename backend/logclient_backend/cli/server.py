@@ -1,4 +1,4 @@
-"""`logclient server`: be a collector. What looks after one is in `caretaker.py`."""
+"""`logclient server`: be a collector. What looks after one is in `server_commands.py`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from logclient.errors import BadArgument
 
 from ..agent.output.mounts import mount_of, network_of
 from ..alerts import targets
-from . import caretaker, login, migrating
-from .caretaker import with_data
+from . import server_commands as caretaker
+from . import server_login as login
+from . import server_migrate as migrating
 from .options import amount, with_json
+from .server_commands import with_data
 from .text import ago, safe, size
 
 if TYPE_CHECKING:
-    from ..collector.data import DataFolder
+    from ..collector.data_folder import DataFolder
     from ..collector.serve import Collector
     from ..wire.address import Address
 
@@ -140,7 +142,7 @@ def _serve(
     web.check_installed()
     from importlib.metadata import version
 
-    from ..collector import data as folders
+    from ..collector import data_folder as folders
     from ..collector import serve
 
     if alerts:

@@ -20,7 +20,7 @@ from logclient.errors import BadArgument, LogclientError
 
 from ..wire import credentials, messages
 from ..wire.messages import NotTaken
-from .checks import PROBE_S, Finding
+from .doctor_checks import PROBE_S, Finding
 from .text import duration
 
 if TYPE_CHECKING:

@@ -14,11 +14,13 @@ from logclient.errors import BadArgument
 
 from ..wire import credentials
 from ..wire.messages import DELETED, NotTaken
-from . import INTERRUPTED, MISSING, NO, OK, PARTIAL, screen, uploading, uploads
+from . import INTERRUPTED, MISSING, NO, OK, PARTIAL, screen
+from . import sync_nodes as uploads
+from . import sync_workers as uploading
 from .options import amount, run_folder, with_json
+from .sync_nodes import Skipped
+from .sync_workers import Job, Plan, Pool
 from .text import duration, plural, safe, short_count, size
-from .uploading import Job, Plan, Pool
-from .uploads import Skipped
 
 _LOOK_S = 0.2
 _STOP_S = 3.0

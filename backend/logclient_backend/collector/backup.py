@@ -7,7 +7,7 @@
       tokens.json
       backup.json    written last: without it the backup is not whole
 
-Runs in a collector that goes on working (by an order, `control.py`), or in the command where none runs.
+Runs in a collector that goes on working (by an order, `control_socket.py`), or in the command where none runs.
 
 Invariant: neither touches what is there already; a restore that fails leaves nothing that a collector would take for
 a store.
@@ -22,7 +22,7 @@ import time
 from logclient.shm.regular import read_regular
 
 from ..wal.whole import write_whole
-from .data import BACKUP, STORE, DataFolder
+from .data_folder import BACKUP, STORE, DataFolder
 from .store.interface import Store, StoreError
 from .store.open import restore_store
 from .tokens import FILE as TOKENS

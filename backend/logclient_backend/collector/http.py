@@ -1,4 +1,4 @@
-"""The HTTP side: a port that listens at once, the door in front of it, and uvicorn behind it in a thread of its own.
+"""The HTTP side: a port that listens at once, the acceptor of its connections, and uvicorn in a thread of its own.
 
 FastAPI and uvicorn take longer to import than everything else together; who connects meanwhile waits in the socket's
 queue. So they are imported in that thread, and the collector is ready without them.
@@ -14,10 +14,10 @@ from typing import Any
 
 from logclient.errors import Unsupported
 
-from ..door import openings
-from ..door.door import Closable, Door
-from ..door.guests import Guest, Rooms
-from ..door.listening import listen
+from ..admission import openings
+from ..admission.acceptor import Acceptor, Closable
+from ..admission.connections import Connection, ConnectionLimits
+from ..admission.listening import listen
 from ..wire.address import Address
 from .eventlog import EventLog
 
@@ -41,7 +41,7 @@ class HttpServer:
         self,
         address: Address,
         log: EventLog,
-        rooms: Rooms | None = None,
+        limits: ConnectionLimits | None = None,
         *,
         tls: tuple[str, str] | None = None,
     ) -> None:
@@ -51,7 +51,7 @@ class HttpServer:
         listening = listen(address.host, address.port)
         self.address = Address(address.host, listening[0].getsockname()[1], tls is not None)
         opening = openings.http1 if tls is None else openings.tls
-        self.door = Door(listening, opening, rooms, log=log.write, name="door-http")
+        self.acceptor = Acceptor(listening, opening, limits, log=log.write, name="acceptor-http")
         self.failure = ""  # why it does not serve
         self._server: Any = None
         self._is_stopping = False
@@ -70,27 +70,27 @@ class HttpServer:
     def stop(self, timeout_s: float) -> bool:
         """Let requests end; False where that took longer."""
         self._is_stopping = True
-        self.door.close_listening()
+        self.acceptor.close_listening()
         if self._server is not None:
             self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join(timeout_s)
-        self.door.stop(_FLUSH_S)
+        self.acceptor.stop(_FLUSH_S)
         return not self._thread.is_alive()
 
-    def _hand_on(self, door: Door, made: socket.socket, guest: Guest) -> Closable:
-        from .web.serving import key_of
+    def _hand_on(self, acceptor: Acceptor, made: socket.socket, connection: Connection) -> Closable:
+        from .web.uvicorn_server import key_of
 
         key = key_of(made.getpeername()[:2])
-        door.key(guest, key)
-        connection: Closable = self._server.give(made, lambda: door.gone(guest, key))
-        return connection
+        acceptor.key(connection, key)
+        closable: Closable = self._server.give(made, lambda: acceptor.gone(connection, key))
+        return closable
 
     def _work(self) -> None:
         try:
             import uvicorn
 
-            from .web.serving import Server
+            from .web.uvicorn_server import Server
 
             assert self._make_app is not None
             certificate, key = self._tls or (None, None)
@@ -108,7 +108,7 @@ class HttpServer:
                     ssl_certfile=certificate,
                     ssl_keyfile=key,
                 ),
-                ready=lambda: self.door.start(self._hand_on),
+                ready=lambda: self.acceptor.start(self._hand_on),
             )
             if not self._is_stopping:
                 self._server.run(sockets=[])

@@ -32,9 +32,9 @@ from .alerting import Alerting
 from .backup import backup
 from .catalog import LATE_S, LOST_S, Catalog, state_now
 from .commit import Committer
-from .connections import DoorCallers, plan, raise_limit
-from .control import Control
-from .data import DataFolder
+from .control_socket import Control
+from .data_folder import DataFolder
+from .descriptor_limits import AdmittedCallers, plan, raise_limit
 from .eventlog import EventLog
 from .http import HttpServer
 from .ingest import Ingest
@@ -277,7 +277,7 @@ class Collector:
                 metrics=self.metrics.text,
                 not_ready=self.not_ready,
                 facts=self.facts,
-                callers=DoorCallers(self.http.door, self.tokens),
+                callers=AdmittedCallers(self.http.acceptor, self.tokens),
                 names=settings.names,
             )
         )
@@ -288,7 +288,7 @@ class Collector:
         ask("info", lambda: {(("collector", self.store.id), ("version", self.settings.version)): 1})
         ask("start_time_seconds", lambda: self.started_ns / 1e9)
         ask("connections", lambda: self.wire.conversations)
-        ask("turned_away_total", lambda: self.wire.turned_away + self.http.door.turned_away)
+        ask("turned_away_total", lambda: self.wire.turned_away + self.http.acceptor.turned_away)
         ask("last_commit_timestamp_seconds", lambda: self.committer.last_commit_ns / 1e9)
         ask("queue_parcels", lambda: self.committer.queue_parcels)
         ask("queue_bytes", lambda: self.committer.queue_bytes)

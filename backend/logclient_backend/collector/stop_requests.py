@@ -33,7 +33,7 @@ from typing import Any, Protocol
 from logclient.shm import stop_requests
 from logclient.shm.regular import read_regular
 
-from ..runs import steps
+from ..runs import stop_step as steps
 from ..wal.coverage import StreamSpan
 from ..wal.whole import write_whole
 from ..wire.messages import Request

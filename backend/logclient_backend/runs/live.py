@@ -18,12 +18,13 @@ from typing import Any
 from logclient.config import Config
 from logclient.shm import cells, lane_file, layout, refusals
 from logclient.shm import shm_dir as shm_dirs
+from logclient.shm.counters import lane_counts, missing_there
 from logclient.shm.documents import read_document
+from logclient.shm.health import describe_agent, describe_server
 from logclient.shm.owner import is_alive, is_locked
 from logclient.shm.regular import open_regular, read_regular
 from logclient.shm.ring import RingReader, read_counts
 from logclient.shm.shm_dir import ShmDir
-from logclient.shm.stats import describe_agent, describe_server, lane_counts, missing_there
 from logclient.spawn.agent import map_status
 
 from . import sections

@@ -1,6 +1,6 @@
 """Requests to stop or to save a run, as the nodes' documents have them: who asked, when, why, and what became of it.
 
-Pure; for readers. Fields and states are drawn in `agent/drain/requests.py`, which writes them.
+Pure; for readers. Fields and states are drawn in `agent/drain/stop_requests.py`, which writes them.
 """
 
 from __future__ import annotations

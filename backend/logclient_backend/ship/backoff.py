@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 
+FIRST_S = 0.2  # a pause doubles from here
+MAX_S = 30.0  # up to here
+
 
 class Backoff:
     """`next` after a failure, `reset` once something was achieved."""

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from ..wire.messages import Parcel
 from .parcels import bytes_of
 
+MAX_BYTES = 16 << 20  # in memory; while more are in flight no parcel is sent
+
 
 @dataclass(slots=True, eq=False)
 class Sent:

@@ -17,6 +17,8 @@ from ..wal.encoded import StreamColumns
 from ..wal.scan import Gap
 from ..wire.messages import Parcel
 
+PARCEL_POINTS = 50_000
+PARCEL_BYTES = 1 << 20  # in memory
 MAX_RECORDS = 1 << 14  # of a batch
 
 _RECORD_BYTES = 32

@@ -106,7 +106,7 @@ class Sender:
 
     def send(self, session: Session) -> None:
         """Send what is due, as far as there is room; after that it may be DONE."""
-        while session.has_room and self.in_flight.size < self._settings.most_bytes:
+        while session.has_room and self.in_flight.size < self._settings.in_flight_bytes:
             version = None if self._resend else self._due_documents()
             if self._resend:
                 parcel: Parcel | None = self._resend.popleft()
@@ -141,7 +141,7 @@ class Sender:
     def pause_s(self, session: Session) -> float:
         """Return the wait for an answer before the next look; waits itself where a disk may have something sooner."""
         settings = self._settings
-        if not session.has_room or self.in_flight.size >= settings.most_bytes:
+        if not session.has_room or self.in_flight.size >= settings.in_flight_bytes:
             return settings.idle_s
         if self._packer:
             left = self._sent_at + settings.flush_s - time.monotonic()

@@ -1,7 +1,7 @@
 """New items of one node: `FolderSource`, over the shm directory on tmpfs and any number of folders on disks.
 
 Made and asked by the shipper's thread. tmpfs is read there and then; each disk folder has a thread that may hang
-(`feed.py`), while what lies on tmpfs goes on being given.
+(`folder_reader.py`), while what lies on tmpfs goes on being given.
 
 Invariants:
 
@@ -26,9 +26,9 @@ from ..wal.files import REAL, Files
 from ..wal.scan import Gap
 from ..wal.seqs import SeqSet
 from ..wire.messages import HeldStream
-from .feed import DiskFeed
+from .folder_reader import FolderReader
 from .parcels import bytes_of
-from .staged import StagedFeed
+from .tmpfs_segments import TmpfsSegments
 
 _FEED_BYTES = 4 << 20
 
@@ -61,8 +61,8 @@ class FolderSource:
         self._feed_bytes = feed_bytes
         self._files = files
         self._seen = Seen()
-        self._staged: StagedFeed | None = None
-        self._disks: list[DiskFeed] = []
+        self._staged: TmpfsSegments | None = None
+        self._disks: list[FolderReader] = []
         self._is_disk_first = False
         self._staged_passed_at = -1.0
 
@@ -73,7 +73,7 @@ class FolderSource:
             {stream: each.stored for stream, each in held.items()},
             {stream: each.gaps for stream, each in held.items()},
         )
-        self._staged = StagedFeed(self.shm_dir, self._seen, self._status) if self.shm_dir else None
+        self._staged = TmpfsSegments(self.shm_dir, self._seen, self._status) if self.shm_dir else None
         for folder in self.folders:
             self._add(folder)
 
@@ -86,7 +86,7 @@ class FolderSource:
 
     def _add(self, folder: str) -> None:
         self._disks.append(
-            DiskFeed(
+            FolderReader(
                 folder,
                 self._seen,
                 poll_s=self._poll_s,
@@ -107,7 +107,7 @@ class FolderSource:
 
     def take(self, most_bytes: int) -> list[StreamColumns | Gap]:
         """Return new items, about that much of them; never waits."""
-        feeds: list[StagedFeed | DiskFeed] = [*self._disks]
+        feeds: list[TmpfsSegments | FolderReader] = [*self._disks]
         if self._staged is not None:
             feeds.insert(0, self._staged)
         if self._is_disk_first:  # in turn, so that neither starves

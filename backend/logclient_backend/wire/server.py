@@ -7,7 +7,7 @@ conversations to one committing thread; that answers through `Replies`, whose me
 Invariants:
 
 - a call without a token that may ship is refused before a byte of its first message is read (`gate.py`);
-- connections that show no token are bounded, and make room for others (`door/`);
+- connections that show no token are bounded, and make room for others (`admission/`);
 - memory is bounded: of a conversation (`window_bytes`), of all together (`most_bytes`), of one message, of what it
   becomes when it is unpacked, and of all that are unpacked at once; beyond the first two nothing is read, so the client
   waits;
@@ -31,11 +31,11 @@ from functools import partial
 
 import grpc
 
-from ..door import openings
-from ..door.door import Door
-from ..door.guests import Rooms
-from ..door.listening import listen
-from ..door.through import Inner
+from ..admission import openings
+from ..admission.acceptor import Acceptor
+from ..admission.connections import ConnectionLimits
+from ..admission.inner_socket import InnerSocket
+from ..admission.listening import listen
 from . import convert, messages
 from .address import Address, is_loopback
 from .byte_budget import Room
@@ -66,14 +66,14 @@ class Server:
         self,
         service: Service,
         limits: Limits | None = None,
-        rooms: Rooms | None = None,
+        connection_limits: ConnectionLimits | None = None,
         *,
         log: Callable[[str, str], None] = lambda cause, text: None,
     ) -> None:
-        """`rooms`: for connections; `log` takes a cause and a line for the log."""
+        """`connection_limits`: of each port; `log` takes a cause and a line for the log."""
         self.limits = limits or Limits()
         self._service = service
-        self._rooms = rooms or Rooms()
+        self._connection_limits = connection_limits or ConnectionLimits()
         self._log = log
         self._room = Room(self.limits.most_bytes)
         self._unpacking = Room(self.limits.most_unpacking_bytes)
@@ -81,7 +81,7 @@ class Server:
         self._greeting: dict[str, int] = {}  # conversations that have not sent their hello yet, by holder
         self._lock = threading.Lock()
         self._is_stopping = False
-        self._doors: list[tuple[Door, Inner]] = []
+        self._acceptors: list[tuple[Acceptor, InnerSocket]] = []
         most, waiting = self.limits.conversations, self.limits.waiting
         self._turns = Turns(most, waiting)
         self._gate = Gate(service.admit, self._ship, self._describe, self._refused)
@@ -99,7 +99,7 @@ class Server:
                 ("grpc.keepalive_timeout_ms", 20_000),
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
                 ("grpc.keepalive_permit_without_calls", 1),
-                ("grpc.server_handshake_timeout_ms", int(1000 * self._rooms.token_s)),
+                ("grpc.server_handshake_timeout_ms", int(1000 * self._connection_limits.token_s)),
             ],
         )
 
@@ -124,10 +124,10 @@ class Server:
                 f"({error.strerror or error})"
             ) from error
         port: int = listening[0].getsockname()[1]
-        inner = Inner(lambda target: self._listen_within(target, tls))
+        inner = InnerSocket(lambda target: self._listen_within(target, tls))
         opening = openings.http2 if tls is None else openings.tls
-        door = Door(listening, opening, self._rooms, log=self._log, name="door-grpc")
-        self._doors.append((door, inner))
+        acceptor = Acceptor(listening, opening, self._connection_limits, log=self._log, name="acceptor-grpc")
+        self._acceptors.append((acceptor, inner))
         return Address(address.host, port, address.is_tls)
 
     def _listen_within(self, target: str, tls: ServerTls | None) -> bool:
@@ -141,8 +141,8 @@ class Server:
 
     def start(self) -> None:
         self._grpc.start()
-        for door, inner in self._doors:
-            door.start(inner.hand_on)
+        for acceptor, inner in self._acceptors:
+            acceptor.start(inner.hand_on)
 
     def stop(self, grace_s: float) -> bool:
         """Refuse what comes, let what is under way be committed, and end; False where that took longer than `grace_s`.
@@ -163,12 +163,12 @@ class Server:
         is_settled = sum(
             replies.wait_over(max(0.0, deadline - time.monotonic())) for replies in waiting
         ) == len(waiting)
-        for door, _ in self._doors:
-            door.close_listening()
+        for acceptor, _ in self._acceptors:
+            acceptor.close_listening()
         gone = self._grpc.stop(max(0.0, deadline - time.monotonic()) if is_settled else 0.0)
         is_gone = gone.wait(5.0)
-        for door, inner in self._doors:
-            door.stop(_FLUSH_S)
+        for acceptor, inner in self._acceptors:
+            acceptor.stop(_FLUSH_S)
             inner.close()
         self._gate.close()
         return is_gone and is_settled
@@ -178,17 +178,17 @@ class Server:
     @property
     def turned_away(self) -> int:
         """Connections that were closed without having shown a token."""
-        return sum(door.turned_away for door, _ in self._doors)
+        return sum(acceptor.turned_away for acceptor, _ in self._acceptors)
 
     def _caller(self, context: grpc.ServicerContext) -> Caller:
         key = context.peer()
-        peer = next((found for door, _ in self._doors if (found := door.peer_of(key))), key)
+        peer = next((found for acceptor, _ in self._acceptors if (found := acceptor.peer_of(key))), key)
         host = peer.partition(":")[2].rpartition(":")[0].strip("[]")
         return Caller(token_in(context.invocation_metadata()), peer, is_loopback(host))
 
     def _refused(self, why: NotTaken, context: grpc.ServicerContext) -> None:
-        for door, _ in self._doors:
-            door.refuse(context.peer())
+        for acceptor, _ in self._acceptors:
+            acceptor.refuse(context.peer())
         self._service.refused(self._caller(context), why)
 
     # ---- Describe ------------------------------------------------------------------------------------------
@@ -201,13 +201,13 @@ class Server:
     def _ship(self, who: str, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """In a thread of the pool: gives the replies as they come, until the conversation is over."""
         key = context.peer()
-        for door, _ in self._doors:
-            door.enter(key, who)
+        for acceptor, _ in self._acceptors:
+            acceptor.enter(key, who)
         try:
             yield from self._converse(who, requests, context)
         finally:
-            for door, _ in self._doors:
-                door.leave(key)
+            for acceptor, _ in self._acceptors:
+                acceptor.leave(key)
 
     def _converse(
         self, who: str, requests: Iterator[bytes], context: grpc.ServicerContext

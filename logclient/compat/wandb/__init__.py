@@ -9,14 +9,14 @@ Invariants:
   the run ends, also at the end of the program;
 - nothing that is missing here ends a training; bad arguments of `init` and of `config` raise, as they do there.
 
-=============  ==============================================================================
-opening.py     `init`
-running.py     `Run`; what it does with files: filing.py
-current.py     what `run`, `config` and `summary` are now
-sweeping.py    `sweep` and `agent`
-events.py      `sync_tensorboard`
-standins.py    modules that are not here; integration/ has those that are
-=============  ==============================================================================
+===================  ==========================================================
+opening.py           `init`
+running.py           `Run`; what it does with files: run_files.py
+current.py           what `run`, `config` and `summary` are now
+sweeping.py          `sweep` and `agent`
+sync_tensorboard.py  `sync_tensorboard`
+missing_modules.py   modules that are not here; integration/ has those that are
+===================  ==========================================================
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ import sys
 from enum import Enum
 from types import ModuleType
 
-from logclient.compat import inert
+from logclient.compat import stand_ins as inert
 from logclient.compat.artifacts import Artifact
-from logclient.compat.facts import Config, Summary, as_dict
-from logclient.compat.inert import Inert
+from logclient.compat.config_and_summary import Config, Summary, as_dict
 from logclient.compat.media import (
     Audio,
     Classes,
@@ -42,11 +41,13 @@ from logclient.compat.media import (
     Table,
     Video,
 )
+from logclient.compat.stand_ins import Inert
 from logclient.guest import dynamo
 from logclient.session import current_run
-from logclient.shm.stats import write_stderr
+from logclient.shm.notices import write_stderr
 
-from . import env, errors, standins, tensorboard, util
+from . import env, errors, tensorboard, util
+from . import missing_modules as standins
 from .current import here, started
 from .errors import CommError, Error, UsageError
 from .opening import init

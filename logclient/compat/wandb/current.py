@@ -5,7 +5,7 @@ Runs in the training process. The package's attributes `run`, `config` and `summ
 
 from __future__ import annotations
 
-from logclient.compat.facts import Config, Summary
+from logclient.compat.config_and_summary import Config, Summary
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logclient.compat.inert import Inert
+from logclient.compat.stand_ins import Inert
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

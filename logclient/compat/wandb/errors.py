@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from logclient.compat import inert
-from logclient.compat.facts import ConfigError
+from logclient.compat import stand_ins as inert
+from logclient.compat.config_and_summary import ConfigError
 from logclient.errors import BadArgument, LogclientError
 
 TYPE_CHECKING = False

@@ -16,13 +16,14 @@ import os
 import threading
 
 import logclient
-from logclient.compat import inert
-from logclient.compat.facts import Config, as_dict, entries_of, of_file
+from logclient.compat import stand_ins as inert
+from logclient.compat.config_and_summary import Config, as_dict, entries_of, of_file
 from logclient.errors import BadArgument
 from logclient.null import NullRun
 from logclient.session.ending import has_shell
 
-from . import events, util
+from . import sync_tensorboard as events
+from . import util
 from .current import here
 from .running import Run
 from .settings import Chosen, Settings, is_set, plain

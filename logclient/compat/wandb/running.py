@@ -9,16 +9,16 @@ import os
 import time
 
 import logclient
-from logclient.compat import inert
-from logclient.compat.facts import Summary, as_dict
+from logclient.compat import stand_ins as inert
+from logclient.compat.config_and_summary import Summary, as_dict
 from logclient.compat.history import History, Rule
-from logclient.compat.inert import Inert
+from logclient.compat.stand_ins import Inert
 from logclient.errors import BadArgument
 from logclient.null import NullRun
 from logclient.run import session_of
 
 from .current import here
-from .filing import Filing
+from .run_files import RunFiles
 from .settings import Settings
 
 TYPE_CHECKING = False
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
-    from logclient.compat.facts import Config
-    from logclient.compat.tap import Tap
+    from logclient.compat.config_and_summary import Config
+    from logclient.compat.tensorboard_tap import Tap
 
 _LEVELS = {"INFO": "info", "WARN": "warn", "WARNING": "warn", "ERROR": "error"}
 _ALERT_S = 60.0
@@ -52,7 +52,7 @@ class Metric:
         return None
 
 
-class _Described(Filing):
+class _Described(RunFiles):
     """Names and addresses of a run."""
 
     logclient_run: logclient.Run | NullRun

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from logclient.compat.facts import as_dict
-from logclient.compat.inert import Inert
+from logclient.compat.config_and_summary import as_dict
+from logclient.compat.stand_ins import Inert
 from logclient.config import environment
 
 from .current import here

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import sys
 
-from logclient.compat import inert
-from logclient.compat.facts import of_file
+from logclient.compat import stand_ins as inert
+from logclient.compat.config_and_summary import of_file
 from logclient.compat.sweeps import Space
 
 from . import util

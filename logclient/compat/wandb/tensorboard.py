@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from logclient.compat import inert
+from logclient.compat import stand_ins as inert
 
-from .events import patch, unpatch
+from .sync_tensorboard import patch, unpatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

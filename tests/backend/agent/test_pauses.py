@@ -12,8 +12,8 @@ import pytest
 
 from logclient.encode.lanes import Lanes
 from logclient.shm.wake import WORKER, wake
-from logclient_backend.agent.drain.pace import BUSY_S, Pace
 from logclient_backend.agent.drain.producer import Producer
+from logclient_backend.agent.drain.worker_pause import BUSY_S, WorkerPause
 from logclient_backend.agent.host.pauses import Pipe, Sleeper
 from logclient_backend.agent.host.process_handle import Watch
 from logclient_backend.agent.host.shm_dir_handle import Kept
@@ -113,7 +113,7 @@ def test_without_a_pipe_pauses_stay_short(handle, pipe):
     assert not sleeper.may_be_long
     assert not sleeper.sleep(0.01)
     assert Sleeper(pipe).may_be_long
-    assert Pace(Settings({}), 0.0).pause_s(LONG_S, may_be_long=False) == pytest.approx(0.1)
+    assert WorkerPause(Settings({}), 0.0).pause_s(LONG_S, may_be_long=False) == pytest.approx(0.1)
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def fill(lanes: Lanes, producer: Producer, records: int) -> None:
 
 def test_pause_follows_the_fastest_rate_and_the_smallest_lane_in_use(producers):
     """A burst that fills half a lane in a second is looked at twice a second ever after; others rest two seconds."""
-    pace = Pace(Settings({}), 0.0)
+    pace = WorkerPause(Settings({}), 0.0)
     lanes, producer = producers(4 << 20)
     pace.look([producer], 1.0)
     assert pace.pause_s(2.0 + BUSY_S, may_be_long=True) == 2.0
@@ -159,7 +159,7 @@ def test_pause_follows_the_fastest_rate_and_the_smallest_lane_in_use(producers):
 
 def test_lane_file_of_the_least_size_keeps_pauses_short_once_it_is_used(producers):
     """A forked child's few kilobytes are full soon: looked at ten times a second as long as it may log."""
-    pace = Pace(Settings({}), 0.0)
+    pace = WorkerPause(Settings({}), 0.0)
     lanes, producer = producers(256 << 10)
     pace.look([producer], 1.0)
     assert pace.pause_s(2 * BUSY_S, may_be_long=True) == 2.0
@@ -179,12 +179,12 @@ def test_lane_file_of_the_least_size_keeps_pauses_short_once_it_is_used(producer
 )
 def test_rest_is_shorter_where_memory_ends_or_a_worker_would_look_stuck(facts, rest_s):
     """P3 promises the last half second; a worker is taken for stuck after the stall time."""
-    assert Pace(Settings(facts), 0.0).pause_s(2 * BUSY_S, may_be_long=True) == rest_s
+    assert WorkerPause(Settings(facts), 0.0).pause_s(2 * BUSY_S, may_be_long=True) == rest_s
 
 
 def test_first_pauses_after_a_newcomer_are_very_short():
     """Until a rate is known, for a second: the newcomer may log as fast as any."""
-    pace = Pace(Settings({}), 0.0)
+    pace = WorkerPause(Settings({}), 0.0)
     pace.note_newcomer(LONG_S)
     assert pace.pause_s(LONG_S + 0.5, may_be_long=True) == pytest.approx(0.02)
     assert pace.pause_s(LONG_S + 1.5, may_be_long=True) == pytest.approx(0.1)
@@ -192,7 +192,7 @@ def test_first_pauses_after_a_newcomer_are_very_short():
 
 def test_words_that_ask_are_told_from_records(producers):
     """Records alone wait for their time; documents, flushes and refusals are looked at with the next look."""
-    pace = Pace(Settings({}), 0.0)
+    pace = WorkerPause(Settings({}), 0.0)
     lanes, producer = producers(4 << 20)
     pace.look([producer], 1.0)
     producer.is_asking = False

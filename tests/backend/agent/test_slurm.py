@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from logclient.launching import launchers
+from logclient.launching import launcher_variables as launchers
 from logclient_backend.agent.drain.slurm import (
     NOTHING,
     PREEMPTED,

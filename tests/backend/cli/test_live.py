@@ -16,7 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 from logclient_backend.agent.output import mounts
-from logclient_backend.cli import checks, cli, recover
+from logclient_backend.cli import cli, recover
+from logclient_backend.cli import doctor_checks as checks
 from logclient_backend.cli.status import describe
 from logclient_backend.runs import contents, folder, live
 from logclient_backend.runs.view import view

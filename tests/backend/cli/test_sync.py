@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from logclient.shm.shm_dir import folder_name
-from logclient_backend.cli.uploading import Patience, Pulse
+from logclient_backend.cli.sync_workers import Patience, Pulse
 from logclient_backend.ship import progress as states
 from logclient_backend.ship.progress import Progress
 from logclient_backend.wal.documents import HEAD, DocumentFile

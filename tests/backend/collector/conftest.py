@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from logclient_backend.collector import data as folders
+from logclient_backend.collector import data_folder as folders
 from logclient_backend.collector.eventlog import EventLog
 from logclient_backend.collector.limits import Limits
 from logclient_backend.collector.serve import Collector, Settings

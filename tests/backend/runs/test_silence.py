@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from logclient_backend.cli.uploads import find as uploads
+from logclient_backend.cli.sync_nodes import find as uploads
 from logclient_backend.runs.folder import find
 from logclient_backend.runs.view import view
 

@@ -379,7 +379,7 @@ def test_a_stopped_collector_is_late_and_nothing_more(tmp_path: Path, ship: Ship
     fill(tmp_path, 20_000)
     with MemoryCollector(limits=Limits(conversations=64)) as collector:
         collector.acks = False
-        settings = replace(QUICK, most_bytes=100_000)
+        settings = replace(QUICK, in_flight_bytes=100_000)
         running = ship(tmp_path, collector, settings)
         wait_until(lambda: running.progress.connections > 1, WAIT_S, "the silence is noticed")
         assert running.shipper.sender.in_flight.size <= 200_000

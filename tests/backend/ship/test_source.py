@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from logclient.shm import layout
-from logclient_backend.ship.feed import DiskFeed
+from logclient_backend.ship.folder_reader import FolderReader
 from logclient_backend.ship.source import FolderSource
 from logclient_backend.wal.dedup import Seen
 from logclient_backend.wal.documents import DocumentFile
@@ -173,7 +173,7 @@ def test_memory_is_bounded_while_nobody_takes(tmp_path: Path) -> None:
     """The thread of a disk waits; and what it held comes when somebody takes again."""
     for number in range(1, 21):
         write(tmp_path, number, item(500, 1 + 500 * (number - 1)))
-    feed = DiskFeed(str(tmp_path), Seen(), poll_s=POLL_S, most_bytes=100_000)
+    feed = FolderReader(str(tmp_path), Seen(), poll_s=POLL_S, most_bytes=100_000)
     try:
         wait_until(lambda: feed._bytes >= 100_000, WAIT_S, "it is full")
         assert feed._bytes < 150_000

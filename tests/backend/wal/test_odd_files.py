@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from logclient.shm.regular import OddFile, read_regular
-from logclient_backend.agent.output.budget import Budget
+from logclient_backend.agent.output.disk_budget import DiskBudget
 from logclient_backend.wal import repair
 from logclient_backend.wal.documents import DocumentFile
 from logclient_backend.wal.encoded import StreamColumns
@@ -99,7 +99,7 @@ def test_odd_segments_cost_no_budget(tmp_path: Path, kind: tuple[Callable[[Path]
     for name in SEGMENTS:
         make(tmp_path / name)
     assert trim(str(tmp_path), 1 << 30).removed == []
-    budget = Budget(1 << 30, 1 << 30)
+    budget = DiskBudget(1 << 30, 1 << 30)
     budget._is_kept = False
     budget.keep(str(tmp_path), 0, is_last=True)
     assert WalReader(str(tmp_path)).spans()[stream(1)].records == before

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from logclient.shm.columns import Columns
 from logclient.shm.record import Shape
-from logclient_backend.collector import data as folders
+from logclient_backend.collector import data_folder as folders
 from logclient_backend.collector.eventlog import EventLog
 from logclient_backend.collector.serve import Collector, Settings
 from logclient_backend.wal.encoded import Body, StreamColumns, pack, unpack

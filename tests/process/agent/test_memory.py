@@ -16,7 +16,7 @@ from tools.faults import processes, tmpfs
 from ..agents import SUPERVISOR, WORKER, checked, is_gone, kill, log_of, nothing_left, successor
 from ..disturbed import ROOMY, Trainer, documents, wait_until
 
-ALL_OF_IT = {"LOGCLIENT_LANES_BYTES": str(16 << 20)}  # lanes for 60,000 records: a late successor costs none
+ALL_OF_IT = {"LOGCLIENT_LANES_BYTES": str(16 << 20)}  # a small mount gives less
 
 
 @pytest.mark.root
@@ -44,6 +44,41 @@ def test_mount_filled_after_init_costs_no_record(run_dir: Path, tmp_path: Path, 
     found = checked(run_dir, status["accepted"])
     assert found.records == 60_000
     assert len(list(run_dir.glob("*/*/*.seg"))) >= 3, "several segments went through the same memory"
+
+
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_full_mount_that_leaves_one_segment_stops_no_storing(run_dir: Path, tmp_path: Path) -> None:
+    """The only segment is full, and all in it is copied: it is sealed and used again, though nobody flushes."""
+    if reason := tmpfs.why_not():
+        pytest.skip(reason)
+    with tmpfs.SmallTmpfs(64) as shm:
+        env = {
+            "LOGCLIENT_SHM_DIR": str(shm.path),
+            "LOGCLIENT_SEGMENT_BYTES": str(256 << 10),
+            "LOGCLIENT_LANES_BYTES": str(
+                256 << 10
+            ),  # six bursts: the copier was woken by documents after ten
+            "LOGCLIENT_FAILPOINTS": "copy.seal=stop:1!",
+        }
+        # the copier is idle when the look comes that finds the segment full
+        trainer = Trainer(tmp_path, env, until_told=True, values=100, burst=50, rest_s=1.0)
+        wait_until(lambda: trainer.word(layout.AGENT_WRITTEN), 20, "the agent has started to store")
+        shm.fill()
+        worker = trainer.agent_pid(WORKER)
+        kill(worker)
+        worker = successor(trainer, WORKER, worker)
+        wait_until(
+            lambda: processes.state_of(worker) == "T", 30, "it seals what it took over, and gave back room"
+        )
+        shm.fill()
+        kill(worker, signal.SIGCONT)
+        stored = trainer.word(layout.AGENT_WRITTEN)
+        wait_until(lambda: trainer.word(layout.AGENT_WRITTEN) > stored + (400 << 10), 90, "a third segment")
+        status = trainer.tell_to_end()
+        trainer.wait_gone()
+    checked(run_dir, status["accepted"])
 
 
 @pytest.mark.root

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import logclient
 from logclient.run import Run
-from logclient.session.messages import goodbye
+from logclient.session.final_line import final_line
 from logclient.shm.cells import FULL_BYTES
 from logclient_backend.cli import cli, status
 from logclient_backend.cli.status import describe
@@ -99,7 +99,7 @@ def test_device_that_hangs_is_no_trouble_of_the_disk(run_dir: Path, monkeypatch:
     (problem,) = found()["problems"]
     assert f"process {os.getpid()}" in problem and "device" in problem
     assert "3 records wait for its values" in CliRunner().invoke(cli, ["status"]).stdout
-    said = goodbye(run._session, run.status(), {}, run.flush(0), 0.0, "")
+    said = final_line(run._session, run.status(), {}, run.flush(0), 0.0, "")
     assert "3 records wait for values of a device" in said and "not on disk" not in said
     hang.at = 0.0
     assert run.finish(60)

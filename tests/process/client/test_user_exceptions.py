@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from logclient.guest import foreign
-from logclient.shm import stats
+from logclient.shm import notices
 from tests.conftest import Pace
 from tests.interrupts import Interrupt, interrupted
 from tests.lanes import Script, opened
@@ -233,7 +233,7 @@ def test_exception_comes_out_of_a_notice(error: Exception, run_dir: Path) -> Non
     kept = os.dup(2)
     try:
         os.dup2(writer, 2)
-        reached = strikes(stats.write_stderr, error, lambda: ("a line",))
+        reached = strikes(notices.write_stderr, error, lambda: ("a line",))
         os.dup2(kept, 2)
         assert reached > 3 and b"a line" in os.read(reader, 1 << 16)
     finally:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from logclient_backend.cli import server_check
-from logclient_backend.cli.checks import Finding
+from logclient_backend.cli.doctor_checks import Finding
 from tools.collector import ROOT, Collector, free_port
 from tools.faults import fuse
 

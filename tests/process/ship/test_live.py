@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from logclient.shm import layout
-from logclient.shm.stats import no_server
+from logclient.shm.health import no_server
 from logclient_backend.wire.messages import digest
 from tests.collectors import MemoryCollector
 from tests.listing import contents, listed

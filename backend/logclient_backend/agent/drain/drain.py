@@ -21,7 +21,7 @@ from logclient.shm.columns import Columns
 from logclient.shm.record import PREFIX, Shape
 from logclient.shm.ring import Taken, read_block
 
-from . import device
+from . import device_records as device
 from .producer import Lane
 
 

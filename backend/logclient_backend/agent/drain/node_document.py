@@ -19,7 +19,7 @@ Runs in the worker's main thread; the copier saves what `content` returns. Reade
 
 Times with a `mono_ns` beside them are ordered, and made into times, by that: `heard_ns` is the time of `heard_mono_ns`.
 `heartbeat_s`: the next version comes within that time; where it is missing, within 10 s (a margin is not included).
-`requests`: to stop or to save, as `requests.py` took them; `step` null: at once. Missing where there are none.
+`requests`: to stop or to save, as `stop_requests.py` took them; `step` null: at once. Missing where there are none.
 `observed`: does the run get on, as `observer/why_files.py` has it. Missing where there is no observer.
 `found`: of an owner that no launcher numbers, what lay beside this node when it came (`other_nodes.py`).
 With "signal" goes "signal_name", as a shell has it.

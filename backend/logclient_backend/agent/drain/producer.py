@@ -28,7 +28,7 @@ from logclient.shm.ring import RingReader, read_counts
 
 from ..host.mapping import map_file
 from ..host.shm_dir_handle import LANES, Kept, ShmDirHandle
-from .device import Cells
+from .device_records import Cells
 from .other_nodes import Beside
 
 _MAX_BYTES = 1 << 30
@@ -117,7 +117,7 @@ class Producer:
         self.documents_sent = (0, 0)  # version of the node's documents that holds them, and up to which write
         self._versions = dict.fromkeys(layout.DOCUMENT_KINDS, 0)
         self._schemas = lane_file.Schemas(self.mem, words)
-        self.fill = 0.0  # of the fullest lane, with what is not yet taken; see `pace.py`
+        self.fill = 0.0  # of the fullest lane, with what is not yet taken; see `worker_pause.py`
         self.least_used = 0  # bytes of the smallest lane that ever held a record; 0: none has
         self.is_asking = True  # for more than to be drained: it flushed, wrote documents, refused, finished
         end = _MOVING_LANES + 8 * layout.LANE_HEADER_WORDS * len(self.lanes)

@@ -42,7 +42,7 @@ class StatusPage:
         return words[layout.AGENT_DRAINED], words[layout.AGENT_WRITTEN]
 
     def write_server(self, address: str, error: str, reason: str = "") -> None:
-        """Store texts about shipping for `logclient.shm.stats.ship_texts`; one writer at a time.
+        """Store texts about shipping for `logclient.shm.health.ship_texts`; one writer at a time.
 
         `reason` is why a collector refuses records for good, in its words.
         """

@@ -17,7 +17,7 @@ from logclient.shm.record import Shape
 from logclient.shm.ring import RingReader
 
 from ...runs.live import LiveLanes
-from ..drain.device import Cells
+from ..drain.device_records import Cells
 from ..drain.drain import harvest
 from ..drain.producer import Lane
 from ..host.shm_dir_handle import LANES, ShmDirHandle

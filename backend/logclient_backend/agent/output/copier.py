@@ -43,7 +43,7 @@ from ..drain.other_nodes import Beside
 from ..host.crash_report import describe
 from ..host.shm_dir_handle import Kept
 from . import agent_log
-from .budget import Budget
+from .disk_budget import DiskBudget
 from .spooler import SpooledSegment
 from .staged import Staged
 
@@ -60,7 +60,7 @@ class _Lost(Exception):
 class Copier:
     """Takes work by `segments`, `document` and `write_line`; results are in the first two, `error` and `busy_since`."""
 
-    def __init__(self, segments: list[Staged], writer: bytes, budget: Budget, status: memoryview) -> None:
+    def __init__(self, segments: list[Staged], writer: bytes, budget: DiskBudget, status: memoryview) -> None:
         self.budget = budget
         self.segments = segments  # the stage's own list: read by snapshot
         self.folder = ""  # of this node; empty: there is none (yet)

@@ -68,6 +68,7 @@ class Stage:
         self._number = 0
         self._current: Staged | None = None
         self.most_taken = min(_MAX_TAKEN, self._segment_bytes // 4)  # of a lane at once
+        self.lacks_room = False  # until a segment is copied and sealed
 
     # ---- taking over -----------------------------------------------------------------------------------
 
@@ -189,7 +190,8 @@ class Stage:
 
     def has_room(self) -> bool:
         """Can a look at a lane be staged now?"""
-        return self._room_for() is not None
+        self.lacks_room = self._room_for() is None
+        return not self.lacks_room
 
     def _room_for(self) -> Staged | None:
         staged = self._current

@@ -18,8 +18,8 @@ from enum import Enum
 from typing import Any
 
 from logclient.shm import layout
+from logclient.shm.health import ship_texts
 from logclient.shm.regular import read_regular
-from logclient.shm.stats import ship_texts
 
 from ...wal.seqs import SeqSet
 from ..drain.node_document import Ledger

@@ -16,7 +16,7 @@ import math
 import time
 
 from logclient.shm import layout
-from logclient.shm.stats import ship_texts
+from logclient.shm.health import ship_texts
 
 from ..host.kept_process import KeptProcess
 from ..host.pauses import Pipes

@@ -168,7 +168,7 @@ class Filter:
     """One condition on runs; all of a list must hold."""
 
     field: str  # id, project, name, group, state, tag, created_ns, last_seen_ns, config, summary
-    key: str = ""  # with config and summary: as `flat.py` names it
+    key: str = ""  # with config and summary: as `flatten.py` names it
     op: str = "="  # =, !=, <, <=, >, >=, contains
     value: str | float | bool | None = None
 

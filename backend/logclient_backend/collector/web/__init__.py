@@ -2,8 +2,9 @@
 
 ==================  ===============================================================================
 app.py              the application: `make_app(Backing(...))`
+uvicorn_server.py   uvicorn, given connections that the acceptor has accepted
 context.py          what the API stands on: the store, tokens, and what the process around it knows
-guard.py            before anything else: foreign hosts and origins are refused, headers are set
+origin_check.py     before anything else: foreign hosts and origins are refused, headers are set
 access.py           who may ask
 parameters.py       what may be asked, and its limits
 strict_query.py     a parameter that there is not is refused

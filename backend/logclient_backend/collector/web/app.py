@@ -22,7 +22,7 @@ from ..tokens import Grant
 from . import control, docs_page, extremes, health, listing, records, values
 from .access import Stands, anybody
 from .context import Backing
-from .guard import Guard
+from .origin_check import OriginCheck
 from .response_models import Error, Info
 from .responses import Refused, as_json, refusal
 from .strict_query import only_known
@@ -71,7 +71,7 @@ class _Api(FastAPI):
 
     def build_middleware_stack(self) -> Any:
         stands_on: Backing = self.state.backing
-        return Guard(super().build_middleware_stack(), stands_on.names, stands_on.callers)
+        return OriginCheck(super().build_middleware_stack(), stands_on.names, stands_on.callers)
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:

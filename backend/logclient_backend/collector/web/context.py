@@ -10,7 +10,7 @@ from ...runs.state import State
 from ..stop_requests import StopRequests
 from ..store.interface import Run, Store
 from ..tokens import Grant
-from .guard import Callers
+from .origin_check import Callers
 
 
 def _nothing() -> str:

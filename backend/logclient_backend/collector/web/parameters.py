@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Query
 
 from ..limits import MAX_ID_BYTES
-from ..store.flat import SEPARATOR
+from ..store.flatten import SEPARATOR
 from ..store.interface import Filter
 from .responses import Refused
 

@@ -7,7 +7,7 @@ built for logclient: it never makes Keras wait for a batch's values.
 from __future__ import annotations
 
 import logclient.compat.wandb as wandb
-from logclient.compat import inert
+from logclient.compat import stand_ins as inert
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logclient.compat import inert
+from logclient.compat import stand_ins as inert
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logclient.compat.wandb as wandb
-from logclient.compat import inert
+from logclient.compat import stand_ins as inert
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
-from . import names
+from . import run_keys as names
 from .blocks import Encoded, encode, most_records, parts_of, read_rows
 from .database import errors
 from .remove import Remover, checkpoint, vacuum

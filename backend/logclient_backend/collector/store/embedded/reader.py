@@ -11,7 +11,8 @@ from ....wal.coverage import Spans
 from ....wal.encoded import StreamColumns
 from ..interface import Buckets, Held, KeyPage, Last, Points, Run, RunPage, RunQuery
 from . import buckets as charts
-from . import catalog, names, records, series
+from . import catalog, records, series
+from . import run_keys as names
 from .ledger import span_of
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from ..clock import Clock
 from .buckets import Summaries
+from .key_tables import ReaderTables
 from .last_seen import SeenRuns
-from .tables import ReaderTables
 
 SAVE_SEEN_S = 10.0
 

@@ -20,10 +20,10 @@ from ....wal.scan import Gap
 from ....wal.seal import unseen_part
 from ..interface import Parcel, RunDeleted, StoreError, Written
 from . import catalog
+from .key_tables import WriterTables
 from .ledger import MAX_SEQ, Ledger
 from .remove import Remover
 from .rows import heads_of
-from .tables import WriterTables
 
 if TYPE_CHECKING:
     from .database import Database

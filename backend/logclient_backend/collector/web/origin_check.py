@@ -1,0 +1,150 @@
+"""Stands before every request: refuses foreign hosts and origins, and sets the headers that keep browsers safe.
+
+A page of another origin can make a browser send requests here, also through a name of its own that it lets point to
+this host (DNS rebinding). So:
+
+- `Host` must be an IP address (nobody can make that point elsewhere), `localhost`, or a name that was configured;
+- `Origin`, where a browser sends one, must be the host that is asked; nothing is shared across origins;
+- of a request that a browser marks as another site's (`Sec-Fetch-Site`), only a page that somebody opens is answered;
+- WebSockets are refused, there are none;
+- a query string that is no UTF-8 is refused: two ids could not be distinguished.
+
+Runs in the event loop, for each request; pure ASGI, so that answers stream.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+_ALWAYS = {
+    b"x-content-type-options": b"nosniff",
+    b"referrer-policy": b"no-referrer",
+    b"x-frame-options": b"DENY",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"cross-origin-opener-policy": b"same-origin",
+    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    b"cache-control": b"no-store",
+}
+
+_ELSEWHERE = {"cross-site", "same-site"}  # the latter: another port or sub-domain
+_HOST = re.compile(
+    r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:]+))(?::[0-9]*)?"
+)  # [address], or address or name; then a port
+
+
+class Callers:
+    """Callers, for whoever looks after the connections; this one keeps nothing."""
+
+    def enter(self, client: tuple[str, int] | None, token: str) -> bool:
+        """A request begins; whether its token is one. Must not wait."""
+        return True
+
+    def leave(self, client: tuple[str, int] | None) -> None:
+        """It has ended."""
+
+
+class OriginCheck:
+    """Around the application."""
+
+    def __init__(self, app: App, names: frozenset[str], callers: Callers) -> None:
+        """`names`: of this host, that may be asked for; `callers` receives each request."""
+        self._app = app
+        self._callers = callers
+        self._names = {name.lower().rstrip(".") for name in names} | {"localhost"}
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        client = scope.get("client")
+        is_known = self._callers.enter(client, _token(scope))
+
+        async def safe(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = list(message.get("headers", ()))
+                there = {name.lower() for name, _ in headers}
+                headers += [pair for pair in _ALWAYS.items() if pair[0] not in there]
+                if not is_known:
+                    headers.append((b"connection", b"close"))  # others may need the room
+                message = {**message, "headers": headers}
+            await send(message)
+
+        try:
+            status, reason, text = self._why_not(scope)
+            if status:
+                await _refuse(safe, status, reason, text)
+            else:
+                await self._app(scope, receive, safe)
+        finally:
+            self._callers.leave(client)
+
+    def _why_not(self, scope: Message) -> tuple[int, str, str]:
+        found: dict[bytes, list[str]] = {}
+        for name, value in scope["headers"]:
+            found.setdefault(name.lower(), []).append(value.decode("latin-1").strip())
+        host = found.get(b"host", [""])
+        if len(host) != 1 or not self._is_ours(host[0]):
+            return (
+                421,
+                "foreign_host",
+                (
+                    "this collector does not answer to that host name: use its address, or start it with "
+                    "--public-name NAME"
+                ),
+            )
+        if scope["path"] in ("/healthz", "/readyz"):
+            return 0, "", ""
+        for origin in found.get(b"origin", ()):
+            if origin.partition("://")[2].lower() != host[0].lower():
+                return 403, "foreign_origin", "pages of another origin may not ask this collector"
+        if _ELSEWHERE.intersection(found.get(b"sec-fetch-site", ())) and found.get(b"sec-fetch-mode") != [
+            "navigate"
+        ]:
+            return 403, "foreign_origin", "pages of another site may not ask this collector"
+        try:
+            unquote_to_bytes(scope.get("query_string", b"").replace(b"+", b" ")).decode("utf-8")
+        except UnicodeDecodeError:
+            return 400, "bad_request", "the query string is not percent-encoded UTF-8"
+        return 0, "", ""
+
+    def _is_ours(self, host: str) -> bool:
+        found = _HOST.fullmatch(host)
+        if found is None:
+            return False
+        name = (found[1] or found[2]).lower().rstrip(".")
+        if name in self._names:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+
+def _token(scope: Message) -> str:
+    """The bearer token of a request; empty where it has none."""
+    for name, value in scope["headers"]:
+        if name == b"authorization" and value[:7].lower() == b"bearer ":
+            return str(value[7:].decode("latin-1").strip())
+    return ""
+
+
+async def _refuse(send: Send, status: int, reason: str, text: str) -> None:
+    body = json.dumps({"error": reason, "message": text}).encode("ascii")
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
