@@ -97,7 +97,7 @@ def standstill(
 
 
 def motion(each: Observed, activities: Activities, *, may_spin: bool = False) -> Motion:
-    """Return the motion of a process; `may_spin`: its CPU may only wait for others, and so may a GPU that stays cool."""
+    """Return the motion of a process; `may_spin`: its CPU and a GPU that stays cool may wait for others."""
     first, second = each.first.sample, each.second.sample
     if verdict.is_gone(each):
         return Motion.STILL
