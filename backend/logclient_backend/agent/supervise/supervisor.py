@@ -156,6 +156,7 @@ class Supervisor:
                 self._pause(_SHORT_S)
                 self._start_worker()
             elif not self._restart(stuck):
+                self._end_others()  # before whoever reads that starts an agent, which cannot while we are there
                 self.status.words[layout.AGENT_GAVE_UP] = 1
                 return 1
 
