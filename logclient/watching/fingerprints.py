@@ -17,7 +17,7 @@ import sys
 import weakref
 
 from ..errors import BadArgument
-from .passes import Taker, made, norms, plain, unwrapped
+from .passes import Taker, local_part, made, norms, plain, unwrapped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -128,7 +128,9 @@ class _Fingerprint(Taker):
     def values(self) -> dict[str, Any]:
         """Return the sums."""
         found: dict[str, Any] = {}
-        for some in self.usable([(f"{name}{_place(each)}", each) for name, each in self._now()]).values():
+        # of a small tensor that is split, some ranks have nothing
+        there = [(f"{name}{_place(each)}", each) for name, each in self._now() if local_part(each).numel()]
+        for some in self.usable(there).values():
             stems = [f"{PREFIX}/{self.replicas}/{name}" for name, _ in some]
             tensors = [self.torch.view_as_real(each) if each.is_complex() else each for _, each in some]
             floats = [at for at, each in enumerate(tensors) if _has_norm(each)]

@@ -66,7 +66,7 @@ class Job:
         self.ranks = ranks
         self._folder = tempfile.TemporaryDirectory(prefix="logclient-preflight-")
         self._port = free_ports(ranks + 2) if port is None else port
-        command = [
+        self.command = command = [
             sys.executable,
             "-m",
             "logclient_backend",
@@ -196,10 +196,16 @@ def slowed(job: Job, rank: int) -> Iterator[None]:
     """The same for its checks alone: the rank itself answers."""
     job.wait_imported(rank)
     pid = job.pid(rank)
-    ours = set(processes.children_of(pid)) if rank == 0 else set()  # the coordinator is no check
 
     def checks() -> list[int]:
-        return [child for child in processes.children_of(pid) if child not in ours]
+        found = []
+        for child in processes.children_of(pid):
+            with contextlib.suppress(ProcessLookupError):
+                if os.getsid(child) == os.getsid(
+                    pid
+                ):  # the coordinator is no check, and has a session of its own
+                    found.append(child)
+        return found
 
     with _pulses(checks, 0.1, 0.6):
         yield
@@ -258,7 +264,7 @@ def named(report: dict[str, Any]) -> set[int]:
     return {rank for finding in report["findings"] for rank in finding["ranks"]}
 
 
-def rank_trial(kind: str, ranks: int, rank: int, after_s: float) -> tuple[bool, dict[str, Any]]:
+def rank_trial(kind: str, ranks: int, rank: int, after_s: float, *words: str) -> tuple[bool, dict[str, Any]]:
     """A fault of a rank: that one is named, and no other."""
     faults: dict[str, Callable[[Job], contextlib.AbstractContextManager[None]]] = {
         "killed": lambda job: killed(job, rank, after_s),
@@ -267,7 +273,7 @@ def rank_trial(kind: str, ranks: int, rank: int, after_s: float) -> tuple[bool, 
         "slowed": lambda job: slowed(job, rank),
         "starved": lambda job: starved(job, rank),
     }
-    with Job(ranks) as job:
+    with Job(ranks, *words) as job:
         with faults[kind](job):
             report = job.report()
         codes = job.codes()
@@ -275,7 +281,7 @@ def rank_trial(kind: str, ranks: int, rank: int, after_s: float) -> tuple[bool, 
     return named(report) == {rank} and is_exit_1, report
 
 
-def dropped_trial(net: network.Network, ranks: int, rank: int) -> tuple[bool, dict[str, Any]]:
+def dropped_trial(net: network.Network, ranks: int, rank: int, *words: str) -> tuple[bool, dict[str, Any]]:
     """Packets to one rank's port vanish: port and rank are named."""
     first = 24_000 + random.randrange(4_000)
     port = first + 1 + rank
@@ -283,7 +289,7 @@ def dropped_trial(net: network.Network, ranks: int, rank: int) -> tuple[bool, di
     try:
         net.left.run("nft", "add", "chain", "inet", "planted", "in", "{ type filter hook input priority 0; }")
         net.left.run("nft", "add", "rule", "inet", "planted", "in", "tcp", "dport", str(port), "drop")
-        with Job(ranks, start=net.left.start, port=first) as job:
+        with Job(ranks, *words, start=net.left.start, port=first) as job:
             report, codes = job.report(), job.codes()
     finally:
         net.left.run("nft", "delete", "table", "inet", "planted")
@@ -292,25 +298,25 @@ def dropped_trial(net: network.Network, ranks: int, rank: int) -> tuple[bool, di
     return is_right and codes == [1] * ranks, report
 
 
-def taken_trial(ranks: int, rank: int) -> tuple[bool, dict[str, Any]]:
+def taken_trial(ranks: int, rank: int, *words: str) -> tuple[bool, dict[str, Any]]:
     """Another process listens at a rank's port."""
     first = free_ports(ranks + 2)
     with socket.socket() as taken:
         taken.bind(("", first + 1 + rank))
         taken.listen()
-        with Job(ranks, port=first) as job:
+        with Job(ranks, *words, port=first) as job:
             report, codes = job.report(), job.codes()
     found = report["findings"]
     is_right = [each["ranks"] for each in found] == [[rank]] and f":{first + 1 + rank}" in found[0]["text"]
     return is_right and codes == [1] * ranks, report
 
 
-def frozen_trial(disk: frozen.LoopExt4, ranks: int) -> tuple[bool, dict[str, Any]]:
+def frozen_trial(disk: frozen.LoopExt4, ranks: int, *words: str) -> tuple[bool, dict[str, Any]]:
     """A folder whose writes wait: the path is named, on all ranks."""
     with (
         tempfile.TemporaryDirectory() as sound,
         disk.frozen(),
-        Job(ranks, "--folder", sound, "--folder", str(disk.path)) as job,
+        Job(ranks, *words, "--folder", sound, "--folder", str(disk.path)) as job,
     ):
         report, codes = job.report(), job.codes()
     found = report["findings"]
@@ -319,8 +325,8 @@ def frozen_trial(disk: frozen.LoopExt4, ranks: int) -> tuple[bool, dict[str, Any
     return is_right and codes == [1] * ranks, report
 
 
-def sound_trial(ranks: int) -> tuple[bool, dict[str, Any]]:
-    with Job(ranks) as job:
+def sound_trial(ranks: int, *words: str) -> tuple[bool, dict[str, Any]]:
+    with Job(ranks, *words) as job:
         report, codes = job.report(), job.codes()
     return not report["findings"] and codes == [0] * ranks, report
 
@@ -356,6 +362,7 @@ def run(report: harness.Report, given: argparse.Namespace) -> None:
                 is_right, found = rank_trial(kind, given.ranks, rank, after_s)
             texts = "; ".join(each["text"] for each in found["findings"]) or "no finding"
             line = f"{kind}, rank {rank}: {found['took_s']:.1f} s: {texts}"
+            line += f"; not tried: {found['not_tried']}" if not found["findings"] else ""
             harness.say(f"{'right' if is_right else 'WRONG'}: {line}")
             longest = max(longest, found["took_s"])
             if not is_right:

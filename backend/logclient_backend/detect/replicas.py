@@ -12,7 +12,8 @@ False alarms: none on replicas that are equal. Misses: changes whose bits add up
 of two elements; with a tolerance, all within it.
 
 A step is judged once each known rank has given all of it, or has gone on to a later one; at the latest when KEEP newer
-steps have begun, without the ranks that lag. Memory does not grow with the run: for KEEP steps, a few words per tensor
+steps have begun, without the ranks that lag. The first one always waits that long, as nobody knows the ranks before.
+Memory does not grow with the run: for KEEP steps, a few words per tensor
 where all ranks agree. One detector belongs to one attempt: a resumed run goes through the same steps again.
 """
 
@@ -24,7 +25,7 @@ from dataclasses import dataclass, field
 
 PREFIX = "fingerprint/"
 BITS, SUM, NORM = "bits", "sum", "norm"
-KEEP = 8  # steps
+KEEP = 4  # steps
 _NAN = "nan"  # equal to itself
 
 Value = float | str
@@ -130,7 +131,7 @@ class ReplicaDetector:
         while word.steps:
             step = min(word.steps)
             lagging = [rank for rank, state in word.ranks.items() if not _has_given(state, step)]
-            if lagging and len(word.steps) <= KEEP:
+            if (lagging or word.judged is None) and len(word.steps) <= KEEP:
                 return
             for rank in lagging:
                 del word.ranks[rank]  # nobody waits for it until it comes again
@@ -147,22 +148,15 @@ class ReplicaDetector:
                 continue
             self.compared += 1
             right = self._right(sums)
-            odd = ranks & ~right
+            is_sure = 2 * right.bit_count() > ranks.bit_count()
+            odd = ranks & ~right if is_sure else ranks
             before = word.odd.pop(tensor, 0)
             if odd:
                 word.odd[tensor] = odd
             if odd & ~before or (before and not odd):
-                is_sure = 2 * right.bit_count() > ranks.bit_count()
-                named = odd if is_sure else ranks
-                yield Difference(
-                    name,
-                    tensor,
-                    step,
-                    tuple(sorted(rank for rank, bit in word.bits.items() if bit & named)),
-                    right.bit_count(),
-                    is_sure,
-                    is_over=not odd,
-                )
+                named = tuple(sorted(rank for rank, bit in word.bits.items() if bit & odd))
+                others = right.bit_count()
+                yield Difference(name, tensor, step, named, others, is_sure, is_over=not odd)
 
     def _right(self, sums: dict[str, Groups]) -> int:
         """Return the ranks that agree with the most, in all sums that count."""

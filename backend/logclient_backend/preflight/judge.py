@@ -51,6 +51,9 @@ class Results:
     collectives: dict[str, dict[int, Job]] = field(default_factory=dict)
     collective_pairs: dict[str, dict[int, Job]] = field(default_factory=dict)
     measured: dict[int, dict[int, dict[str, Any]]] = field(default_factory=dict)  # by turn and rank
+    no_import: set[int] = field(
+        default_factory=set
+    )  # ranks that still imported torch when the others went on
     late: dict[int, str] = field(
         default_factory=dict
     )  # ranks that missed a deadline: what they did not get to
@@ -109,10 +112,10 @@ def report(made: Coordinator, found: Results) -> dict[str, Any]:
 
 
 def _findings(made: Coordinator, found: Results) -> Iterator[Finding]:
-    explained = {rank: "gone" for rank, member in made.members.items() if member.gone or not member.torch}
-    explained |= dict.fromkeys(made.missing, "missing")
+    explained = {rank: "gone" for rank, member in made.members.items() if member.gone or member.torch is None}
+    explained |= dict.fromkeys([*made.missing, *found.no_import], "not there")
     yield from _lost_ranks(made)
-    yield from _without_torch(made)
+    yield from _without_torch(made, found)
     held_up = list(_held_up(made))
     yield from held_up
     explained |= {rank: "held up" for finding in held_up for rank in finding.ranks}
@@ -143,23 +146,23 @@ def _lost_ranks(made: Coordinator) -> Iterator[Finding]:
             yield Finding("gone", "ranks", (rank,), member.host, text)
 
 
-def _without_torch(made: Coordinator) -> Iterator[Finding]:
+def _without_torch(made: Coordinator, found: Results) -> Iterator[Finding]:
     versions: dict[str, list[int]] = {}
     for rank, member in sorted(made.members.items()):
         if member.torch is not None and "error" in member.torch:
             text = f"rank {rank} on {member.host} cannot import torch: {member.torch['error']}"
             yield Finding("no torch", "torch", (rank,), member.host, text)
+        elif rank in found.no_import:
+            others = [
+                float(each.torch.get("import_s", 0.0))
+                for each in made.members.values()
+                if each.torch and each.rank not in found.no_import
+            ]
+            text = f"rank {rank} on {member.host} was still importing torch (PID {member.pid})"
+            text += f"; the others took at most {max(others):.1f} s" if others else ""
+            yield Finding("slow import", "torch", (rank,), member.host, text)
         elif member.torch is not None:
             versions.setdefault(str(member.torch["version"]), []).append(rank)
-        elif not member.gone and made.hurry_at is None:
-            others = [
-                each.torch["import_s"]
-                for each in made.members.values()
-                if each.torch and "import_s" in each.torch
-            ]
-            text = f"rank {rank} on {member.host} still imports torch (PID {member.pid})"
-            text += f"; the others took at most {max(others):.1f} s" if others else ""
-            yield Finding("no torch", "torch", (rank,), member.host, text)
     if len(versions) > 1:
         each = "; ".join(f"{version} on {names(ranks)}" for version, ranks in versions.items())
         odd = min(versions.values(), key=len)
@@ -417,7 +420,7 @@ def _folders(made: Coordinator, found: Results) -> Iterator[Finding]:
         elif job.ended == "deadline":
             groups.setdefault((path, "folder hangs", f"{job.stage} hangs"), []).append(rank)
     for (path, code, what), ranks in groups.items():
-        yield Finding(code, "folders", tuple(ranks), path, f"{path}: {what} on {names(ranks)}")
+        yield Finding(code, "folders", tuple(sorted(ranks)), path, f"{path}: {what} on {names(ranks)}")
     for path, took in seconds.items():
         for rank, took_s in took.items():
             others = [each for other, each in took.items() if other != rank]

@@ -28,7 +28,7 @@ def run(made: Coordinator) -> dict[str, Any]:
     found = Results(made.place, made.plan)
     made.on_join = lambda member: _greet(made, found, member)
     _join(made)
-    _import(made)
+    _import(made, found)
     devices = _find_devices(made, found)
     for stage in (_pairs, _collectives, _measure):
         if made.is_ending:
@@ -37,7 +37,7 @@ def run(made: Coordinator) -> dict[str, Any]:
             stage(made, found)
     made.stop(devices)
     _folders(made, found)
-    imported = [each.imported_at for each in made.members.values() if each.imported_at is not None]
+    imported = [each.imported_at for each in _ready(made, found) if each.imported_at is not None]
     found.took_s = time.monotonic() - max(imported, default=made.begun_at)
     return judge.report(made, found)
 
@@ -59,7 +59,7 @@ def _join(made: Coordinator) -> None:
         made.pump(lambda: len(made.members) > before, left)  # noqa: B023 - called now
 
 
-def _import(made: Coordinator) -> None:
+def _import(made: Coordinator, found: Results) -> None:
     """Wait until all living ranks have torch; for the last half of them by how long it took the others."""
     begun = time.monotonic()
 
@@ -72,11 +72,19 @@ def _import(made: Coordinator) -> None:
         return len(came) == len(made.living) or is_odd
 
     made.pump(is_done, IMPORT_S)
+    if not made.is_ending:
+        # for good: what comes in a moment is as late as what does not come
+        found.no_import = {each.rank for each in made.living if each.imported_at is None}
 
 
-def _able(made: Coordinator) -> list[Member]:
-    """Return the ranks that live and have torch."""
-    return [each for each in made.living if each.torch is not None and "error" not in each.torch]
+def _ready(made: Coordinator, found: Results) -> list[Member]:
+    """Return the ranks that live and are through with the import."""
+    return [each for each in made.living if each.torch is not None and each.rank not in found.no_import]
+
+
+def _able(made: Coordinator, found: Results) -> list[Member]:
+    """Return those that have torch."""
+    return [each for each in _ready(made, found) if each.torch and "error" not in each.torch]
 
 
 def _find_devices(made: Coordinator, found: Results) -> dict[int, Job]:
@@ -84,7 +92,7 @@ def _find_devices(made: Coordinator, found: Results) -> dict[int, Job]:
     for member in made.members.values():
         by_host.setdefault(member.host, []).append(member.rank)
     jobs = {}
-    for member in _able(made):
+    for member in _able(made, found):
         local = sorted(by_host[member.host])
         jobs[member.rank] = made.start(
             member,
@@ -104,9 +112,7 @@ def _pairs(made: Coordinator, found: Results) -> None:
     connect_s = min(_MAX_PORT_S, made.plan.timeout_s)
     base = made.place.base_port
     jobs = {}
-    for member in made.living:
-        if member.torch is None:  # it still imports it
-            continue
+    for member in _ready(made, found):
         jobs[member.rank] = made.start(
             member,
             "pairs",
@@ -163,7 +169,7 @@ def _backends(made: Coordinator, found: Results) -> list[str]:
 
 
 def _collectives(made: Coordinator, found: Results) -> None:
-    able = _able(made)
+    able = _able(made, found)
     reason = ""
     if not made.is_complete:
         reason = "not all ranks are there"
