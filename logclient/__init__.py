@@ -276,6 +276,8 @@ def _current() -> Run | NullRun:
 
 
 current_run.get, current_run.get_or_stand_in = (lambda: _run), _current
-dynamo.keep_out(init, log, flush, finish, status, launch, read, watch, unwatch, fingerprint, should_stop, should_save)
+dynamo.keep_out(
+    init, log, flush, finish, status, launch, read, watch, unwatch, fingerprint, should_stop, should_save
+)
 dynamo.keep_out(run.Logger, Run, run.RankedRun, NullRun, facts.Facts)
 dynamo.watch_for_torch()

@@ -97,12 +97,16 @@ def _ranks(report: dict[str, Any]) -> Any:
             _ms(member["pairs_s"]),
             ", ".join(_collective(*each) for each in member["collectives"].items()) or "-",
             safe(device.get("id", "-")) + more,
-            f"{device['rate'] / 1e9:,.1f} G/s" if "rate" in device else "-",
+            _flops(device["rate"]) if "rate" in device else "-",
             size(device["free_bytes"]) if "free_bytes" in device else "-",
             f"{device['clock_mhz']:,.0f} MHz" if device.get("clock_mhz") else "-",
             ", ".join(_folder(*each) for each in member["folders"].items()) or "-",
         )
     return table
+
+
+def _flops(rate: float) -> str:
+    return f"{rate / 1e12:,.0f} TFLOP/s" if rate >= 1e13 else f"{rate / 1e9:,.1f} GFLOP/s"
 
 
 def _collective(backend: str, facts: dict[str, Any]) -> str:

@@ -7,7 +7,8 @@ rank.py           a rank: joins, starts the checks that it is asked for, ends wi
 check.py          a child process that makes one check, and its deadline
 coordinator.py    a child of rank 0: messages of all ranks, which ended, which answers late
 stages.py         the order of the checks, over all ranks
-judge.py          results of all ranks -> findings; the report
+judge.py          results of all ranks -> findings
+report.py         findings, ranks and settings for programs
 ----------------  ------------------------------------------------------------------------------
 folders.py        check: write, fsync and stat in a folder
 network.py        the address and interface that gloo would use

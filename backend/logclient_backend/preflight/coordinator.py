@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from logclient.errors import BadArgument
 
-from .lines import Line, Message
+from .lines import MAX_BYTES, Line, Message
 from .place import Place
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ PING_S = 0.25
 SILENT_S = 4.0  # without an answer: nobody waits for such a rank any longer
 LATE_S = 0.3  # an answer that takes longer is late
 _TURN_S = 0.05
+_MAX_STRANGERS, _MAX_HELLO = 64, 1 << 18  # connections beyond those of ranks; bytes
 _STRANGER_S = 5.0  # for a connection to say who it is
 _LEAVE_S = 5.0
 _SHOW_S = 60  # a terminal that takes no output
@@ -177,8 +178,8 @@ class Coordinator:
 
     def _accept(self, now: float) -> None:
         with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
-            while len(self._strangers) < 1024:
-                self._strangers.append((now, Line(self._server.accept()[0])))
+            while len(self._strangers) < self.place.ranks + _MAX_STRANGERS:
+                self._strangers.append((now, Line(self._server.accept()[0], _MAX_HELLO)))
 
     def _meet(self, began: float, line: Line, now: float) -> None:
         """Make a member of a connection that says which rank of this launch it is."""
@@ -200,6 +201,7 @@ class Coordinator:
             line.close()
             return
         line.send({"welcome": True})
+        line.max_bytes = MAX_BYTES
         settings = {str(name): str(value) for name, value in dict(hello.get("settings", {})).items()}
         folders = [str(path) for path in hello.get("folders", [])]
         member = Member(rank, line, str(hello.get("host")), int(hello.get("pid", 0)), settings, folders)

@@ -1,4 +1,4 @@
-"""Results of all ranks -> findings, and the report for programs. Pure: no sockets, no clocks, no processes.
+"""Results of all ranks -> findings. Pure but for the time since a rank answered: no sockets, no processes.
 
 A finding names the rank, pair, port, interface, device or path that failed, or lags behind its peers. What is only the
 consequence of another finding is left out: where a rank has gone, the others wait for it in vain.
@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from .collectives import STAGES
-from .coordinator import LATE_S, Coordinator, Job, Member
+from .coordinator import LATE_S, Coordinator, Job
 from .place import Place
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ MIN_FREE = 0.5  # of their median free memory
 MIN_CLOCK = 0.7
 SLOW_FOLDER_S, SLOW_PAIR_S, SLOW_FACTOR = 2.0, 1.0, 10.0
 MIN_LATE_S, MIN_LATE_SHARE, LATE_FACTOR = 1.0, 0.15, 4.0  # of answers to the coordinator
-_PER_RANK = {"CUDA_VISIBLE_DEVICES"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,26 +91,8 @@ def names(ranks: Iterable[int]) -> str:
     return f"{'rank' if len(ordered) == 1 else 'ranks'} {', '.join(words)}"
 
 
-def report(made: Coordinator, found: Results) -> dict[str, Any]:
-    """Return all of it for programs."""
-    findings = list(_findings(made, found))
-    if made.is_ending and not findings:
-        text = "the launcher asked for an end (SIGTERM) before all checks were made"
-        findings.append(Finding("ended early", "ranks", (), "", text))
-    return {
-        "ok": not findings,
-        "took_s": round(found.took_s, 3),
-        "ranks": found.place.ranks,
-        "launcher": found.place.launcher,
-        "hosts": sorted({member.host for member in made.members.values()}),
-        "findings": [asdict(finding) for finding in findings],
-        "not_tried": found.not_tried,
-        "members": [_member(made, found, made.members[rank]) for rank in sorted(made.members)],
-        "settings": _settings(made),
-    }
-
-
-def _findings(made: Coordinator, found: Results) -> Iterator[Finding]:
+def findings(made: Coordinator, found: Results) -> Iterator[Finding]:
+    """Yield what is wrong, in the order in which a user should look at it."""
     explained = {rank: "gone" for rank, member in made.members.items() if member.gone or member.torch is None}
     explained |= dict.fromkeys([*made.missing, *found.no_import], "not there")
     yield from _lost_ranks(made)
@@ -207,7 +188,7 @@ def _late(made: Coordinator, found: Results, late: Mapping[int, str]) -> Iterato
 # ---- connections ----------------------------------------------------------------------------------------
 
 
-def _listening(found: Results, rank: int) -> tuple[str, str, int]:
+def listening(found: Results, rank: int) -> tuple[str, str, int]:
     """Return interface, address and port of a rank; empty where it did not come to listen."""
     said = found.pairs[rank].said("listening") if rank in found.pairs else None
     interface, ip, port = said["listening"] if said is not None else ("", "", 0)
@@ -215,12 +196,12 @@ def _listening(found: Results, rank: int) -> tuple[str, str, int]:
 
 
 def _where(found: Results, rank: int) -> str:
-    interface, ip, port = _listening(found, rank)
+    interface, ip, port = listening(found, rank)
     host = f"[{ip}]" if ":" in ip else ip
     return f"{host}:{port} ({interface})" if ip else ""
 
 
-def _tried(found: Results) -> Iterator[tuple[int, dict[str, Any]]]:
+def tried(found: Results) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield each rank with each of its tries."""
     for rank, job in found.pairs.items():
         said = job.said("pairs")
@@ -230,7 +211,7 @@ def _tried(found: Results) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _failed_pairs(found: Results, explained: Mapping[int, str]) -> Iterator[tuple[int, int, str]]:
     """Yield (from, to, why); those from or to a rank that another finding explains are left out."""
-    for rank, each in _tried(found):
+    for rank, each in tried(found):
         if each["error"] and rank not in explained and each["rank"] not in explained:
             yield rank, int(each["rank"]), str(each["error"])
 
@@ -242,15 +223,15 @@ def _connections(made: Coordinator, found: Results, explained: Mapping[int, str]
             yield Finding("no port", "pairs", (rank,), made.members[rank].host, text)
     yield from _loopback(made, found)
     failed = list(_failed_pairs(found, explained))
-    tried = Counter(each["rank"] for rank, each in _tried(found) if rank not in explained)
-    tries = Counter(rank for rank, each in _tried(found) if each["rank"] not in explained)
+    targets = Counter(each["rank"] for rank, each in tried(found) if rank not in explained)
+    tries = Counter(rank for rank, each in tried(found) if each["rank"] not in explained)
     to, by = Counter(pair[1] for pair in failed), Counter(pair[0] for pair in failed)
-    closed = {rank for rank, count in to.items() if count > 1 and count == tried[rank]}
+    closed = {rank for rank, count in to.items() if count > 1 and count == targets[rank]}
     cut_off = {rank for rank, count in by.items() if count > 1 and count == tries[rank]}
     if len(closed) * 2 > len(found.pairs):  # nobody reaches anybody: no rank is odd
         closed, cut_off = set(), set()
         ranks = tuple(sorted({*to, *by}))
-        where = ", ".join(sorted({_listening(found, rank)[0] for rank in ranks}))
+        where = ", ".join(sorted({listening(found, rank)[0] for rank in ranks}))
         text = f"{len(failed)} of {sum(tries.values())} connections failed, over {where}: {failed[0][2]}"
         yield Finding("unreachable", "pairs", ranks, where, text)
         return
@@ -260,7 +241,7 @@ def _connections(made: Coordinator, found: Results, explained: Mapping[int, str]
         yield Finding("unreachable", "pairs", (rank,), _where(found, rank), text)
     for rank in sorted(cut_off - closed):
         why = next(pair[2] for pair in failed if pair[0] == rank)
-        interface = _listening(found, rank)[0]
+        interface = listening(found, rank)[0]
         text = f"rank {rank} on {made.members[rank].host} reaches no other rank from {interface}: {why}"
         yield Finding("cut off", "pairs", (rank,), interface, text)
     for one, other, why in failed:
@@ -273,7 +254,7 @@ def _connections(made: Coordinator, found: Results, explained: Mapping[int, str]
 def _loopback(made: Coordinator, found: Results) -> Iterator[Finding]:
     hosts = {made.members[rank].host for rank in found.pairs}
     for rank in sorted(found.pairs):
-        ip = _listening(found, rank)[1]
+        ip = listening(found, rank)[1]
         if len(hosts) > 1 and (ip.startswith("127.") or ip == "::1"):
             said = found.pairs[rank].said("listening") or {}
             text = (
@@ -285,7 +266,7 @@ def _loopback(made: Coordinator, found: Results) -> Iterator[Finding]:
 
 def _slow_pairs(made: Coordinator, found: Results, explained: Mapping[int, str]) -> Iterator[Finding]:
     took: dict[tuple[int, int], float] = {}
-    for rank, each in _tried(found):
+    for rank, each in tried(found):
         if not each["error"] and rank not in explained and each["rank"] not in explained:
             took[rank, each["rank"]] = each["connect_s"] + each["echo_s"]
     if len(took) < 3:
@@ -427,61 +408,3 @@ def _folders(made: Coordinator, found: Results) -> Iterator[Finding]:
             if others and took_s > max(SLOW_FOLDER_S, SLOW_FACTOR * median(others)):
                 text = f"{path} lags on rank {rank}: {took_s:.1f} s, the others' median is {median(others):.2f} s"
                 yield Finding("slow folder", "folders", (rank,), path, text)
-
-
-# ---- the report -----------------------------------------------------------------------------------------
-
-
-def _member(made: Coordinator, found: Results, member: Member) -> dict[str, Any]:
-    """Return one rank's row."""
-    interface, ip, port = _listening(found, member.rank)
-    said = found.devices[member.rank].said("devices") if member.rank in found.devices else None
-    devices = []
-    for turn, (id, name) in enumerate(zip(said["ids"], said["devices"], strict=True) if said else ()):
-        facts = found.measured.get(turn, {}).get(member.rank, {})
-        shown = {key: value for key, value in facts.items() if key not in ("done", "stage", "device")}
-        devices.append({"id": id, "name": name, **shown})
-    times = [
-        each["echo_s"] + each["connect_s"]
-        for rank, each in _tried(found)
-        if rank == member.rank and "echo_s" in each
-    ]
-    return {
-        "rank": member.rank,
-        "host": member.host,
-        "pid": member.pid,
-        "gone": member.gone,
-        "held_up_s": round(member.late_s, 3),
-        "torch": member.torch,
-        "interface": interface,
-        "address": f"{ip}:{port}" if ip else "",
-        "pairs_s": round(max(times), 6) if times else None,
-        "collectives": {
-            backend: {"stage": jobs[member.rank].stage, **(jobs[member.rank].said("seconds") or {})}
-            for backend, jobs in found.collectives.items()
-            if member.rank in jobs
-        },
-        "devices": devices,
-        "folders": {
-            str(job.given["path"]): {"stage": job.stage, "error": job.error, **(job.result or {})}
-            for rank, job in found.folders
-            if rank == member.rank
-        },
-    }
-
-
-def _settings(made: Coordinator) -> list[dict[str, Any]]:
-    """Return each variable with its values, and the ranks that have them."""
-    by_name: dict[str, dict[str, list[int]]] = {}
-    for rank, member in sorted(made.members.items()):
-        for name, value in member.settings.items():
-            by_name.setdefault(name, {}).setdefault(value, []).append(rank)
-    return [
-        {
-            "name": name,
-            "values": [{"value": value, "ranks": ranks} for value, ranks in values.items()],
-            "differs": name not in _PER_RANK
-            and (len(values) > 1 or len(next(iter(values.values()))) < len(made.members)),
-        }
-        for name, values in sorted(by_name.items())
-    ]

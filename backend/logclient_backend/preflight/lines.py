@@ -17,9 +17,10 @@ Message = dict[str, Any]
 class Line:
     """One end. What cannot be sent at once waits until `flush`."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, max_bytes: int = MAX_BYTES) -> None:
         sock.setblocking(False)
         self.socket = sock
+        self.max_bytes = max_bytes  # of what has come and is no whole message yet
         self.is_closed = False  # by the other end, or by an error
         self._in = bytearray()
         self._out = bytearray()
@@ -54,7 +55,7 @@ class Line:
             while True:
                 came = self.socket.recv(_CHUNK)
                 self._in += came
-                if not came or len(self._in) > MAX_BYTES:
+                if not came or len(self._in) > self.max_bytes:
                     self.is_closed = True
                     break
         except BlockingIOError:

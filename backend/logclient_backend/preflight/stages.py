@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from . import judge
+from . import judge, report
 from .coordinator import Coordinator, Job, Member
 from .judge import Results
 
@@ -39,7 +39,7 @@ def run(made: Coordinator) -> dict[str, Any]:
     _folders(made, found)
     imported = [each.imported_at for each in _ready(made, found) if each.imported_at is not None]
     found.took_s = time.monotonic() - max(imported, default=made.begun_at)
-    return judge.report(made, found)
+    return report.report(made, found)
 
 
 def _greet(made: Coordinator, found: Results, member: Member) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from logclient_backend.preflight import judge
+from logclient_backend.preflight import report
 from logclient_backend.preflight.coordinator import SILENT_S, Coordinator, Job, Member
 from logclient_backend.preflight.judge import Results
 from logclient_backend.preflight.lines import Line
@@ -65,7 +65,7 @@ def sound() -> Results:
 
 
 def findings(made: Coordinator, found: Results) -> list[tuple[str, tuple[int, ...], str]]:
-    return [(each["code"], each["ranks"], each["where"]) for each in judge.report(made, found)["findings"]]
+    return [(each["code"], each["ranks"], each["where"]) for each in report.report(made, found)["findings"]]
 
 
 def fail(found: Results, rank: int, other: int, why: str = "connecting took more than 5 s") -> None:
@@ -75,9 +75,9 @@ def fail(found: Results, rank: int, other: int, why: str = "connecting took more
 
 
 def test_sound_job_has_no_finding(made: Coordinator) -> None:
-    report = judge.report(made, sound())
-    assert report["ok"] and len(report["members"]) == 8
-    assert report["settings"] == [
+    whole = report.report(made, sound())
+    assert whole["ok"] and len(whole["members"]) == 8
+    assert whole["settings"] == [
         {"name": "NCCL_DEBUG", "values": [{"value": "INFO", "ranks": [*range(8)]}], "differs": False}
     ]
 
@@ -216,5 +216,5 @@ def test_missing_ranks_and_versions(made: Coordinator) -> None:
 
 def test_settings_that_differ_are_marked(made: Coordinator) -> None:
     made.members[4].settings = {"NCCL_DEBUG": "WARN"}
-    (only,) = judge.report(made, sound())["settings"]
+    (only,) = report.report(made, sound())["settings"]
     assert only["differs"] and only["values"][1] == {"value": "WARN", "ranks": [4]}
