@@ -10,7 +10,7 @@ from .shm.stats import Counter, no_agent, no_device, no_server, write_stderr
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
     from .session.phases import Phase
@@ -115,6 +115,16 @@ class NullRun:
 
     def trace(self, include: Iterable[str], exclude: Iterable[str] = ()) -> bool:
         return False
+
+    def fingerprint(
+        self,
+        params: Any,
+        every: int = 100,
+        *,
+        replicas: str = "all",
+        step: Callable[[], int] | None = None,
+    ) -> None:
+        pass
 
     def flush(self, timeout_s: float | None = None) -> bool:
         return True
