@@ -32,6 +32,7 @@ PREFIX = "fingerprint"
 BITS, SUM, NORM = "bits", "sum", "norm"
 _MASK = (1 << 52) - 1  # whatever reads numbers as floating point has these exactly
 _MAX_WORD = 64  # characters
+_PIECE = 1 << 23  # elements that are widened to 64 bits at a time: 64 MiB
 
 
 def fingerprint(
@@ -171,5 +172,12 @@ def _has_norm(tensor: Any) -> bool:
 def _bits(torch: Any, tensors: list[Any]) -> list[Any]:
     """Return the sum of each tensor's bits, as an int64 of no dimension."""
     whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    sums = [each.view(whole[each.element_size()]).sum(dtype=torch.int64) for each in tensors]
+    sums = [_added(torch, each.view(whole[each.element_size()])) for each in tensors]
     return list((torch.stack(sums) & _MASK).unbind())
+
+
+def _added(torch: Any, whole: Any) -> Any:
+    """Return the sum of whole numbers. torch widens them all before it adds, so a large tensor is added by pieces."""
+    if whole.numel() <= _PIECE or not whole.is_contiguous():
+        return whole.sum(dtype=torch.int64)
+    return torch.stack([piece.sum(dtype=torch.int64) for piece in whole.view(-1).split(_PIECE)]).sum()

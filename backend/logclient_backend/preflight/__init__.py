@@ -3,11 +3,15 @@
 ================  ==============================================================================
 place.py          which rank this is, of how many, and where rank 0 is found
 lines.py          messages as lines of JSON over a socket
-rank.py           a rank: joins, starts the checks that it is asked for, ends with the verdict
+rank.py           a rank: starts the checks that it is asked for, ends with the verdict
+join.py           how a rank finds the coordinator
 check.py          a child process that makes one check, and its deadline
 coordinator.py    a child of rank 0: messages of all ranks, which ended, which answers late
 stages.py         the order of the checks, over all ranks
-judge.py          results of all ranks -> findings
+results.py        what the stages found out; a finding
+judge.py          results of all ranks -> findings: ranks, torch, folders
+judge_network.py  ... connections and collectives
+judge_devices.py  ... devices
 report.py         findings, ranks and settings for programs
 ----------------  ------------------------------------------------------------------------------
 folders.py        check: write, fsync and stat in a folder
@@ -27,8 +31,8 @@ Invariants:
 
 from __future__ import annotations
 
-from .judge import names
 from .place import find_place
 from .rank import Plan, run
+from .results import names
 
 __all__ = ["Plan", "find_place", "names", "run"]

@@ -44,7 +44,7 @@ class Check:
         theirs.close()
         self.line = Line(ours)
 
-    def look(self) -> list[Message]:
+    def poll(self) -> list[Message]:
         """Return its new messages; past its deadline it is killed."""
         found = self.line.receive()
         if not self.ended and time.monotonic() > self.deadline:

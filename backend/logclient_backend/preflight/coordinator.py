@@ -1,4 +1,4 @@
-"""The coordinator: a child of rank 0 that hears all ranks, so that it can name each of them, rank 0 included.
+"""The coordinator: a child of rank 0 with a connection to each rank, so that it can name each of them, rank 0 included.
 
 One thread. `pump` is the only place that waits: it reads what came, notes which ranks have ended, and asks each several
 times a second for an answer. A rank that is stopped, swapped out or starved answers late, and that is added up.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import select
 import signal
 import socket
@@ -58,7 +59,7 @@ class Job:
             self.error = str(message["error"])
         self.messages.append(message)
 
-    def said(self, word: str, value: object = None) -> Message | None:
+    def newest(self, word: str, value: object = None) -> Message | None:
         """Return the newest message with this word, and this value if one is given."""
         for message in reversed(self.messages):
             if word in message and value in (None, message[word]):
@@ -121,6 +122,7 @@ class Coordinator:
         self.joined_at = self.begun_at = time.monotonic()
         self.hurry_at: float | None = None  # since when a launcher wants us to end
         self.is_interrupted = False
+        self.is_open = True  # may ranks still join?
         self._strangers: list[tuple[float, Line]] = []
         self._numbers = iter(range(1, 1 << 60))
         self.on_join: Callable[[Member], None] = lambda member: None
@@ -196,6 +198,8 @@ class Coordinator:
             refused = "no rank of this launch"
         elif rank in self.members:
             refused = f"rank {rank} is there already: two processes have the same RANK"
+        elif not self.is_open:
+            refused = f"the checks have begun without rank {rank}: --join-timeout gives it more time"
         if refused or type(rank) is not int:
             line.send({"refused": refused})
             line.close()
@@ -265,7 +269,7 @@ class Coordinator:
             if cut and any(self.members[rank].is_out for rank in jobs):
                 return True
             return all(
-                job.ended or job.error or job.said(word, value) or self.members[rank].is_out
+                job.ended or job.error or job.newest(word, value) or self.members[rank].is_out
                 for rank, job in jobs.items()
             )
 
@@ -302,6 +306,8 @@ def be_coordinator(
     code = 1
     try:
         os.setsid()  # the end of rank 0's process group is not ours
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection for each rank
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         from . import stages

@@ -1,14 +1,16 @@
-"""The address at which other ranks reach this one, chosen as gloo chooses it."""
+"""Addresses: where other ranks reach this one, chosen as gloo chooses it, and where a host name leads."""
 
 from __future__ import annotations
 
 import os
 import socket
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
 from logclient import config
+
+from .lines import Line, Message
 
 _VARIABLE = "GLOO_SOCKET_IFNAME"
 
@@ -46,6 +48,12 @@ def own_address() -> Address:
         if _can_bind(ip):
             return Address(by_ip.get(ip, "?"), ip, f"host name {name}")
     return Address("lo", "127.0.0.1", f"host name {name} leads to no address of this host")
+
+
+def look_up(line: Line, given: dict[str, Any]) -> Message:
+    """Check: return the addresses of a host."""
+    answers = socket.getaddrinfo(given["host"], None, type=socket.SOCK_STREAM)
+    return {"ips": [*dict.fromkeys(str(where[0]) for _, _, _, _, where in answers)]}
 
 
 def _addresses() -> dict[str, str]:

@@ -16,7 +16,6 @@ from . import network
 from .lines import Line, Message
 
 ALL_UP_TO = 64  # ranks, of which each tries each
-_AT_ONCE = 32
 _BYTES = 64 << 10
 _HELLO = 16  # bytes: token of the launch
 
@@ -50,9 +49,8 @@ async def _exchange(line: Line, server: socket.socket, given: dict[str, Any], pe
     """Report each pair, then go on serving until we are killed: others may still be at it."""
     token = str(given["token"]).encode().ljust(_HELLO)[:_HELLO]
     serving = await asyncio.start_server(lambda *ends: _serve(token, *ends), sock=server)
-    at_once = asyncio.Semaphore(_AT_ONCE)
     async with serving:
-        found = await asyncio.gather(*(_try(at_once, token, given["timeout_s"], *peer) for peer in peers))
+        found = await asyncio.gather(*(_try(token, given["timeout_s"], *peer) for peer in peers))
         line.send({"pairs": found})
         while not line.is_closed:
             await asyncio.sleep(0.05)
@@ -71,30 +69,27 @@ async def _serve(token: bytes, reader: asyncio.StreamReader, writer: asyncio.Str
         writer.close()
 
 
-async def _try(
-    at_once: asyncio.Semaphore, token: bytes, timeout_s: float, rank: int, ip: str, port: int
-) -> dict[str, Any]:
+async def _try(token: bytes, timeout_s: float, rank: int, ip: str, port: int) -> dict[str, Any]:
     """Connect to one rank, send bytes and compare those that come back."""
     found: dict[str, Any] = {"rank": rank, "error": ""}
-    async with at_once:
-        before = time.monotonic()
-        stage = "connecting"
-        writer = None
-        try:
-            async with asyncio.timeout(timeout_s):
-                reader, writer = await asyncio.open_connection(ip, port)
-                found["connect_s"] = time.monotonic() - before
-                stage = "the echo of 64 KiB"
-                content = os.urandom(_BYTES)
-                writer.write(token + content)
-                if await reader.readexactly(_BYTES) != content:
-                    found["error"] = "other bytes came back than were sent"
-                found["echo_s"] = time.monotonic() - before - found["connect_s"]
-        except TimeoutError:
-            found["error"] = f"{stage} took more than {timeout_s:g} s"
-        except (OSError, asyncio.IncompleteReadError) as error:
-            found["error"] = f"{stage} failed: {getattr(error, 'strerror', None) or error}"
-        finally:
-            if writer is not None:
-                writer.close()
+    before = time.monotonic()
+    stage = "connecting"
+    writer = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            reader, writer = await asyncio.open_connection(ip, port)
+            found["connect_s"] = time.monotonic() - before
+            stage = "the echo of 64 KiB"
+            content = os.urandom(_BYTES)
+            writer.write(token + content)
+            if await reader.readexactly(_BYTES) != content:
+                found["error"] = "other bytes came back than were sent"
+            found["echo_s"] = time.monotonic() - before - found["connect_s"]
+    except TimeoutError:
+        found["error"] = f"{stage} took more than {timeout_s:g} s"
+    except (OSError, asyncio.IncompleteReadError) as error:
+        found["error"] = f"{stage} failed: {getattr(error, 'strerror', None) or error}"
+    finally:
+        if writer is not None:
+            writer.close()
     return found

@@ -21,6 +21,7 @@ from logclient.errors import LogclientError
 
 from . import check, collectives, coordinator, devices, folders, pairs
 from .check import Check
+from .join import join
 from .lines import Line, Message
 from .place import Place, settings
 
@@ -32,7 +33,6 @@ CHECKS: dict[str, check.Function] = {
     "devices": devices.check,
 }
 SILENT_S = 90.0  # without a word of the coordinator, which asks several times a second
-_CONNECT_S = 3.0
 _TURN_S = 0.05
 
 
@@ -96,7 +96,10 @@ class _Rank:
 
     def run(self) -> int:
         """Return the exit code of the coordinator's verdict."""
-        self._line = line = self._join()
+        self._line, self._early = join(
+            self._place, self._ports, self._hello(), self._plan.join_s, lambda: self._is_terminated
+        )
+        line = self._line
         last, has_passed_on = time.monotonic(), False
         while True:
             if self._is_terminated and not has_passed_on:
@@ -108,7 +111,7 @@ class _Rank:
                     return int(message["verdict"])
                 self._obey(message)
                 last = time.monotonic()
-            self._look()
+            self._poll()
             line.flush()
             if line.is_closed or time.monotonic() - last > SILENT_S:
                 where = f"the coordinator at {self._place.address}, a process of rank 0,"
@@ -133,11 +136,11 @@ class _Rank:
         elif message.get("kill") in self._checks:
             self._checks[message["kill"]].kill("over")
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Pass on what the checks say."""
         for number, each in list(self._checks.items()):
             was = each.ended
-            messages = [] if was else each.look()
+            messages = [] if was else each.poll()
             if messages:
                 self.send({"from": number, "messages": messages})
             if each.ended:
@@ -145,38 +148,6 @@ class _Rank:
                 self.send({"end": number, "how": each.ended})
             else:
                 each.line.flush()
-
-    def _join(self) -> Line:
-        """Connect to the coordinator, whose port is one of a few."""
-        deadline = time.monotonic() + self._plan.join_s
-        problem = "it did not answer"
-        while time.monotonic() < deadline and not self._is_terminated:
-            for port in self._ports:
-                line = None
-                try:
-                    address = "127.0.0.1" if self._place.rank == 0 else self._place.address
-                    line = Line(socket.create_connection((address, port), _CONNECT_S))
-                    line.send(self._hello())
-                    answers = line.wait(_CONNECT_S)
-                except OSError as error:
-                    problem, answers = error.strerror or str(error), []
-                if answers and line is not None and "welcome" in answers[0]:
-                    self._early = answers[1:]
-                    return line
-                if answers:
-                    problem = str(answers[0].get("refused", "something else answers there"))[:200]
-                if line is not None:
-                    line.close()
-            time.sleep(0.1)
-        ports = (
-            f"port {self._ports[0]}"
-            if len(self._ports) == 1
-            else f"ports {self._ports[0]} to {self._ports[-1]}"
-        )
-        raise LogclientError(
-            f"rank {self._place.rank} on {socket.gethostname()} cannot reach rank 0 at {self._place.address}, {ports}: "
-            f"{problem}. Is MASTER_ADDR the address of rank 0's host, and are these ports open?"
-        )
 
     def _hello(self) -> Message:
         return {
@@ -197,7 +168,7 @@ def _import_torch() -> Message:
     try:
         import torch
         import torch.distributed as dist
-    except (ImportError, OSError) as error:
+    except Exception as error:  # noqa: BLE001 - whatever its parts raise, there is no torch
         return {"error": f"{type(error).__name__}: {str(error)[:300]}"}
     return {
         "version": str(torch.__version__),

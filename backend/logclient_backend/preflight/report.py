@@ -6,7 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 from .coordinator import Coordinator, Member
-from .judge import Finding, Results, findings, listening, tried
+from .judge import findings
+from .judge_network import listening
+from .results import Finding, Results
 
 _PER_RANK = {"CUDA_VISIBLE_DEVICES"}
 
@@ -33,7 +35,7 @@ def report(made: Coordinator, found: Results) -> dict[str, Any]:
 def _member(made: Coordinator, found: Results, member: Member) -> dict[str, Any]:
     """Return one rank's row."""
     interface, ip, port = listening(found, member.rank)
-    said = found.devices[member.rank].said("devices") if member.rank in found.devices else None
+    said = found.devices[member.rank].newest("devices") if member.rank in found.devices else None
     devices = []
     for turn, (id, name) in enumerate(zip(said["ids"], said["devices"], strict=True) if said else ()):
         facts = found.measured.get(turn, {}).get(member.rank, {})
@@ -41,7 +43,7 @@ def _member(made: Coordinator, found: Results, member: Member) -> dict[str, Any]
         devices.append({"id": id, "name": name, **shown})
     times = [
         each["echo_s"] + each["connect_s"]
-        for rank, each in tried(found)
+        for rank, each in found.tried()
         if rank == member.rank and "echo_s" in each
     ]
     return {
@@ -55,7 +57,7 @@ def _member(made: Coordinator, found: Results, member: Member) -> dict[str, Any]
         "address": f"{ip}:{port}" if ip else "",
         "pairs_s": round(max(times), 6) if times else None,
         "collectives": {
-            backend: {"stage": jobs[member.rank].stage, **(jobs[member.rank].said("seconds") or {})}
+            backend: {"stage": jobs[member.rank].stage, **(jobs[member.rank].newest("seconds") or {})}
             for backend, jobs in found.collectives.items()
             if member.rank in jobs
         },

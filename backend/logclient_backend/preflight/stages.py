@@ -11,9 +11,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from . import judge, report
+from . import judge_devices, report
 from .coordinator import Coordinator, Job, Member
-from .judge import Results
+from .results import Results, names
 
 IMPORT_S = 600.0  # on a cold network folder
 MORE_IMPORT_S, IMPORT_FACTOR = 20.0, 2.0  # for some ranks, once the others have it
@@ -53,10 +53,11 @@ def _join(made: Coordinator) -> None:
     """Wait for all ranks."""
     while made.missing and not made.is_ending:
         left = made.joined_at + made.plan.join_s - time.monotonic()
-        if left <= 0:
+        if left <= 0 or (made.members and not made.living):
             break
         before = len(made.members)
         made.pump(lambda: len(made.members) > before, left)  # noqa: B023 - called now
+    made.is_open = False  # a rank that came later would have missed checks, and nobody would name it
 
 
 def _import(made: Coordinator, found: Results) -> None:
@@ -65,11 +66,12 @@ def _import(made: Coordinator, found: Results) -> None:
 
     def is_done() -> bool:
         came = [each.imported_at for each in made.living if each.imported_at is not None]
-        now = time.monotonic()
-        is_odd = 2 * len(came) >= len(made.living) and now > max(came) + max(
-            MORE_IMPORT_S, IMPORT_FACTOR * (max(came) - begun)
-        )
-        return len(came) == len(made.living) or is_odd
+        if len(came) == len(made.living):
+            return True
+        if 2 * len(came) < len(made.living):
+            return False
+        last = max(came)
+        return time.monotonic() > last + max(MORE_IMPORT_S, IMPORT_FACTOR * (last - begun))
 
     made.pump(is_done, IMPORT_S)
     if not made.is_ending:
@@ -127,7 +129,7 @@ def _pairs(made: Coordinator, found: Results) -> None:
     found.note_late(made, jobs, "listening", "to open a port")
     peers = []
     for rank, job in jobs.items():
-        said = job.said("listening")
+        said = job.newest("listening")
         if said is not None and made.members[rank].is_living:
             peers.append([rank, *said["listening"][1:]])
     for rank, *_ in peers:
@@ -147,7 +149,7 @@ def _backends(made: Coordinator, found: Results) -> list[str]:
     reason = ""
     seen: dict[tuple[str, str], int] = {}
     for rank, job in found.devices.items():
-        said = job.said("devices") or {}
+        said = job.newest("devices") or {}
         identity = (made.members[rank].host, str((said.get("uuids") or [""])[0]))
         torch = made.members[rank].torch or {}
         if not identity[1]:
@@ -176,7 +178,7 @@ def _collectives(made: Coordinator, found: Results) -> None:
     elif len(able) < made.place.ranks or not all((each.torch or {}).get("has_distributed") for each in able):
         reason = "not all ranks have torch.distributed"
     elif found.late:
-        reason = f"{judge.names(found.late)} did not get that far in time"
+        reason = f"{names(found.late)} did not get that far in time"
     if reason:
         found.not_tried["collectives"] = reason
         return
@@ -201,7 +203,7 @@ def _start_group(made: Coordinator, found: Results, name: str, backend: str) -> 
         given["timeout_s"] = max(1.0, timeout_s / 4)  # of one pair
 
     def begin(rank: int, port: int | None) -> Job:
-        said = found.devices[rank].said("devices") if rank in found.devices else None
+        said = found.devices[rank].newest("devices") if rank in found.devices else None
         device = str((said or {}).get("ids", ["cpu"])[0]).partition(":")[2]
         return made.start(
             made.members[rank],
@@ -214,7 +216,7 @@ def _start_group(made: Coordinator, found: Results, name: str, backend: str) -> 
 
     jobs = {0: begin(0, None)}
     made.wait_for(jobs, "port", timeout_s)
-    said = jobs[0].said("port")
+    said = jobs[0].newest("port")
     if said is not None:
         jobs |= {rank: begin(rank, said["port"]) for rank in range(1, made.place.ranks)}
     return jobs
@@ -223,7 +225,7 @@ def _start_group(made: Coordinator, found: Results, name: str, backend: str) -> 
 def _wait_for_group(made: Coordinator, jobs: dict[int, Job]) -> bool:
     """Wait until all have finished, or one rank has gone: the others wait for it in vain."""
     made.wait_for(jobs, "seconds", made.plan.timeout_s + _MARGIN_S, cut=True)
-    return len(jobs) == made.place.ranks and all(job.said("seconds") is not None for job in jobs.values())
+    return len(jobs) == made.place.ranks and all(job.newest("seconds") is not None for job in jobs.values())
 
 
 def _measure(made: Coordinator, found: Results) -> None:
@@ -233,14 +235,14 @@ def _measure(made: Coordinator, found: Results) -> None:
         here = {
             rank: job
             for rank, job in found.devices.items()
-            if made.members[rank].is_living and len((job.said("devices") or {}).get("devices", ())) > turn
+            if made.members[rank].is_living and len((job.newest("devices") or {}).get("devices", ())) > turn
         }
         if not here:
             break
         warm = _ask(made, found, here, "warm", turn)
         ready = {rank: here[rank] for rank in warm}
         measured = _ask(made, found, ready, "measure", turn)
-        if judge.lagging(found, turn, _rates(measured)):
+        if judge_devices.lagging(found, turn, _rates(measured)):
             for rank, again in _ask(made, found, ready, "measure", turn).items():
                 if rank not in measured or again["rate"] > measured[rank]["rate"]:
                     measured[rank] = again
@@ -257,7 +259,7 @@ def _ask(
         made.send_to(made.members[rank], job, {what: turn, "seq": seq})
     made.wait_for(jobs, "done", made.plan.timeout_s, value=seq)
     found.note_late(made, jobs, "done", f"to {what} its device", value=seq)
-    answers = {rank: job.said("done", seq) for rank, job in jobs.items()}
+    answers = {rank: job.newest("done", seq) for rank, job in jobs.items()}
     return {rank: answer for rank, answer in answers.items() if answer is not None}
 
 

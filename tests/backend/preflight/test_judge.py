@@ -11,13 +11,14 @@ import pytest
 
 from logclient_backend.preflight import report
 from logclient_backend.preflight.coordinator import SILENT_S, Coordinator, Job, Member
-from logclient_backend.preflight.judge import Results
 from logclient_backend.preflight.lines import Line
 from logclient_backend.preflight.place import Place
 from logclient_backend.preflight.rank import Plan
+from logclient_backend.preflight.results import Results
 
 PLACE = Place(0, 8, "torchrun", "node0", (), "token", None)
 PLAN = Plan((), "auto", 8.0, 25.0)
+TORCH = {"version": "2.13", "import_s": 3.0, "has_distributed": True, "has_nccl": True}
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def made() -> Iterator[Coordinator]:
             theirs.close()
             line = Line(ours)
             member = Member(rank, line, f"node{rank // 4}", 100 + rank, {"NCCL_DEBUG": "INFO"}, [])
-            member.torch, member.imported_at = {"version": "2.13", "import_s": 3.0}, time.monotonic()
+            member.torch, member.imported_at = dict(TORCH), time.monotonic()
             coordinator.members[rank] = member
         yield coordinator
         for each in coordinator.members.values():
@@ -69,7 +70,7 @@ def findings(made: Coordinator, found: Results) -> list[tuple[str, tuple[int, ..
 
 
 def fail(found: Results, rank: int, other: int, why: str = "connecting took more than 5 s") -> None:
-    said = found.pairs[rank].said("pairs")
+    said = found.pairs[rank].newest("pairs")
     assert said is not None
     next(each for each in said["pairs"] if each["rank"] == other)["error"] = why
 
@@ -210,8 +211,48 @@ def test_missing_ranks_and_versions(made: Coordinator) -> None:
     for results in (found.pairs, found.devices, found.collectives["gloo"], found.measured[0]):
         del results[0], results[1]
     found.folders = found.folders[2:]
-    made.members[5].torch = {"version": "2.4", "import_s": 3.0}
+    made.members[5].torch = TORCH | {"version": "2.4"}
     assert findings(made, found) == [("missing", (0, 1), "node0"), ("versions", (5,), "")]
+
+
+def test_torch_without_distributed(made: Coordinator) -> None:
+    """Collectives cannot be tried then, so that all is not well."""
+    made.members[3].torch = TORCH | {"has_distributed": False}
+    assert findings(made, sound()) == [("no distributed", (3,), "node0")]
+
+
+def uuids(found: Results, rank: int, *wanted: str) -> None:
+    found.devices[rank].newest("devices")["uuids"] = [*wanted]  # type: ignore[index]
+
+
+def test_lost_device_of_one_rank(made: Coordinator) -> None:
+    """It sees none, while others do; or it shares that of another rank of its host."""
+    found = sound()
+    uuids(found, 6, "")
+    assert findings(made, found) == [("missing device", (6,), "node1")]
+    uuids(found, 6, "u7")
+    assert findings(made, found) == [("missing device", (6, 7), "node1")]
+
+
+def test_lost_device_of_one_host(made: Coordinator) -> None:
+    """Ranks of one host share eight devices, those of the other seven; and shares that differ by themselves."""
+    found = sound()
+    for rank in range(8):
+        uuids(found, rank, f"u{rank}", f"v{rank}")
+    assert findings(made, found) == []
+    uuids(found, 5, "u5")
+    assert findings(made, found) == [("missing device", (4, 5, 6, 7), "node1")]
+    for rank in (1, 2):
+        uuids(found, rank, f"u{rank}")
+    uuids(found, 3, "u3", "v3", "w3")
+    assert findings(made, found) == []
+
+
+def test_devices_that_all_ranks_share(made: Coordinator) -> None:
+    found = sound()
+    for rank in range(8):
+        uuids(found, rank, f"u{rank // 2}")
+    assert findings(made, found) == []
 
 
 def test_settings_that_differ_are_marked(made: Coordinator) -> None:

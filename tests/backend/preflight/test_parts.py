@@ -13,8 +13,8 @@ import pytest
 from logclient.errors import BadArgument
 from logclient_backend.preflight import collectives, devices, folders, network, pairs, place
 from logclient_backend.preflight.check import Check
-from logclient_backend.preflight.judge import names
 from logclient_backend.preflight.lines import MAX_BYTES, Line, Message
+from logclient_backend.preflight.results import names
 
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
 
@@ -166,7 +166,7 @@ def ended(check: Check) -> list[Message]:
     found: list[Message] = []
     deadline = time.monotonic() + 60
     while not check.ended and time.monotonic() < deadline:
-        found += check.look()
+        found += check.poll()
         time.sleep(0.005)
     assert check.ended
     return found

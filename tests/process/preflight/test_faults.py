@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import json
 import os
 import random
+import secrets
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
-from tools.bench.preflight import Job, dropped_trial, frozen_trial, named, rank_trial, taken_trial
+from logclient_backend.preflight.place import PORTS
+from tools.bench.preflight import Job, dropped_trial, free_ports, frozen_trial, named, rank_trial, taken_trial
 from tools.faults import frozen, network, processes
 
 from .. import scripts
@@ -82,6 +88,75 @@ def test_rank_that_never_came_is_named() -> None:
     assert named(report) == {2}, texts(report)
     assert report["findings"][0]["code"] in ("missing", "gone") and "collectives" in report["not_tried"]
     assert codes[:2] == [1, 1]
+
+
+def test_all_ranks_that_are_killed_are_named() -> None:
+    """The report is written by a process that outlives them."""
+    with Job(2, *PATIENT) as job:
+        job.wait_begun(1)
+        for process in job.processes:
+            process.kill()
+        report = job.report()
+    assert {each["code"] for each in report["findings"]} == {"gone"} and named(report) == {0, 1}
+
+
+def alone(*words: str, rank: int = 1, **more: str) -> tuple[list[str], dict[str, str]]:
+    """Command and environment of one rank of two."""
+    env = scripts.environment(RANK=str(rank), WORLD_SIZE="2", OMP_NUM_THREADS="1", **more)
+    return [sys.executable, "-m", "logclient_backend", "preflight", "--join-timeout", "4", *words], env
+
+
+def test_peer_that_accepts_and_is_silent() -> None:
+    """In place of rank 0 another process listens at all its ports: the rank ends at its deadline, and says so."""
+    first = free_ports(PORTS + 1)
+    with contextlib.ExitStack() as stack:
+        for port in range(first + 1, first + 1 + PORTS):
+            stack.enter_context(socket.create_server(("127.0.0.1", port)))
+        words, env = alone(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(first))
+        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "rank 1 on" in done.stderr, done.stderr
+    assert "a process took the connection at port" in done.stderr and "gave no answer" in done.stderr
+
+
+@pytest.mark.root
+def test_name_server_that_is_silent(needs_root: None) -> None:
+    """The name of rank 0's host is looked up by a child: the deadline holds, however long the resolver waits."""
+    if reason := network.why_not():
+        pytest.skip(reason)
+    words, env = alone(MASTER_ADDR=network.NAME, MASTER_PORT="29500")
+    with network.Network() as net, net.no_name(silent=True):
+        begun = time.monotonic()
+        process = net.left.start(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        out, _ = process.communicate(timeout=240)
+        took_s = time.monotonic() - begun
+    assert process.returncode == 1 and "leads to no address" in out and network.NAME in out, out
+    assert took_s < 40, "each look-up takes 10 s and more here, once for each of eight ports"
+
+
+def test_step_of_slurm() -> None:
+    """Ranks and the place of rank 0 from the variables of `srun` alone."""
+    step = secrets.randbelow(1 << 20)
+    slurm = {
+        "SLURM_JOB_ID": "4711",
+        "SLURM_STEP_ID": str(step),
+        "SLURM_STEP_NUM_TASKS": "2",
+        "SLURM_NTASKS": "2",
+        "SLURM_STEP_NODELIST": "localhost",
+    }
+    words = [sys.executable, "-m", "logclient_backend", "preflight", "--json", *PATIENT]
+    with contextlib.ExitStack() as stack:
+        started = []
+        for rank in range(2):
+            env = scripts.environment(
+                **slurm, SLURM_PROCID=str(rank), SLURM_LOCALID=str(rank), OMP_NUM_THREADS="1"
+            )
+            process = subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True)
+            stack.callback(process.kill)
+            started.append(process)
+        outs = [process.communicate(timeout=240)[0] for process in started]
+    report = json.loads(outs[0])
+    assert report["ok"] and report["ranks"] == 2 and report["launcher"], outs
+    assert [process.returncode for process in started] == [0, 0] and not outs[1]
 
 
 def test_two_processes_with_one_rank() -> None:
