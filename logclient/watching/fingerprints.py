@@ -17,6 +17,7 @@ import sys
 import weakref
 
 from ..errors import BadArgument
+from ..guest import foreign
 from .passes import Taker, local_part, made, norms, plain, unwrapped
 
 TYPE_CHECKING = False
@@ -58,16 +59,31 @@ def fingerprint(
         return _refuse(
             session, f"fingerprint(replicas=...) is a text of up to {_MAX_WORD} characters without a slash"
         )
-    found = _tensors(torch, params)
-    if not found:
-        return _refuse(
-            session, f"fingerprint takes a torch.nn.Module or tensors, not a {type(params).__name__}"
-        )
+    try:
+        found = foreign.call(_tensors, torch, params)
+        if not found:
+            return _refuse(
+                session, f"fingerprint takes a torch.nn.Module or tensors, not a {type(params).__name__}"
+            )
+        foreign.call(_begin, torch, find, params, found, every, replicas, step)
+    except foreign.Failed as failed:
+        _refuse(session, f"fingerprint cannot use what it was given ({failed})")
+
+
+def _begin(
+    torch: Any,
+    find: Callable[[], Target | None],
+    params: Any,
+    named: list[tuple[str, Any]],
+    every: int,
+    replicas: str,
+    step: Callable[[], int] | None,
+) -> None:
     model = unwrapped(params) if isinstance(params, torch.nn.Module) else None
     for taker in [*made]:
-        if isinstance(taker, _Fingerprint) and taker.replicas == replicas and taker.is_of_any(model, found):
+        if isinstance(taker, _Fingerprint) and taker.replicas == replicas and taker.is_of_any(model, named):
             taker.remove()
-    taken = _Fingerprint(find, model, found, every, replicas, step)
+    taken = _Fingerprint(find, model, named, every, replicas, step)
     if not taken.hooks:
         taken.warn("none of the tensors is trained, so that no backward pass is seen: call it later")
 

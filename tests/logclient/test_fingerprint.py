@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import subprocess
+import sys
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -248,6 +250,64 @@ def test_bad_arguments(given: dict[str, Any], why: str, run_dir: Path) -> None:
         assert why in line and not made
     with opened(strict=True) as (run, _), pytest.raises(logclient.BadArgument, match=why.split(".")[0]):
         run.fingerprint(**given)
+
+
+class Broken:
+    """Fails when it is read."""
+
+    def items(self) -> Any:
+        raise KeyError("lost")
+
+
+def test_what_fails_when_it_is_read(run_dir: Path) -> None:
+    """The user's object raises; the call does not."""
+    with opened() as (run, _):
+        run.fingerprint(Broken())
+        (line,) = run.status()["notices"]
+        assert "KeyError" in line and not made
+
+
+def in_a_process(script: str, *words: str) -> None:
+    """Run a script that ends well."""
+    done = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_torch_is_not_imported(run_dir: Path) -> None:
+    """Where the user has not imported it, there are no tensors: said once."""
+    in_a_process(
+        "import sys, logclient\n"
+        "run = logclient.init('plain', quiet=True, mode='offline')\n"
+        "run.fingerprint([1.0])\n"
+        "assert 'torch' not in sys.modules and 'numpy' not in sys.modules\n"
+        "assert any('fingerprint' in line for line in run.status()['notices'])\n"
+        "run.finish(60)\n"
+    )
+
+
+LARGE = """
+import resource, torch, logclient
+big = torch.arange(64 << 20, dtype=torch.int32).view(torch.float32)  # 256 MiB
+model = torch.nn.Linear(4, 1)
+run = logclient.init("large", quiet=True, mode="offline")
+run.log(0, {"first": torch.zeros(())})
+run.fingerprint({"big": big, "weight": model.weight}, every=1)
+model(torch.ones(1, 4)).sum().backward()  # threads of torch have their memory
+taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + (200 << 20),) * 2)
+model(torch.ones(1, 4)).sum().backward()
+status = run.status()
+assert not status["refused"] and not status["left_out"], status["notices"]
+run.finish(60)
+(found,) = logclient.read(run.dir)
+n = 64 << 20
+assert found.series("fingerprint/all/big/bits").value.tolist() == [n * (n - 1) // 2 % (1 << 52)] * 2
+"""
+
+
+def test_large_tensor_needs_little_memory(run_dir: Path) -> None:
+    """A tensor of 256 MiB has its bits summed in 200 MiB; widened at once they would take 512."""
+    in_a_process(LARGE)
 
 
 def test_without_a_run_nothing_happens() -> None:
