@@ -128,7 +128,7 @@ class Job:
         def has_ended() -> bool:
             return self.processes[rank].poll() is not None
 
-        processes.wait_until(lambda: has_ended() or "libtorch_cpu" in _maps(pid), END_S, 0.02)
+        processes.wait_until(lambda: has_ended() or has_torch(pid), END_S, 0.02)
         first = set(processes.children_of(pid))
         processes.wait_until(lambda: has_ended() or set(processes.children_of(pid)) - first, END_S, 0.02)
 
@@ -144,11 +144,12 @@ class Job:
         return [int(process.wait(END_S)) for process in self.processes]
 
 
-def _maps(pid: int) -> str:
+def has_torch(pid: int) -> bool:
+    """Is the library mapped? A rank that has begun to import it has joined."""
     try:
-        return Path(f"/proc/{pid}/maps").read_text()
+        return "libtorch_cpu" in Path(f"/proc/{pid}/maps").read_text()
     except OSError:
-        return ""
+        return False
 
 
 def _whole(path: Path) -> str:

@@ -5,6 +5,8 @@ The name of that host is looked up by a check, since a name server may be silent
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import itertools
 import select
 import socket
@@ -19,6 +21,7 @@ from .lines import Line, Message
 from .place import Place
 
 CONNECT_S = 3.0
+ENDED = "rank {} has not reached rank 0: the launcher asked for an end (SIGTERM)"
 _AGAIN_S = 0.1
 _REFUSED, _SILENT, _NO_CONNECTION = 2, 1, 0  # the higher, the more it explains
 
@@ -28,14 +31,10 @@ def join(
 ) -> tuple[Line, list[Message]]:
     """Return a connection to the coordinator, and what came with its welcome. Raises LogclientError at the deadline."""
     deadline = time.monotonic() + timeout_s
-
-    def has_ended() -> bool:
-        return time.monotonic() > deadline or is_over()
-
-    ips = ["127.0.0.1"] if place.rank == 0 else _addresses(place.address, deadline, has_ended)
+    ips = ["127.0.0.1"] if place.rank == 0 else _addresses(place, deadline, is_over)
     known = (_NO_CONNECTION, "it did not answer")
     for ip, port in itertools.cycle(itertools.product(ips, ports)):
-        if has_ended():
+        if time.monotonic() > deadline or is_over():
             break
         line, answers, problem = _try(ip, port, hello, max(0.1, min(CONNECT_S, deadline - time.monotonic())))
         if line is not None:
@@ -43,6 +42,8 @@ def join(
         known = max(known, problem, key=lambda each: each[0])
         if (ip, port) == (ips[-1], ports[-1]):
             time.sleep(_AGAIN_S)
+    if is_over():
+        raise LogclientError(ENDED.format(place.rank))
     tried = f"port {ports[0]}" if len(ports) == 1 else f"ports {ports[0]} to {ports[-1]}"
     raise LogclientError(
         f"rank {place.rank} on {socket.gethostname()} cannot reach rank 0 at {place.address}, {tried}: {known[1]}. "
@@ -69,15 +70,17 @@ def _try(
     return None, [], (_SILENT, f"a process took the connection at port {port} and {how}")
 
 
-def _addresses(host: str, deadline: float, has_ended: Callable[[], bool]) -> list[str]:
-    """Return the addresses of a host. A name that is not known yet is looked up again: the host may be starting."""
+def _addresses(place: Place, deadline: float, is_over: Callable[[], bool]) -> list[str]:
+    """Return the addresses of rank 0's host. A name that leads nowhere is looked up again: the host may be starting."""
+    with contextlib.suppress(ValueError):
+        return [str(ipaddress.ip_address(place.address))]
     problem = "no name server answered"
-    while not has_ended():
-        lookup = Check(0, network.look_up, {"host": host}, max(0.1, deadline - time.monotonic()))
+    while time.monotonic() < deadline and not is_over():
+        lookup = Check(0, network.look_up, {"host": place.address}, deadline - time.monotonic())
         messages: list[Message] = []
         while not lookup.ended:
             messages += lookup.poll()
-            if has_ended():
+            if is_over():
                 lookup.kill("over")
             elif not lookup.ended:
                 select.select([lookup.line], [], [], _AGAIN_S)
@@ -86,6 +89,9 @@ def _addresses(host: str, deadline: float, has_ended: Callable[[], bool]) -> lis
                 return [str(ip) for ip in message["result"]["ips"]]
             problem = str(message.get("error", problem))
         time.sleep(_AGAIN_S)
+    if is_over():
+        raise LogclientError(ENDED.format(place.rank))
     raise LogclientError(
-        f"{host!r}, where rank 0 should be, leads to no address: {problem}. Is MASTER_ADDR the name of rank 0's host?"
+        f"rank {place.rank} on {socket.gethostname()}: {place.address!r}, where rank 0 should be, leads to no address: "
+        f"{problem}. Is MASTER_ADDR the name of rank 0's host?"
     )

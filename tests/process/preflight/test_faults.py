@@ -19,7 +19,16 @@ from pathlib import Path
 import pytest
 
 from logclient_backend.preflight.place import PORTS
-from tools.bench.preflight import Job, dropped_trial, free_ports, frozen_trial, named, rank_trial, taken_trial
+from tools.bench.preflight import (
+    Job,
+    dropped_trial,
+    free_ports,
+    frozen_trial,
+    has_torch,
+    named,
+    rank_trial,
+    taken_trial,
+)
 from tools.faults import frozen, network, processes
 
 from .. import scripts
@@ -208,7 +217,7 @@ def test_torchrun_that_ends_its_ranks(tmp_path: Path) -> None:
     try:
         ranks = wait_until(lambda: _ranks_of(process.pid), 120, "the ranks are there")
         for rank in range(RANKS):
-            wait_until(functools.partial(processes.children_of, ranks[rank]), 120, "they have joined")
+            wait_until(functools.partial(has_torch, ranks[rank]), 120, "they have joined")
         os.kill(ranks[2], signal.SIGKILL)
         out, _ = process.communicate(timeout=240)
     finally:
