@@ -3,9 +3,10 @@
     python tools/bench/preflight.py [--quick] [--ranks N] [--rounds N] [--seed N]
 
 Each trial is a job of gloo ranks with one fault: a rank that is killed at a random moment, one that stays stopped, one
-that is stopped in pulses, one whose checks are, one that gets next to no CPU, a port whose packets are dropped (in a
-network of its own), a port that another process has, a folder on a frozen disk. Some need root, and are left out
-without it. Trials without a fault must have no finding. The time is counted from when the last rank has imported torch.
+that is stopped in pulses, one whose checks are, one whose checks stay stopped, one that gets next to no CPU, a port
+whose packets are dropped (in a network of its own), a port that another process has, a folder on a frozen disk. Some
+need root, and are left out without it. Trials without a fault must have no finding. The time is
+counted from when the last rank has imported torch.
 The seed is drawn when it starts, and printed.
 """
 
@@ -196,24 +197,32 @@ def pulsed(job: Job, rank: int) -> Iterator[None]:
 def slowed(job: Job, rank: int) -> Iterator[None]:
     """The same for its checks alone: the rank itself answers."""
     job.wait_imported(rank)
-    pid = job.pid(rank)
-
-    def checks() -> list[int]:
-        found = []
-        for child in processes.children_of(pid):
-            with contextlib.suppress(ProcessLookupError):
-                if os.getsid(child) == os.getsid(
-                    pid
-                ):  # the coordinator is no check, and has a session of its own
-                    found.append(child)
-        return found
-
-    with _pulses(checks, 0.1, 0.6):
+    with _pulses(lambda: _checks(job.pid(rank)), 0.1, 0.6):
         yield
 
 
 @contextlib.contextmanager
+def silent(job: Job, rank: int) -> Iterator[None]:
+    """Its checks are stopped for good: the kernel takes connections for them, and nobody answers."""
+    job.wait_imported(rank)
+    with _pulses(lambda: _checks(job.pid(rank)), 0.0, 0.1):
+        yield
+
+
+def _checks(pid: int) -> list[int]:
+    found = []
+    for child in processes.children_of(pid):
+        with contextlib.suppress(ProcessLookupError):
+            if os.getsid(child) == os.getsid(
+                pid
+            ):  # the coordinator is no check, and has a session of its own
+                found.append(child)
+    return found
+
+
+@contextlib.contextmanager
 def _pulses(pids: Callable[[], list[int]], running_s: float, stopped_s: float) -> Iterator[None]:
+    """Stop and continue processes in turns; those that are to run for no time stay stopped."""
     is_over = threading.Event()
 
     def send(number: int) -> None:
@@ -225,8 +234,9 @@ def _pulses(pids: Callable[[], list[int]], running_s: float, stopped_s: float) -
         while not is_over.is_set():
             send(signal.SIGSTOP)
             is_over.wait(stopped_s)
-            send(signal.SIGCONT)
-            is_over.wait(running_s)
+            if running_s:
+                send(signal.SIGCONT)
+                is_over.wait(running_s)
 
     thread = threading.Thread(target=pulse)
     thread.start()
@@ -272,6 +282,7 @@ def rank_trial(kind: str, ranks: int, rank: int, after_s: float, *words: str) ->
         "stopped": lambda job: stopped(job, rank),
         "pulsed": lambda job: pulsed(job, rank),
         "slowed": lambda job: slowed(job, rank),
+        "silent": lambda job: silent(job, rank),
         "starved": lambda job: starved(job, rank),
     }
     with Job(ranks, *words) as job:
@@ -332,7 +343,7 @@ def sound_trial(ranks: int, *words: str) -> tuple[bool, dict[str, Any]]:
     return not report["findings"] and codes == [0] * ranks, report
 
 
-KINDS = ("killed", "stopped", "pulsed", "slowed", "starved", "dropped", "taken", "frozen", "sound")
+KINDS = ("killed", "stopped", "pulsed", "slowed", "silent", "starved", "dropped", "taken", "frozen", "sound")
 
 
 def run(report: harness.Report, given: argparse.Namespace) -> None:

@@ -154,7 +154,7 @@ def check_pairs(line: Line, given: dict[str, Any]) -> Message:
         except Exception as raised:  # noqa: BLE001 - whatever the library raises is what was found
             error = str(raised).partition("\n")[0][:200] or type(raised).__name__
         line.send({"pair": partner, "error": error})
-    line.send({"stage": "finished"})
+    line.send({"stage": "finished", "seconds": group.took})
     group.wait_for_end()
     return {}
 

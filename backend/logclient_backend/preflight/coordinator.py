@@ -261,17 +261,28 @@ class Coordinator:
                 self.members[rank].line.send({"kill": job.number})
 
     def wait_for(
-        self, jobs: dict[int, Job], word: str, timeout_s: float, *, value: object = None, cut: bool = False
+        self,
+        jobs: dict[int, Job],
+        word: str,
+        timeout_s: float,
+        *,
+        value: object = None,
+        cut: bool = False,
+        but: int = 0,
     ) -> bool:
-        """Wait until each rank's check has said that or ended, or the rank is out; with `cut` until any rank is."""
+        """Wait until each rank's check has reported that or ended, or the rank is out; with `cut` until any rank is.
+
+        `but`: so many of them need not.
+        """
 
         def is_done() -> bool:
             if cut and any(self.members[rank].is_out for rank in jobs):
                 return True
-            return all(
+            done = [
                 job.ended or job.error or job.newest(word, value) or self.members[rank].is_out
                 for rank, job in jobs.items()
-            )
+            ]
+            return sum(map(bool, done)) + but >= len(jobs)
 
         return self.pump(is_done, timeout_s)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from statistics import median
 
 from .collectives import STAGES
@@ -118,35 +118,57 @@ def _collective(
     is_done = len(jobs) == made.place.ranks and all(job.newest("seconds") for job in jobs.values())
     if is_done or explained:
         return
-    broken = list(_broken_pairs(found, backend))
-    if broken:
-        yield from broken
+    if broken := broken_pairs(found, backend):
+        yield from _pairs(found, backend, broken)
         return
     if found.has_broken_pairs:
         return  # its consequence
-    failed = {rank: job.error for rank, job in jobs.items() if job.error}
-    stages = {rank: STAGES.index(job.stage) for rank, job in jobs.items() if job.stage in STAGES}
-    first = min(stages.values(), default=0)
-    odd = sorted(rank for rank, stage in stages.items() if stage == first)
-    if failed and len(failed) * 2 <= len(jobs):
-        odd = sorted(failed)
-    ranks = odd if len(odd) * 2 <= len(jobs) else sorted(jobs)
+    ranks = behind(jobs) or sorted(jobs)
     stage = jobs[ranks[0]].stage
-    how = f": {failed[ranks[0]]}" if ranks[0] in failed else f" within {found.plan.timeout_s:g} s"
+    error = jobs[ranks[0]].error
+    how = f": {error}" if error else f" within {found.plan.timeout_s:g} s"
     where = _where(found, ranks[0]) if len(ranks) == 1 else stage
     text = f"{backend}: {names(ranks)} did not get beyond {stage!r}{how}"
     if len(ranks) < len(jobs):
-        text += f"; the others waited in {jobs[max(stages, key=lambda rank: stages[rank])].stage!r}"
+        furthest = max((job.stage for job in jobs.values() if job.stage in STAGES), key=STAGES.index)
+        text += f"; the others waited in {furthest!r}"
     yield Finding("collective", backend, tuple(ranks), where, text)
 
 
-def _broken_pairs(found: Results, backend: str) -> Iterator[Finding]:
-    seen = set()
+def behind(jobs: Mapping[int, Job]) -> list[int]:
+    """Return the ranks that failed, else those in the earliest stage; none where that is more than half of them."""
+    first = min((STAGES.index(job.stage) for job in jobs.values() if job.stage in STAGES), default=0)
+    failed = sorted(rank for rank, job in jobs.items() if job.error)
+    early = sorted(rank for rank, job in jobs.items() if job.stage == STAGES[first])
+    odd = failed if failed and len(failed) * 2 <= len(jobs) else early
+    return odd if len(odd) * 2 <= len(jobs) else []
+
+
+def broken_pairs(found: Results, backend: str) -> dict[tuple[int, int], str]:
+    """Return each two ranks that could not do an all-reduce of two, with the error."""
+    broken: dict[tuple[int, int], str] = {}
     for rank, job in sorted(found.collective_pairs.get(backend, {}).items()):
         for message in job.messages:
-            partner = message.get("pair")
-            if partner is None or not message["error"] or (partner, rank) in seen:
-                continue
-            seen.add((rank, partner))
-            text = f"{backend}: ranks {rank} and {partner} cannot do an all-reduce of two: {message['error']}"
-            yield Finding("pair", backend, (rank, partner), _where(found, partner), text)
+            if message.get("error") and "pair" in message:
+                one, other = sorted((rank, int(message["pair"])))
+                broken.setdefault((one, other), str(message["error"]))
+    return broken
+
+
+def common_rank(pairs: Collection[tuple[int, int]]) -> int | None:
+    """Return the only rank that all of these pairs have in common, if there is one."""
+    common = set.intersection(*map(set, pairs)) if pairs else set()
+    return common.pop() if len(common) == 1 else None
+
+
+def _pairs(found: Results, backend: str, broken: Mapping[tuple[int, int], str]) -> Iterator[Finding]:
+    odd = common_rank(broken)
+    if odd is not None:
+        others = names(rank for pair in broken for rank in pair if rank != odd)
+        error = next(iter(broken.values()))
+        text = f"{backend}: rank {odd} cannot do an all-reduce of two with {others}: {error}"
+        yield Finding("collective", backend, (odd,), _where(found, odd), text)
+        return
+    for (one, other), error in broken.items():
+        text = f"{backend}: ranks {one} and {other} cannot do an all-reduce of two: {error}"
+        yield Finding("pair", backend, (one, other), _where(found, other), text)

@@ -42,6 +42,9 @@ class Results:
     late: dict[int, str] = field(
         default_factory=dict
     )  # ranks that missed a deadline: what they did not get to
+    behind: dict[str, int] = field(
+        default_factory=dict
+    )  # by backend: the only rank that failed, or kept the others waiting
     not_tried: dict[str, str] = field(default_factory=dict)
     no_nccl: str = ""
     took_s: float = 0.0  # since the last rank has imported torch

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from . import judge_devices, report
+from . import judge_devices, judge_network, report
 from .coordinator import Coordinator, Job, Member
 from .results import Results, names
 
@@ -189,10 +189,19 @@ def _collectives(made: Coordinator, found: Results) -> None:
         made.stop(jobs)
         if is_done or not made.is_complete or found.has_broken_pairs:
             continue
+        behind = judge_network.behind(jobs)
+        if len(behind) == 1:
+            found.behind[backend] = behind[0]
+            continue
         alone = _start_group(made, found, "collective-pairs", backend)
         found.collective_pairs[backend] = alone
-        _wait_for_group(made, alone)
+        made.wait_for(
+            alone, "seconds", made.plan.timeout_s + _MARGIN_S, cut=True, but=1
+        )  # a pair is two reports
         made.stop(alone)
+        odd = judge_network.common_rank(judge_network.broken_pairs(found, backend))
+        if odd is not None:
+            found.behind[backend] = odd
 
 
 def _start_group(made: Coordinator, found: Results, name: str, backend: str) -> dict[int, Job]:
@@ -230,12 +239,12 @@ def _wait_for_group(made: Coordinator, jobs: dict[int, Job]) -> bool:
 
 def _measure(made: Coordinator, found: Results) -> None:
     """All ranks multiply at the same time, device by device. Where one lags they do once more, to be sure."""
-    turn = 0
+    turn, odd = 0, {*found.late, *found.behind.values()}  # nobody waits for those once more
     while not made.is_ending:
         here = {
             rank: job
             for rank, job in found.devices.items()
-            if made.members[rank].is_living and len((job.newest("devices") or {}).get("devices", ())) > turn
+            if made.members[rank].is_living and rank not in odd and _count(job) > turn
         }
         if not here:
             break
@@ -261,6 +270,11 @@ def _ask(
     found.note_late(made, jobs, "done", f"to {what} its device", value=seq)
     answers = {rank: job.newest("done", seq) for rank, job in jobs.items()}
     return {rank: answer for rank, answer in answers.items() if answer is not None}
+
+
+def _count(job: Job) -> int:
+    """Return the number of devices that a rank has reported."""
+    return len((job.newest("devices") or {}).get("devices", ()))
 
 
 def _rates(measured: dict[int, dict[str, Any]]) -> dict[int, float]:

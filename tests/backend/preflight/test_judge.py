@@ -153,6 +153,21 @@ def test_collective_in_which_all_hang_names_the_pair_that_cannot(made: Coordinat
     assert findings(made, found) == [("pair", (1, 7), "10.0.0.7:4007 (eth0)")]
 
 
+def test_rank_that_all_broken_pairs_have_in_common(made: Coordinator) -> None:
+    """One finding, though that rank reports nothing itself; two pairs without a rank in common are two."""
+    found = sound()
+    for rank in range(8):
+        found.collectives["gloo"][rank] = job({"stage": "barrier"})
+    alone = {rank: job({"pair": 4, "error": "timed out"}) for rank in range(8) if rank != 4}
+    found.collective_pairs["gloo"] = alone
+    assert findings(made, found) == [("collective", (4,), "10.0.0.4:4004 (eth0)")]
+    found.collective_pairs["gloo"] = {
+        1: job({"pair": 7, "error": "timed out"}),
+        2: job({"pair": 5, "error": "timed out"}),
+    }
+    assert [each[1] for each in findings(made, found)] == [(1, 7), (2, 5)]
+
+
 @pytest.mark.parametrize(
     ("fact", "value", "code"),
     [

@@ -47,7 +47,7 @@ def texts(report: dict[str, object]) -> str:
     return "; ".join(f"{each['code']}: {each['text']}" for each in findings)
 
 
-@pytest.mark.parametrize("kind", ["killed", "stopped", "pulsed", "slowed"])
+@pytest.mark.parametrize("kind", ["killed", "stopped", "pulsed", "slowed", "silent"])
 def test_rank_with_a_fault_is_named(kind: str) -> None:
     """Killed at a random moment, stopped for good, stopped again and again, or its checks are: any rank, rank 0 too."""
     rank = random.randrange(RANKS)
