@@ -2,7 +2,7 @@
 
 Ranks that gave the same word are compared tensor by tensor, at each step that at least two of them gave. The value that
 most ranks have is the right one; the others are odd. Where no value has more than half of the ranks (two ranks, or
-halves), nobody can tell which is odd: all are named, and `is_sure` is False.
+halves), there is no way to decide which is odd: all are named, and `is_sure` is False.
 
 Tolerance 0 compares `bits` alone, which are equal where all elements are equal bit for bit, on whatever devices.
 Above 0, norms may differ by that share of the largest one, and sums by that share of the largest norm; of tensors that
@@ -41,7 +41,7 @@ class Difference:
     step: int
     ranks: tuple[int, ...]  # those that are odd
     others: int  # ranks that agree with each other
-    is_sure: bool  # False: nobody can tell which ranks are odd
+    is_sure: bool  # False: there is no way to decide which ranks are odd
     is_over: bool = False
 
     def __str__(self) -> str:
@@ -173,7 +173,7 @@ class ReplicaDetector:
 
 
 def _has_given(state: _Rank, step: int) -> bool:
-    """Has this rank given all of that step, as far as its step before tells?"""
+    """Has this rank given all of that step, as far as its step before shows?"""
     return state.newest > step or (state.newest == step and 0 < state.wanted <= state.count)
 
 

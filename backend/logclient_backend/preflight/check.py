@@ -26,7 +26,7 @@ Function = Callable[[Line, dict[str, Any]], Message]
 
 
 class Check:
-    """One check that runs. Its messages come from `line`; `ended` says how it went, once it is over."""
+    """One check that runs. Its messages come from `line`; `ended` is how it ended, once it has."""
 
     def __init__(self, number: int, function: Function, given: dict[str, Any], deadline_s: float) -> None:
         self.number = number

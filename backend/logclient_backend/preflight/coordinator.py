@@ -33,7 +33,7 @@ SILENT_S = 4.0  # without an answer: nobody waits for such a rank any longer
 LATE_S = 0.3  # an answer that takes longer is late
 _TURN_S = 0.05
 _MAX_STRANGERS, _MAX_HELLO = 64, 1 << 18  # connections beyond those of ranks; bytes
-_STRANGER_S = 5.0  # for a connection to say who it is
+_STRANGER_S = 5.0  # for a first message
 _LEAVE_S = 5.0
 _SHOW_S = 60  # a terminal that takes no output
 
@@ -111,7 +111,7 @@ class Member:
 
 
 class Coordinator:
-    """All ranks that have joined, and what they said."""
+    """All ranks that have joined, and what they sent."""
 
     def __init__(self, server: socket.socket, place: Place, plan: Plan) -> None:
         server.setblocking(False)
@@ -184,7 +184,7 @@ class Coordinator:
                 self._strangers.append((now, Line(self._server.accept()[0], _MAX_HELLO)))
 
     def _meet(self, began: float, line: Line, now: float) -> None:
-        """Make a member of a connection that says which rank of this launch it is."""
+        """Make a member of a connection whose first message names a rank of this launch."""
         messages = line.receive()
         if not messages and not line.is_closed and now - began < _STRANGER_S:
             return
@@ -332,7 +332,7 @@ def be_coordinator(
             signal.alarm(0)
         code = 0 if report["ok"] else 1
         made.leave(code)
-    except Exception:  # noqa: BLE001 - this process ends here, and the ranks with it: say why
+    except Exception:  # noqa: BLE001 - this process ends here, and the ranks with it: the reason is printed
         code = 1
         traceback.print_exc()
     finally:

@@ -1,6 +1,6 @@
 """Check of the devices of one rank: name, free memory, clocks, and a matmul rate.
 
-The coordinator says when to measure, so that all ranks do at once: {"warm": i, "seq": n} prepares the i-th device of
+The coordinator decides when to measure, so that all ranks do at once: {"warm": i, "seq": n} prepares the i-th device of
 this rank, {"measure": i, "seq": n} measures it, and each is answered with {"done": n}. A rate is taken by the wall
 clock, since a rank that gets no CPU is slow, too.
 """
@@ -30,7 +30,7 @@ def own_indexes(count: int, local_rank: int, local_ranks: int) -> list[int]:
 
 
 def check(line: Line, given: dict[str, Any]) -> Message:
-    """Report how many devices there are, then do as we are told until we are killed."""
+    """Report the devices, then answer requests until this process is killed."""
     import torch
 
     torch.set_num_threads(1)

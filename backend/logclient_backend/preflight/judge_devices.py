@@ -45,10 +45,10 @@ def _missing_devices(made: Coordinator, found: Results, explained: Mapping[int, 
 
 
 def _uuids(found: Results) -> dict[int, list[str]]:
-    """Return the CUDA devices of each rank that has said which it has."""
-    said = {rank: job.newest("devices") for rank, job in found.devices.items()}
+    """Return the CUDA devices of each rank that has reported its own."""
+    sent = {rank: job.newest("devices") for rank, job in found.devices.items()}
     return {
-        rank: [str(each) for each in one["uuids"] if each] for rank, one in said.items() if one is not None
+        rank: [str(each) for each in one["uuids"] if each] for rank, one in sent.items() if one is not None
     }
 
 
@@ -63,8 +63,8 @@ def _device_errors(made: Coordinator, found: Results, explained: Mapping[int, st
 
 def _device(found: Results, rank: int, turn: int) -> tuple[str, str]:
     """Return id and name of a rank's device."""
-    said = found.devices[rank].newest("devices") or {"ids": [], "devices": []}
-    return (said["ids"][turn], said["devices"][turn]) if turn < len(said["ids"]) else ("", "")
+    sent = found.devices[rank].newest("devices") or {"ids": [], "devices": []}
+    return (sent["ids"][turn], sent["devices"][turn]) if turn < len(sent["ids"]) else ("", "")
 
 
 def lagging(found: Results, turn: int, values: Mapping[int, float], share: float = 0.0) -> dict[int, float]:

@@ -24,8 +24,8 @@ def findings(made: Coordinator, found: Results, explained: Mapping[int, str]) ->
 
 def listening(found: Results, rank: int) -> tuple[str, str, int]:
     """Return interface, address and port of a rank; empty where it did not come to listen."""
-    said = found.pairs[rank].newest("listening") if rank in found.pairs else None
-    interface, ip, port = said["listening"] if said is not None else ("", "", 0)
+    sent = found.pairs[rank].newest("listening") if rank in found.pairs else None
+    interface, ip, port = sent["listening"] if sent is not None else ("", "", 0)
     return str(interface), str(ip), int(port)
 
 
@@ -82,9 +82,9 @@ def _loopback(made: Coordinator, found: Results) -> Iterator[Finding]:
     for rank in sorted(found.pairs):
         ip = listening(found, rank)[1]
         if len(hosts) > 1 and (ip.startswith("127.") or ip == "::1"):
-            said = found.pairs[rank].newest("listening") or {}
+            sent = found.pairs[rank].newest("listening") or {}
             text = (
-                f"rank {rank} on {made.members[rank].host} is at {ip} ({said.get('chosen_by')}), which no other host "
+                f"rank {rank} on {made.members[rank].host} is at {ip} ({sent.get('chosen_by')}), which no other host "
                 f"reaches: set GLOO_SOCKET_IFNAME"
             )
             yield Finding("loopback", "pairs", (rank,), _where(found, rank), text)

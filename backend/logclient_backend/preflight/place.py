@@ -37,7 +37,7 @@ class Place:
 
 
 def find_place(base_port: int | None = None) -> Place:
-    """Return the place of this process, from its launcher's variables. Raises BadArgument where they do not say it."""
+    """Return the place of this process, from its launcher's variables. Raises BadArgument where they are not enough."""
     env = config.environment()
     launch = launchers.find(env)
     if launch is None or launch.world_size is None or launch.rank is None:

@@ -137,7 +137,7 @@ class _Rank:
             self._checks[message["kill"]].kill("over")
 
     def _poll(self) -> None:
-        """Pass on what the checks say."""
+        """Pass on the messages of the checks."""
         for number, each in list(self._checks.items()):
             was = each.ended
             messages = [] if was else each.poll()

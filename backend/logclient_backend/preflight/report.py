@@ -35,9 +35,9 @@ def report(made: Coordinator, found: Results) -> dict[str, Any]:
 def _member(made: Coordinator, found: Results, member: Member) -> dict[str, Any]:
     """Return one rank's row."""
     interface, ip, port = listening(found, member.rank)
-    said = found.devices[member.rank].newest("devices") if member.rank in found.devices else None
+    sent = found.devices[member.rank].newest("devices") if member.rank in found.devices else None
     devices = []
-    for turn, (id, name) in enumerate(zip(said["ids"], said["devices"], strict=True) if said else ()):
+    for turn, (id, name) in enumerate(zip(sent["ids"], sent["devices"], strict=True) if sent else ()):
         facts = found.measured.get(turn, {}).get(member.rank, {})
         shown = {key: value for key, value in facts.items() if key not in ("done", "stage", "device")}
         devices.append({"id": id, "name": name, **shown})

@@ -52,7 +52,7 @@ class Results:
     def note_late(
         self, made: Coordinator, jobs: Mapping[int, Job], word: str, what: str, *, value: object = None
     ) -> None:
-        """Note the ranks that live and have not said that, nor failed."""
+        """Note the ranks that live and have neither reported that nor failed."""
         if made.is_ending:
             return  # nobody had the time
         for rank, job in jobs.items():
@@ -66,8 +66,8 @@ class Results:
     def tried(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield each rank with each of its connections."""
         for rank, job in self.pairs.items():
-            said = job.newest("pairs")
-            for each in said["pairs"] if said is not None else ():
+            sent = job.newest("pairs")
+            for each in sent["pairs"] if sent is not None else ():
                 yield rank, each
 
 

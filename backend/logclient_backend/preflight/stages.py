@@ -18,7 +18,7 @@ from .results import Results, names
 IMPORT_S = 600.0  # on a cold network folder
 MORE_IMPORT_S, IMPORT_FACTOR = 20.0, 2.0  # for some ranks, once the others have it
 FOLDER_S = 10.0
-_MARGIN_S = 2.0  # for a rank to kill a check and say so
+_MARGIN_S = 2.0  # for a rank to kill a check and report it
 _MAX_PORT_S = 5.0  # to connect
 _DEVICES_LIVE_S = 900.0  # a device's check waits through the other stages
 
@@ -129,9 +129,9 @@ def _pairs(made: Coordinator, found: Results) -> None:
     found.note_late(made, jobs, "listening", "to open a port")
     peers = []
     for rank, job in jobs.items():
-        said = job.newest("listening")
-        if said is not None and made.members[rank].is_living:
-            peers.append([rank, *said["listening"][1:]])
+        sent = job.newest("listening")
+        if sent is not None and made.members[rank].is_living:
+            peers.append([rank, *sent["listening"][1:]])
     for rank, *_ in peers:
         made.send_to(made.members[rank], jobs[rank], {"peers": peers})
     reached = {rank: jobs[rank] for rank, *_ in peers}
@@ -149,8 +149,8 @@ def _backends(made: Coordinator, found: Results) -> list[str]:
     reason = ""
     seen: dict[tuple[str, str], int] = {}
     for rank, job in found.devices.items():
-        said = job.newest("devices") or {}
-        identity = (made.members[rank].host, str((said.get("uuids") or [""])[0]))
+        sent = job.newest("devices") or {}
+        identity = (made.members[rank].host, str((sent.get("uuids") or [""])[0]))
         torch = made.members[rank].torch or {}
         if not identity[1]:
             reason = f"rank {rank} sees no CUDA device"
@@ -212,8 +212,8 @@ def _start_group(made: Coordinator, found: Results, name: str, backend: str) -> 
         given["timeout_s"] = max(1.0, timeout_s / 4)  # of one pair
 
     def begin(rank: int, port: int | None) -> Job:
-        said = found.devices[rank].newest("devices") if rank in found.devices else None
-        device = str((said or {}).get("ids", ["cpu"])[0]).partition(":")[2]
+        sent = found.devices[rank].newest("devices") if rank in found.devices else None
+        device = str((sent or {}).get("ids", ["cpu"])[0]).partition(":")[2]
         return made.start(
             made.members[rank],
             name,
@@ -225,9 +225,9 @@ def _start_group(made: Coordinator, found: Results, name: str, backend: str) -> 
 
     jobs = {0: begin(0, None)}
     made.wait_for(jobs, "port", timeout_s)
-    said = jobs[0].newest("port")
-    if said is not None:
-        jobs |= {rank: begin(rank, said["port"]) for rank in range(1, made.place.ranks)}
+    sent = jobs[0].newest("port")
+    if sent is not None:
+        jobs |= {rank: begin(rank, sent["port"]) for rank in range(1, made.place.ranks)}
     return jobs
 
 

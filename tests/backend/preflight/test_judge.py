@@ -70,9 +70,9 @@ def findings(made: Coordinator, found: Results) -> list[tuple[str, tuple[int, ..
 
 
 def fail(found: Results, rank: int, other: int, why: str = "connecting took more than 5 s") -> None:
-    said = found.pairs[rank].newest("pairs")
-    assert said is not None
-    next(each for each in said["pairs"] if each["rank"] == other)["error"] = why
+    sent = found.pairs[rank].newest("pairs")
+    assert sent is not None
+    next(each for each in sent["pairs"] if each["rank"] == other)["error"] = why
 
 
 def test_sound_job_has_no_finding(made: Coordinator) -> None:
