@@ -136,12 +136,19 @@ def _collective(
 
 
 def behind(jobs: Mapping[int, Job]) -> list[int]:
-    """Return the ranks that failed, else those in the earliest stage; none where that is more than half of them."""
+    """Return the ranks that kept the others waiting; none where that would be more than half of them.
+
+    Where others gave up at their deadline, those that did not even do that; else those that failed, or those that are in
+    the earliest stage.
+    """
     first = min((STAGES.index(job.stage) for job in jobs.values() if job.stage in STAGES), default=0)
-    failed = sorted(rank for rank, job in jobs.items() if job.error)
-    early = sorted(rank for rank, job in jobs.items() if job.stage == STAGES[first])
-    odd = failed if failed and len(failed) * 2 <= len(jobs) else early
-    return odd if len(odd) * 2 <= len(jobs) else []
+    failed = [rank for rank, job in jobs.items() if job.error]
+    hanging = [rank for rank, job in jobs.items() if not job.error and job.stage != STAGES[-1]]
+    early = [rank for rank, job in jobs.items() if job.stage == STAGES[first]]
+    for odd in (hanging if failed else [], failed, early):
+        if 0 < 2 * len(odd) <= len(jobs):
+            return sorted(odd)
+    return []
 
 
 def broken_pairs(found: Results, backend: str) -> dict[tuple[int, int], str]:

@@ -1,4 +1,4 @@
-"""What the stages of a preflight found out, and what is wrong with it: `Results`, `Finding`."""
+"""`Results`: all that the stages of a preflight found out. `Finding`: one thing that is wrong."""
 
 from __future__ import annotations
 

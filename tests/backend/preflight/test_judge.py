@@ -141,6 +141,16 @@ def test_rank_that_stays_behind_in_a_collective(made: Coordinator) -> None:
     assert only[:2] == ("collective", (4,))
 
 
+def test_rank_that_does_not_even_give_up(made: Coordinator) -> None:
+    """The others end at their deadline, in the stage in which it hangs."""
+    found = sound()
+    for rank in range(8):
+        stage = {"stage": "all-reduce"}
+        found.collectives["gloo"][rank] = job(stage) if rank == 4 else job(stage, {"error": "timed out"})
+    (only,) = findings(made, found)
+    assert only[:2] == ("collective", (4,))
+
+
 def test_collective_in_which_all_hang_names_the_pair_that_cannot(made: Coordinator) -> None:
     found = sound()
     for rank in range(8):
