@@ -138,8 +138,8 @@ def _collective(
 def behind(jobs: Mapping[int, Job]) -> list[int]:
     """Return the ranks that kept the others waiting; none where that would be more than half of them.
 
-    Where others gave up at their deadline, those that did not even do that; else those that failed, or those that are in
-    the earliest stage.
+    Where others gave up at their deadline: those that did not even do that. Else those that failed, or those in the
+    earliest stage.
     """
     first = min((STAGES.index(job.stage) for job in jobs.values() if job.stage in STAGES), default=0)
     failed = [rank for rank, job in jobs.items() if job.error]

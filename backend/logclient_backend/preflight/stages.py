@@ -282,5 +282,6 @@ def _rates(measured: dict[int, dict[str, Any]]) -> dict[int, float]:
 
 
 def _folders(made: Coordinator, found: Results) -> None:
-    """Wait for what has begun long ago."""
-    made.pump(lambda: all(job.ended or made.members[rank].is_out for rank, job in found.folders), FOLDER_S)
+    """Wait for what has begun long ago; a rank that still imports torch passes nothing on."""
+    awaited = [(rank, job) for rank, job in found.folders if rank not in found.no_import]
+    made.pump(lambda: all(job.ended or made.members[rank].is_out for rank, job in awaited), FOLDER_S)
