@@ -48,6 +48,7 @@ class Report:
     ended: list[Observed] = field(default_factory=list)
     gpus: Gpus = field(default_factory=Gpus)
     kernel_log: KernelLog = field(default_factory=KernelLog)
+    left_out: str = ""  # what it would have besides, were it not too large to be sent
 
 
 @dataclass(slots=True)
