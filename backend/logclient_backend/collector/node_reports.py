@@ -39,7 +39,7 @@ class SeenNode:
 
 
 class NodeReports:
-    """Of all runs."""
+    """The nodes of all runs."""
 
     def __init__(self, most_bytes: int = 64 << 20, most_nodes: int = 20_000) -> None:
         self._most_bytes = most_bytes

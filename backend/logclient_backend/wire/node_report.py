@@ -1,4 +1,4 @@
-"""The report of one node while its run does not get on, as it travels: its state, its age, and packed JSON. Pure; no grpc.
+"""The report of one node while its run does not get on, as it travels: state, age, and packed JSON. Pure; no grpc.
 
 An agent makes it (`agent/shipping/node_reports.py`), a collector keeps it as it came (`collector/node_reports.py`).
 """

@@ -26,7 +26,7 @@ PAGE_NODES = 1_000
 
 @router.get("/run/reports", response_model=NodeReports)
 def reports(request: Request, stands_on: Stands, run: RunId, after: Cursor = "") -> Response:
-    """What the observer of each node saw last, while the run does not get on there; for `logclient why --server`."""
+    """Return what the observer of each node saw last, while the run does not get on there."""
     known_run(stands_on, run)
     nodes = sorted((node, seen) for node, seen in stands_on.node_reports.of_run(run).items() if node > after)
     rows: list[dict[str, Any]] = []

@@ -95,7 +95,7 @@ class RunWhole(RunRow):
 
 
 class NodeReport(Shape):
-    """What is known here of one node, whose run may not get on there."""
+    """One node of a run, which may not get on there."""
 
     node: str
     kind: str | None = Field(
