@@ -22,7 +22,7 @@ from .report import Node as Place
 from .stacks import Stacks
 from .verdict import Look, Observed
 
-LATE_S = 25.0  # without a sign of a node whose agent has a conversation open; a keepalive comes every 10 s
+LATE_S = 20.0  # without a sign of a node whose agent has a conversation open; a keepalive comes every 10 s
 _OFF, _OK, _LATE = "off", "ok", ("quiet", "stalled")
 _MAX_TEXT = 500
 
