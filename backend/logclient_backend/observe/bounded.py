@@ -18,6 +18,7 @@ from .verdict import Look, Observed
 
 T = TypeVar("T")
 
+_MAX_ENDED = 64
 _MAX_FRAMES = 16  # the innermost ones decide what a process waits for
 
 
@@ -80,7 +81,7 @@ def _without_outer_frames(report: Report) -> None:
 def _without_children(report: Report) -> None:
     for each in report.processes:
         each.children = []
-    report.ended = report.ended[-len(report.processes) :]
+    report.ended = report.ended[-_MAX_ENDED:]
 
 
 _CUTS = (

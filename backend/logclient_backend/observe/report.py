@@ -24,6 +24,7 @@ from .verdict import Observed, Verdict
 VERSION = 1
 MAX_BYTES = 256 << 20  # of one file with reports
 _MAX_NAMED = 8  # ranges of ranks
+_MAX_RANKS = 1 << 20  # a report may come from anybody
 _MAX_LINES = 4  # about nodes that were not looked at, in a verdict
 
 
@@ -183,7 +184,8 @@ def put_together(reports: Sequence[Report], nodes: Sequence[NodeState] = ()) -> 
     alive = {each.rank for each in everybody}
     ended = [each for each in ended if each.rank is None or each.rank not in alive]
     seen = alive | {each.rank for each in ended}
-    size = max((report.node.world_size or 0 for report in reports), default=0)
+    sizes = [report.node.world_size or 0 for report in reports]
+    size = max((each for each in sizes if each <= _MAX_RANKS), default=0)
     everybody += ranks.missed(everybody, ended)
     everybody.sort(key=lambda each: (each.rank is None, each.rank or 0, each.node, each.pid))
     return Job(list(reports), everybody, [rank for rank in range(size) if rank not in seen], list(nodes))

@@ -1,4 +1,4 @@
-"""`why --server`: one verdict over two hosts from what their observers sent to a collector, and what is missing in it."""
+"""`why --server`: one verdict over two hosts from what their observers sent to a collector, and what it lacks."""
 
 from __future__ import annotations
 
@@ -147,6 +147,8 @@ def test_host_that_is_cut_off_is_named(tmp_path: Path, run_dir: Path, job: Job) 
         found, _ = job.wait("user code", f"rank 3 on {left}")
         for process in begun[:2]:  # those on the right host, whose agent then leaves
             os.kill(process.pid, signal.SIGKILL)
-        wait_until(lambda: job.nodes(job.why()[0])[right]["text"] == "its processes have ended", PATIENCE_S, "")
-        found, code = job.why()
-        assert code == 3 and [each["rank"] for each in found["processes"] if each["host"] == left] == [2, 3]
+        found, code = job.wait(
+            "process gone", f"rank 0 on {right}, rank 1 on {right} has ended (killed, SIGKILL)"
+        )
+        assert code == 3 and job.nodes(found)[right]["text"] == "its processes have ended"
+        assert [each["rank"] for each in found["processes"] if each["host"] == left] == [2, 3]
