@@ -22,15 +22,13 @@ A, B = "00000000000000aa", "00000000000000bb"
 HOSTS = {A: "host-a", B: "host-b"}
 
 
-def run_of(folder: Path, **more: dict[str, Any]) -> RunView:
+def run_of(folder: Path, **more: Any) -> RunView:
     """Two live nodes with two ranks each; `more`: what the documents of A or B have besides."""
     for number, node in enumerate((A, B)):
         made = NodeMaker(folder, "mlp", node)
-        for each in (1, 2):
-            rank = 2 * number + each - 1
-            end = more.get(f"end_{node}")
-            role = "owner" if each == 1 else "member"
-            made.process(10 * number + each, role=role, rank=rank, end=end)
+        for at in (0, 1):
+            role, end = "member" if at else "owner", more.get(f"end_{node}")
+            made.process(10 * number + at + 1, role=role, rank=2 * number + at, end=end)
         content = {**made.content(), "closed": False, "host": HOSTS[node], **more.get(node, {})}
         made.save(content)
     (found,) = find(str(folder), live_dirs=[], home="/nonexistent")
