@@ -22,7 +22,9 @@ from .report import Node as Place
 from .stacks import Stacks
 from .verdict import Look, Observed
 
-LATE_S = 20.0  # without a sign of a node whose agent has a conversation open; a keepalive comes every 10 s
+LATE_S = (
+    20.0  # without a sign of a node beyond what it promised; in an open conversation one comes every 10 s
+)
 _OFF, _OK, _LATE = "off", "ok", ("quiet", "stalled")
 _MAX_TEXT = 500
 
@@ -57,7 +59,7 @@ def _node(
     last = f"; its last state was {observed.line[:_MAX_TEXT]}" if observed is not None else ""
     if silent_s is None:
         made.text = f"nothing has come from it since the collector was started{last}"
-    elif silent_s > LATE_S + (0 if kind in _LATE else node.rest_s):
+    elif silent_s > LATE_S + ((_seconds(row.get("next_s")) or 0.0) if kind in _LATE else node.rest_s):
         made.text = f"nothing has come from it for {silent_s:.0f} s{last}"
     elif kind == _OK:
         made.text, made.is_known = "no rank is late", True

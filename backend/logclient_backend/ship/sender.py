@@ -175,9 +175,7 @@ class Sender:
 
     @property
     def is_at_rest(self) -> bool:
-        """Has no record come for long, does the run get on, and is everything acknowledged?"""
-        if self._sent_report is not None and self._sent_report.is_late:
-            return False  # silence would then be taken for a node that is cut off
+        """Has no record come for long, and is everything acknowledged?"""
         quiet_s = time.monotonic() - max(self._moved_at, self._welcomed_at)
         return quiet_s > self._settings.rest_s and not (self.is_busy or self._resend)
 

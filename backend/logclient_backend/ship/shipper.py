@@ -21,9 +21,8 @@ Where no record came for `rest_s` a try does not show as CONNECTING: a heartbeat
 
 Invariants:
 
-- a conversation in which no record came for `rest_s` is closed, unless the run does not get on, and another one begins
-  when there is something to send: an open one costs both sides memory, and wakes grpc's threads some fifteen times a
-  second;
+- a conversation in which no record came for `rest_s` is closed, and another one begins when there is something to
+  send: an open one costs both sides memory, and wakes grpc's threads some fifteen times a second;
 - what goes wrong becomes a sentence in `Progress`, and is said at most once a minute;
 - only a refusal that is final ends it early: a deleted run, say. A token may be mended: that is tried each minute.
 

@@ -27,16 +27,12 @@ class NodeReport:
     size: int = 0  # bytes of the JSON
     packed: bytes = b""  # the JSON as one zstd frame; empty: there is none
     trouble: str = ""  # a sentence: why there is none
+    next_s: int = 0  # the next one comes within so many seconds
 
     @property
     def age_s(self) -> float:
         """Seconds since it was made."""
         return max(0.0, time.monotonic() - self.made_at)
-
-    @property
-    def is_late(self) -> bool:
-        """Does the run not get on?"""
-        return self.kind in (QUIET, STALLED)
 
 
 def pack(content: bytes) -> bytes | None:

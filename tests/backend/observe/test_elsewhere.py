@@ -129,11 +129,13 @@ def test_node_that_is_not_known_is_named(tmp_path: Path, given: dict[str, Any], 
 
 
 def test_run_at_rest_may_be_silent_for_longer(tmp_path: Path) -> None:
-    """As its agent promised; not while it does not get on, when a conversation is open."""
+    """As its agent promised; while it does not get on, until its next report is due."""
     run = run_of(tmp_path, **{B: {"heartbeat_s": 100}})
     assert lines(elsewhere.job_of(run, [row(A), row(B, silent_s=100.0)]))[B] == "no rank is late"
     late = lines(elsewhere.job_of(run, [row(A), row(B, LATE, silent_s=100.0)]))[B]
     assert late.startswith("nothing has come from it for 100 s")
+    still = lines(elsewhere.job_of(run, [row(A), row(B, LATE, silent_s=70.0, next_s=60)]))[B]
+    assert still == "as it was 3 s ago"
 
 
 def test_ranks_of_a_node_that_is_over_are_gone(tmp_path: Path) -> None:
@@ -143,7 +145,7 @@ def test_ranks_of_a_node_that_is_over_are_gone(tmp_path: Path) -> None:
     rows = [row(A, content(A, *WAITS[:2])), row(B, silent_s=20.0)]
     job = elsewhere.job_of(run, rows)
     assert job.verdict.kind == "process gone"
-    assert job.verdict.text.startswith("rank 2 on host-b, rank 3 on host-b has ended (killed, SIGKILL)")
+    assert job.verdict.text.startswith("rank 2 on host-b, rank 3 on host-b: each has ended (killed, SIGKILL)")
     assert lines(job)[B] == "its processes have ended"
     rows[1]["silent_s"] = 2000.0
     assert elsewhere.job_of(run, rows).verdict.kind == "collective or peer"

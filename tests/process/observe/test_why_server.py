@@ -148,7 +148,7 @@ def test_host_that_is_cut_off_is_named(tmp_path: Path, run_dir: Path, job: Job) 
         for process in begun[:2]:  # those on the right host, whose agent then leaves
             os.kill(process.pid, signal.SIGKILL)
         found, code = job.wait(
-            "process gone", f"rank 0 on {right}, rank 1 on {right} has ended (killed, SIGKILL)"
+            "process gone", f"rank 0 on {right}, rank 1 on {right}: each has ended (killed, SIGKILL)"
         )
         assert code == 3 and job.nodes(found)[right]["text"] == "its processes have ended"
         assert [each["rank"] for each in found["processes"] if each["host"] == left] == [2, 3]
