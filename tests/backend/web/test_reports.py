@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 import requests
+from click.testing import CliRunner, Result
 
+from logclient_backend.cli import cli
 from logclient_backend.collector.node_reports import NodeReports
 from logclient_backend.collector.web import reports
+from logclient_backend.remote.access import NoPath, WebAccess
+from logclient_backend.remote.server import Server
 from logclient_backend.remote.source import ServerSource
 from logclient_backend.wire import node_report
 from logclient_backend.wire.node_report import NodeReport
@@ -114,3 +118,21 @@ def test_damaged_report_is_a_sentence(url: str, kept: NodeReports, bad: NodeRepo
     first, second = ask(url, run="mlp").json()["nodes"]
     assert first["report"] is None and first["trouble"].startswith("its report is damaged: ")
     assert second["report"] == "{}"
+
+
+def why(*words: str) -> Result:
+    return CliRunner().invoke(cli, ["why", *words], prog_name="logclient", env={"LOGCLIENT_TOKEN": "reads"})
+
+
+def test_command_over_a_run_that_is_over_and_options_that_do_not_go_together(url: str) -> None:
+    """Sentences; a collector without this path, as an earlier one is, has one of its own."""
+    done = why("mlp", "--server", url)
+    assert done.exit_code != 0 and "The run has ended." in done.output
+    done = why("absent", "--server", url)
+    assert done.exit_code != 0 and "has 'absent' as its id" in done.output
+    for words in (("--pid", "1"), ("--local",), ("--merge",), ("--calls", "1"), ("another",)):
+        done = why("mlp", "--server", url, *words)
+        assert done.exit_code == 2, done.output
+    assert why("mlp", "--token-file", "x").exit_code == 2
+    with pytest.raises(NoPath):
+        Server(WebAccess(url, "reads")).json("/run/none", run="mlp")
