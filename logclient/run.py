@@ -14,7 +14,6 @@ Does not: start runs (`start.py`), touch the run folder (the agent does).
 
 from __future__ import annotations
 
-import time
 from _weakref import ref
 
 from .encode import about
@@ -23,7 +22,7 @@ from .facts import Facts
 from .guest import foreign
 from .null import count_refused
 from .null import why_closed as of_null
-from .session import sections, stopping, tracing
+from .session import alerting, sections, stopping, tracing
 from .session.session import Session
 from .session.status import status_of
 from .shm import layout
@@ -89,6 +88,14 @@ class Logger:
         finally:
             lane.home.append(lane)
             lane = None  # type: ignore[assignment]  # a traceback that is kept keeps this frame: see Lanes.find_lost
+
+    def alert(self, title: str, text: str = "", level: str = "info") -> None:
+        """Store a message for whoever looks at the run; `level` is info, warn or error. The last 50 are kept.
+
+        The agent delivers it at once, where it has somewhere to: docs/alerts.md. Beyond 100 in a short time one a
+        second is stored, and the others are counted. Never waits.
+        """
+        alerting.add(self._recorder.session, self._recorder.rank, title, text, level)
 
     def section(self, name: str) -> Section:
         """Return a section of this process by its name, such as "data": `with run.section("data"):`.
@@ -244,15 +251,6 @@ class Run(Logger):
         self._session.write("about", self._session.about)
         if wrong:
             self._session.warn_once("tags", wrong)
-
-    def alert(self, title: str, text: str = "", level: str = "info") -> None:
-        """Store a message for whoever looks at the run; `level` is info, warn or error. The last 50 are kept."""
-        alert, wrong = about.alert(title, text, level, time.time_ns())
-        self._session.alerts.append(alert)
-        del self._session.alerts[: -about.MAX_ALERTS]
-        if wrong:
-            self._session.notices.once("alert", wrong)
-        self._session.write_notices()
 
     def progress(self, expect_next_s: float = 600.0, what: str = "") -> Phase:
         """Declare that the next record may take up to so many seconds: a checkpoint, an evaluation, a compilation.

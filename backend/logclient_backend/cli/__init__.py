@@ -44,6 +44,7 @@ VERBS = {
     "stop": ("stop", "Ask a run to stop, or to save a checkpoint."),
     "preflight": ("preflight", "Check ranks, devices, network and folders before a job trains."),
     "status": ("status", "Show what runs on this host now."),
+    "alerts": ("alerts", "Look after alerts: try out where they go."),
     "recover": ("recover", "Store what dead processes left in shared memory."),
     "doctor": ("doctor", "Check this machine, and print what to do."),
     "wal": ("wal", "Verify, dump or repair the files of a run."),

@@ -27,13 +27,16 @@ from ..host.pauses import Pipes, Sleeper
 from ..host.shm_dir_handle import ShmDirHandle
 from ..host.status import StatusPage
 from ..settings import Settings
+from .alerting import Alerting
 from .processes import Processes
 from .sampler import Sampler
 from .why_files import WhyFiles
 
 LEFT, FAILED = 0, 4  # exit codes
+HAS_LET_GO = 2  # AGENT_OBSERVER_STOP
 
 _ALONE_S = 60.0  # without a sign of supervisor and worker
+_DELIVER_S = 10.0  # for alerts that are not sent when the agent leaves
 _SHORT_S = 0.25  # where nobody can end a pause
 
 
@@ -71,6 +74,7 @@ class Observer:
         self._beat()
         self.processes.look(now)
         self._go_on()
+        self._alerting = Alerting(handle, status.words, settings, self.processes)
 
     def _go_on(self) -> None:
         """Go on from what an earlier observer knew."""
@@ -114,7 +118,7 @@ class Observer:
             self.stall.sample(now, found)
             self._write(is_new=True)
         self._write(is_new=False)
-        self._after_look(now)
+        self._alerting.look(now, self.standing)
 
     def _judge(self, now: float) -> None:
         self.stall.look(now, self.processes.sentence(self.processes.late(now), now))
@@ -128,14 +132,12 @@ class Observer:
         self._sampler.forget()
         self.stall.restart(now)
 
-    def _after_look(self, now: float) -> None:
-        """With each look. The place for alerts: they are given `standing`, `stall.stalls` and `processes`."""
-
     def sleep(self) -> None:
         """Sleep until the next look or sample, a byte in the pipe, or the end of a process."""
         self._sleeper.watch(self.processes.watches())
         now = time.monotonic()
-        pause_s = max(0.0, min(self._settings.observe_s, self.stall.sample_due - now))
+        due_s = min(self.stall.sample_due - now, self._alerting.due_in_s)
+        pause_s = max(0.0, min(self._settings.observe_s, due_s))
         if not self._sleeper.may_be_long:
             pause_s = min(pause_s, _SHORT_S)
         self._gaps.plan(now + pause_s)
@@ -143,9 +145,15 @@ class Observer:
 
     def close(self) -> None:
         """The run is over on this node, or another observer goes on."""
-        if not self.processes.watched():
-            self.stall.close(time.monotonic())
+        now = time.monotonic()
+        self.processes.look(now)
+        is_over = not self.processes.watched()
+        if is_over:
+            self.stall.close(now)
             self._write(is_new=False)
+        self._alerting.end(now, self.standing, is_over=is_over)
+        self._status.words[layout.AGENT_OBSERVER_STOP] = HAS_LET_GO
+        self._alerting.deliver(_DELIVER_S)
 
     # ---- inside -------------------------------------------------------------------------------------------
 
