@@ -62,6 +62,7 @@ __all__ = [
     "Status",
     "Unsupported",
     "alert",
+    "fingerprint",
     "finish",
     "flush",
     "freeze_support",
@@ -255,14 +256,25 @@ def watch(
     `every`. What is no module, or an `every` that is no int from 1 on, is said once and nothing is watched; in strict
     mode that is a `BadArgument`.
     """
-    from .watching import watch as start
+    from .watching.norms import watch as start
 
     start(model, every, gradients, parameters, histograms, step, _current if run is None else lambda: run)
 
 
+def fingerprint(
+    params: Any,
+    every: int = 100,
+    *,
+    replicas: str = "all",
+    step: Callable[[], int] | None = None,
+) -> None:
+    """Log sums by which replicas are compared, to the run that is current now; see `Run.fingerprint`."""
+    _current().fingerprint(params, every, replicas=replicas, step=step)
+
+
 def unwatch(model: Any = None) -> None:
-    """End what `watch` began, for this module or for all."""
-    from .watching import unwatch as end
+    """End what `watch` and `fingerprint` began, for this module or for all and for tensors, too."""
+    from .watching.passes import unwatch as end
 
     end(model)
 
@@ -285,8 +297,7 @@ def _current() -> Run | NullRun:
 
 
 current_run.get, current_run.get_or_stand_in = (lambda: _run), _current
-dynamo.keep_out(
-    alert, init, log, section, trace, flush, finish, status, launch, read, watch, unwatch, should_stop
-)
-dynamo.keep_out(should_save, run.Logger, Run, run.RankedRun, NullRun, facts.Facts, sections.Section)
+dynamo.keep_out(alert, init, log, section, trace, flush, finish, status, launch, read, watch, unwatch)
+dynamo.keep_out(fingerprint, should_stop, should_save, run.Logger, Run, run.RankedRun, NullRun, facts.Facts)
+dynamo.keep_out(sections.Section)
 dynamo.watch_for_torch()

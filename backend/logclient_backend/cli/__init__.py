@@ -42,6 +42,7 @@ VERBS = {
     "import": ("import_", "Take in a run that was exported."),
     "why": ("why", "Say who is stuck, where, and why."),
     "stop": ("stop", "Ask a run to stop, or to save a checkpoint."),
+    "preflight": ("preflight", "Check ranks, devices, network and folders before a job trains."),
     "status": ("status", "Show what runs on this host now."),
     "alerts": ("alerts", "Look after alerts: try out where they go."),
     "recover": ("recover", "Store what dead processes left in shared memory."),

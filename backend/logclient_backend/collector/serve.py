@@ -220,6 +220,7 @@ class Collector:
 
     def _delete(self, run: str) -> bool:
         self.committer.forget(run)
+        self.ingest.node_reports.forget(run)
         return self.store.writer.delete(run, time.time_ns())
 
     def _backup(self, folder: str) -> Mapping[str, Any]:
@@ -274,6 +275,7 @@ class Collector:
                 delete=self.delete,
                 undelete=self.undelete,
                 stop_requests=self.stop_requests,
+                node_reports=self.ingest.node_reports,
                 metrics=self.metrics.text,
                 not_ready=self.not_ready,
                 facts=self.facts,
