@@ -46,6 +46,7 @@ def command(
     \b
     torchrun --nproc-per-node 8 -m logclient_backend preflight --folder /data/checkpoints
     srun python -m logclient_backend preflight --folder runs
+    logclient preflight                # this machine alone
     """
     place = preflight.find_place(base_port)
     paths = tuple(os.path.abspath(path) for path in folders or (".",))

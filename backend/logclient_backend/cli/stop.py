@@ -109,7 +109,7 @@ def _find(run: str) -> LiveShmDir:
 
 def _ask_here(live_dir: LiveShmDir, kind: str, reason: str, *, save: bool) -> Asked:
     """Hand the request to the run's agent, and return what became of it."""
-    if not live_dir.has_agent:
+    if not live_dir.has_agent and live_dir.agent()["state"] != "starting":
         raise LogclientError(
             f"run {live_dir.name} has no agent now, so nobody would read it; `logclient recover` starts one"
         )
