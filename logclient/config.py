@@ -136,6 +136,18 @@ SETTINGS = (
         "disk of a run on a node for what the collector has too, at most; beyond it the oldest of that goes first",
     ),
     Setting("linger_s", 10.0, "seconds that the agent waits for the cause of a process's end"),
+    # the agent's observer: see "My training hangs"
+    Setting("observe", "on", "on or off: does the agent watch whether the run gets on"),
+    Setting("observe_s", 2.0, "seconds between two looks at the last steps of the run"),
+    Setting("late_after_s", 10.0, "seconds without a record before which no rank is late"),
+    Setting(
+        "late_factor", 5.0, "times the longest of a rank's last gaps between records after which it is late"
+    ),
+    Setting(
+        "stall_samples_s",
+        5.0,
+        "seconds between two of the three samples at least that must show no progress before a run is stalled",
+    ),
 )
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 _KINDS = {str: "a text", bool: "1, true, yes, 0, false or no", int: "a whole number", float: "a number"}
@@ -144,6 +156,7 @@ _CHOICES = {
     "mode": ("online", "offline", "disabled"),
     "folder_errors": ("fallback", "raise"),
     "remote_stop": ("on", "off"),
+    "observe": ("on", "off"),
 }
 
 
@@ -202,6 +215,11 @@ class Config:
         ship_rest_s: float
         keep_bytes: int
         linger_s: float
+        observe: str
+        observe_s: float
+        late_after_s: float
+        late_factor: float
+        stall_samples_s: float
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         """Raises `BadArgument` for an unknown name, a wrong type or a value out of range."""

@@ -168,6 +168,15 @@ STOP_FILE_BEAT = (
 )
 STOP_FILE_SEEN = 37  # digest of the stop file that it reported last
 STOP_FILE_FLAGS = 38  # 1: it was looked for; 2: the name of its owner is being asked for
+# the process that observes the run's processes
+AGENT_OBSERVER = 40  # PID
+AGENT_OBSERVER_TICKS = 41  # as AGENT_WORKER_TICKS
+AGENT_OBSERVER_BEAT = 42  # time.monotonic_ns
+AGENT_OBSERVED = 43  # index into OBSERVED_STATES
+AGENT_OBSERVER_WRITTEN = 44  # grows by 1 with each new why.json that says something else
+AGENT_OBSERVER_RESTARTS = 45
+AGENT_OBSERVER_STOP = 46  # 1: it shall leave
+OBSERVED_STATES = ("off", "ok", "quiet", "stalled")  # off: nobody has looked yet, or nobody is asked to
 # all producers gone, about to remove the directory: who is in by then is served all the same
 CLOSING_STORED = 1
 CLOSING_KEPT = 2  # the same, but what is there stays: who comes now calls for another agent

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 WORKER = "worker.wake"
 SUPERVISOR = "supervisor.wake"
 SHIPPER = "ship.wake"
+OBSERVER = "observer.wake"
 
 
 def wake(shm_dir: ShmDir, process: str = WORKER) -> None:

@@ -2,9 +2,9 @@
 
     python tools/bench/agent_rest.py [--quick] [--seconds S] [--ranks LIST]
 
-A run is open and nothing is logged any more: supervisor, worker and the process that ships (a server is set, its
-collector is idle) are watched by the scheduler's own count, all threads included. The floor runs beside them for the
-same seconds: as many processes of the same interpreter, each in a loop of `time.sleep(1)`. An agent takes short pauses
+A run is open and nothing is logged any more: supervisor, worker, observer and ship process (a server is set,
+its collector is idle) are watched by the scheduler's own count, all threads included. The floor runs beside them for
+the same seconds: as many processes of the same interpreter, each in a loop of `time.sleep(1)`. An agent takes short pauses
 for half a minute after the last record; the watch begins afterwards.
 """
 
@@ -31,13 +31,14 @@ from logclient.shm import layout
 from tools.bench.probe import Probe
 from tools.collector import collector
 
-RATIO = 6.0  # bar
+RATIO = 10.0  # bar
 SETTLE_S = 40.0  # the short pauses after the last record, and a heartbeat
 ACKED_S = 60.0
 PROCESSES = {
     "supervisor": layout.AGENT_SUPERVISOR,
     "worker": layout.AGENT_WORKER,
     "ship process": layout.AGENT_SHIPPER,
+    "observer": layout.AGENT_OBSERVER,
 }
 SLEEPER = "import time\nwhile True: time.sleep(1)"
 

@@ -47,6 +47,11 @@ class Settings:
         # without an address there may be one in the configuration file of the user, which is on a disk
         self.may_ship = given.get("mode", "online") == "online"
         self.linger_s = _number(given, "linger_s", 10.0)
+        self.observes = given.get("observe") != "off"
+        self.observe_s = _number(given, "observe_s", 2.0, least=0.05)
+        self.late_after_s = _number(given, "late_after_s", 10.0)
+        self.late_factor = _number(given, "late_factor", 5.0, least=1.0)
+        self.stall_samples_s = _number(given, "stall_samples_s", 5.0, least=0.1)
         self.disk_bytes = int(_number(given, "disk_bytes", 16 << 30))
         self.restart_limit = int(_number(given, "restart_limit", 8, least=1))
         share = _number(facts, "budget_bytes", 1 << 40) / 2

@@ -37,6 +37,7 @@ from .host.pauses import MIN_S, REST_S, Pipes, Sleeper
 from .host.process_handle import Watch
 from .host.shm_dir_handle import ShmDirHandle
 from .host.status import StatusPage
+from .observer.observations import Observations
 from .output.budget import Budget
 from .output.copier import Copier
 from .output.destination import Destination
@@ -85,6 +86,7 @@ class Worker:
         self.shipped = Shipped(
             handle, status.words, self.ledger, self.copier.write_line, leave_s=settings.ship_leave_s
         )
+        self.observations = Observations(handle, status.words, self.ledger)
         self.patience = Patience(self.roster, self.stage, self.copier, status.words, settings.leave_s)
         self.pace = Pace(settings, time.monotonic())
         self.copier.on_result = self._copied
@@ -160,6 +162,7 @@ class Worker:
             or (pace.has_records and now - self._staged_at >= self.settings.sync_s)
             or self._is_copier_slow()
             or self.shipped.has_news()
+            or self.observations.has_news()
             or self._has_newcomers()
             or self.requests.is_due
             or self.roster.has_lost_one(now)
@@ -248,6 +251,7 @@ class Worker:
         self.stage.stay_above(self.copier.highest_writer)
         self._spool()
         self._look_at_shipping()
+        self.observations.look()
         gone = self.roster.gone(at_once=self._has_ended)
         urgent = self._is_asked() or bool(gone)
         self._is_result_awaited = urgent

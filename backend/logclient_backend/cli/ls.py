@@ -65,6 +65,7 @@ def _as_dict(row: Row) -> dict[str, Any]:
         "tags": row.tags,
         "state": row.state,
         "cause": row.cause,
+        "observed": row.observed,
         "started": iso(row.created_ns),
         "last": iso(row.last_ns),
         "active_s": row.active_ns / 1e9,
@@ -76,7 +77,9 @@ def _as_dict(row: Row) -> dict[str, Any]:
 
 
 def _state(run: Row) -> str:
-    """The state, with the signal that ended the run where there was one."""
+    """The state, with the signal that ended the run where there was one, or whether it gets on."""
+    if run.observed is not None:
+        return f"{run.state} ({safe(str(run.observed['kind']))})"
     return (
         f"{run.state} ({safe(run.cause)})"
         if run.state in ("killed", "terminated") and run.cause
@@ -101,6 +104,7 @@ def _print(base: str, runs: list[Row], left: int, none: list[Found]) -> None:
     table = screen.table(*columns, right=right, grow=1)
     for run in runs:
         mark, colour = screen.state_mark(run.state)
+        colour = "yellow" if run.observed is not None and run.observed["kind"] == "stalled" else colour
         counts, lost = run.counts, dropped(run.counts)
         cells: list[Any] = [
             screen.line((mark, colour)),

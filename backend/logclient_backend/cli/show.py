@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +14,7 @@ from ..runs import contents
 from ..runs.contents import Contents, Hole, Key
 from ..runs.curve import GAP_MARK, ODD_MARK, Drawing
 from ..runs.extremes import of_summary
+from ..runs.observed import Observation
 from ..runs.source import RunSource
 from ..runs.view import RunView, Shipment
 from ..signals import signal_name
@@ -104,6 +106,10 @@ def as_dict(run: RunView, found: Contents) -> dict[str, Any]:
             "signal_name": None if state.signal is None else signal_name(state.signal),
             "exception": state.exception or None,
         },
+        "observed": _observed_dict(run.observed),
+        "stalls": [
+            {**asdict(stall), "begin": iso(stall.begin_ns), "end": iso(stall.end_ns)} for stall in run.stalls
+        ],
         "first_start": iso(run.created_ns),
         "last_point": iso(found.last_time),
         "active_s": run.active_ns / 1e9,
@@ -160,6 +166,10 @@ def as_dict(run: RunView, found: Contents) -> dict[str, Any]:
     }
 
 
+def _observed_dict(observed: Observation | None) -> dict[str, Any] | None:
+    return None if observed is None else {**observed.as_dict(), "since": iso(observed.since_ns)}
+
+
 def _key_dict(key: Key, summary: dict[str, Any]) -> dict[str, Any]:
     last = key.last
     assert last is not None
@@ -200,6 +210,11 @@ def _head(run: RunView, found: Contents) -> Iterator[Any]:
     cause = f": {safe(run.state.cause)}" if run.state.cause else ""
     yield screen.line((name, "bold"), *((("  " + safe(run.id)),) if run.name != run.id else ()))
     yield screen.line((f"{mark} {run.state.name}", colour), cause)
+    if (observed := run.observed) is not None and not observed.is_ok:
+        where = f" on {safe(observed.host)}" if len(run.nodes) > 1 and observed.host else ""
+        since = f" (since {ago(observed.since_ns, time.time_ns())}{where})" if observed.since_ns else where
+        colour = "yellow" if observed.kind == "stalled" else "dim"
+        yield screen.line((safe(observed.line), colour), (since, "dim"))
     for at in run.state.exception.get("last_lines") or ():
         yield screen.line(("    " + safe(at), "dim"))
     facts = _facts(run, found)

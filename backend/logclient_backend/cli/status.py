@@ -93,6 +93,7 @@ def describe(live_dir: LiveShmDir) -> dict[str, Any]:
         "confined": str(live_dir.shm_dir.facts.get("confined") or ""),
         "memory_bytes": live_dir.shm_dir.taken_bytes(),
         "agent": agent,
+        "observed": None if (observed := live_dir.observed()) is None else observed.as_dict(),
         "server": live_dir.server(),
         "requests": [each.as_dict() for each in asked([(live_dir.node, live_dir.requests())])],
         "follows_server": settings.follows_remote,
@@ -139,6 +140,9 @@ def _problems(entry: dict[str, Any]) -> Iterator[str]:
             f"the stop file {entry['stop_file']} could not be looked for in the last "
             f"{duration(entry['stop_file_silent_s'])}: does its disk answer?"
         )
+    observed = entry["observed"]
+    if observed is not None and observed["kind"] == "stalled":
+        yield f"stalled: {observed['verdict']}: {observed['text']}"
     if agent["disk_errno"]:
         yield f"writing to {entry['dir']} fails: {agent['disk_error']}"
     server = entry["server"]
@@ -163,6 +167,7 @@ def _page(entry: dict[str, Any]) -> Iterator[Any]:
     facts = [
         ("agent", _agent(agent)),
         ("processes", f"{alive} alive" + (f", {dead} dead" if dead else "")),
+        *([("observed", _observed(entry["observed"]))] if entry["observed"] is not None else []),
         ("lag", _lag(entry)),
         ("dropped", _dropped(entry["counts"])),
         ("memory", f"{size(entry['memory_bytes'])} in {safe(entry['meeting_place'])}"),
@@ -209,6 +214,16 @@ def _request(each: dict[str, Any]) -> Any:
     reason = f" ({safe(each['reason'])})" if each["reason"] else ""
     when = (f", {ago(each['time_ns'], time.time_ns())}", "dim")
     return screen.line((what, "bold"), f"{by}{reason}: {safe(each['outcome'])}", when)
+
+
+def _observed(observed: dict[str, Any]) -> Any:
+    kind, since = observed["kind"], observed["since_ns"]
+    for_s = f" for {duration(max(0.0, (time.time_ns() - since) / 1e9))}" if since and kind != "ok" else ""
+    found = ": ".join(filter(None, (observed["verdict"], observed["text"])))
+    colour = {"ok": "", "quiet": "dim"}.get(kind, "yellow")
+    return screen.line(
+        (kind, colour), (for_s, "dim"), f": {safe(found)}" if kind == "quiet" and found else ""
+    )
 
 
 def _where(entry: dict[str, Any]) -> str:

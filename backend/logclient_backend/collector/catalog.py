@@ -24,7 +24,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from logclient.errors import Unsupported
@@ -41,6 +41,7 @@ LATE_S, LOST_S = 15.0, 60.0  # an agent that has nothing to send sends a keepali
 
 _KEPT_BYTES = 16 << 20  # of documents; parsed they take some five times as much
 _SHARE = 10  # deriving takes at most 1 / _SHARE of the time, run by run
+_MAX_STALLS = 100  # the newest
 _MAX_ALERTS = 200  # the newest; all are in the documents
 _NOWHERE = ""  # no path is ever made of an id
 
@@ -256,6 +257,8 @@ def describe(run: RunView) -> Description:
             "nodes": len(run.nodes),
             "processes": len(run.processes),
             "active_ns": run.active_ns,
+            "observed": None if run.observed is None else run.observed.as_dict(),
+            "stalls": [asdict(stall) for stall in run.stalls[-_MAX_STALLS:]],
             "rest_s": min((node.rest_s for node in run.nodes if not node.closed), default=0),
             "exit_code": state.exit_code,
             "signal": state.signal,

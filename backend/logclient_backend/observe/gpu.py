@@ -6,6 +6,9 @@ that a device does not have is None.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import os
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +19,7 @@ from .saved import Damaged, from_json
 
 TIMEOUT_S = 2.0
 NO_DRIVER = "no NVIDIA driver"
+_NODES = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl")
 _DRIVER = "the NVIDIA driver"
 # Bits of NVML's clock event reasons under which a device is slower than it could be; idling is none of them.
 _THROTTLES = (
@@ -77,6 +81,18 @@ class Gpus:
     def is_hung(self) -> bool:
         """Did a driver that is there give no answer?"""
         return bool(self.absent) and self.absent != NO_DRIVER
+
+
+def may_be_there() -> bool:
+    """Is there a device node or a driver of NVIDIA's? Opens nothing."""
+    return any(map(os.path.exists, _NODES))
+
+
+def prepare() -> None:
+    """Import what asks the driver, where there may be one: later its disk may be frozen."""
+    if may_be_there():
+        with contextlib.suppress(ImportError):
+            importlib.import_module("pynvml")
 
 
 def ask(timeout_s: float = TIMEOUT_S) -> deadline.Question:

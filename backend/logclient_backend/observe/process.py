@@ -146,6 +146,17 @@ def children(pid: int) -> list[int]:
     return sorted(set(found))
 
 
+def descendants(pid: int, most: int = 64) -> list[int]:
+    """Return the PIDs of the children of a process and of theirs, nearest first; some `most` of them."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting and len(found) < most:
+        some = children(waiting.pop(0))
+        found += some
+        waiting += some
+    return found
+
+
 def _fields(text: str) -> dict[str, int]:
     """Return the lines `name: number`."""
     found = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from logclient.shm import lane_file
 from logclient.shm.record import PREFIX
@@ -33,17 +33,17 @@ def observe(pids: Iterable[int], *, apart_s: float = APART_S, timeout_s: float =
     families = {pid: process.children(pid) for pid in wanted}
     everybody = list(dict.fromkeys([*wanted, *(child for family in families.values() for child in family)]))
     begun = time.monotonic()
-    first = _look(everybody, timeout_s, {})
+    first = look(everybody, timeout_s, {})
     time.sleep(max(0.0, apart_s - (time.monotonic() - begun)))
     apart_s = time.monotonic() - begun
-    second = _look(everybody, timeout_s, first)
+    second = look(everybody, timeout_s, first)
     made = {pid: Observed(pid, first[pid], second[pid], apart_s) for pid in everybody}
     for pid in wanted:
         made[pid].children = [made[child] for child in families[pid]]
     return [made[pid] for pid in wanted]
 
 
-def _look(pids: Sequence[int], timeout_s: float, before: dict[int, Look]) -> dict[int, Look]:
+def look(pids: Sequence[int], timeout_s: float, before: dict[int, Look]) -> dict[int, Look]:
     """Look once. A stack is not read again where the process slept through since `before`: it has not changed."""
     samples = {pid: process.look(pid) for pid in pids}
     alive = [pid for pid, sample in samples.items() if sample is not None and sample.state not in "ZX"]
@@ -90,23 +90,33 @@ def records(live_dir: LiveShmDir, floor_s: float = FLOOR_S) -> list[Observed]:
 def add_records(observed: Observed, lanes: LiveLanes, now_ns: int, floor_s: float = FLOOR_S) -> None:
     """Add rank, last step, its age and the limit, which is at least `floor_s`, from the lane file of that process."""
     observed.rank = lanes.rank
-    phase = lanes.phase(time.monotonic_ns())
-    if phase is not None:
-        what = f" {phase.what!r}" if phase.what else ""
-        times = f"for {phase.since_s:.0f} s now, and for {phase.left_s:.0f} s more at most"
-        observed.phase = f"is in a declared phase{what} {times}"
-    seen: list[tuple[int, int]] = []
-    deadline = time.monotonic() + _READ_S
-    for header in lane_file.headers(lanes.words):
-        for number, frame in enumerate(lane_file.newest_frames(lanes.mem, header, deadline)):
-            _, _, _, step, time_ns, _ = PREFIX.unpack_from(frame)
-            seen.append((time_ns, step))
-            if number >= _RHYTHM:
-                break
+    observed.phase = declared(lanes)
+    seen = newest(lanes, _RHYTHM)
     if not seen:
         return
-    seen.sort()
     last_ns, observed.step = seen[-1]
     observed.age_s = max(0.0, (now_ns - last_ns) / 1e9)
     gaps = [(after - before) / 1e9 for (before, _), (after, _) in pairwise(seen)]
     observed.limit_s = max(floor_s, LIMIT_FACTOR * max(gaps, default=0.0))
+
+
+def declared(lanes: LiveLanes) -> str:
+    """Return a sentence about the phase that the program has declared; empty where it is in none."""
+    phase = lanes.phase(time.monotonic_ns())
+    if phase is None:
+        return ""
+    what = f" {phase.what!r}" if phase.what else ""
+    times = f"for {phase.since_s:.0f} s now, and for {phase.left_s:.0f} s more at most"
+    return f"is in a declared phase{what} {times}"
+
+
+def newest(lanes: LiveLanes, most: int) -> list[tuple[int, int]]:
+    """Return time (ns since 1970) and step of the newest records of each lane, the oldest first."""
+    seen: list[tuple[int, int]] = []
+    deadline = time.monotonic() + _READ_S
+    for header in lane_file.headers(lanes.words):
+        frames = lane_file.newest_frames(lanes.mem, header, deadline)
+        for frame in islice(frames, most):
+            _, _, _, step, time_ns, _ = PREFIX.unpack_from(frame)
+            seen.append((time_ns, step))
+    return sorted(seen)

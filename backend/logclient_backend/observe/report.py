@@ -106,7 +106,7 @@ def _report(pids: Iterable[int], apart_s: float, live_dir: LiveShmDir | None) ->
 def here(live_dir: LiveShmDir | None = None) -> Node:
     """Return this node, now."""
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
             boot_id = file.read(64).strip()
     except OSError:
         boot_id = ""

@@ -24,6 +24,7 @@ _TRIES = 3
 _PARALLEL = 16
 _REAP_S = 0.2
 _MAX_LEFT = 64
+_kept = -1  # descriptor of the copy of py-spy in memory
 _left: list[subprocess.Popen[bytes]] = []  # samplers that were killed and had not ended then
 
 
@@ -68,9 +69,32 @@ class Stacks:
 
 def sampler() -> str:
     """Return the path of py-spy; empty where it is not installed."""
+    if _kept >= 0:
+        return f"/proc/self/fd/{_kept}"
     here = os.path.join(sysconfig.get_path("scripts"), "py-spy")
     beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
     return next((path for path in (here, beside) if os.access(path, os.X_OK)), shutil.which("py-spy") or "")
+
+
+def keep_sampler() -> None:
+    """Copy py-spy into memory: from now on it starts with its disk frozen, here and in forked children."""
+    global _kept
+    program = sampler()
+    if not program or _kept >= 0:
+        return
+    try:
+        with open(program, "rb") as file:
+            content = file.read()
+        kept = os.memfd_create("py-spy")
+        try:
+            with open(kept, "wb", closefd=False) as copy:
+                copy.write(content)
+            # a program that is still open for writing cannot be started
+            _kept = os.open(f"/proc/self/fd/{kept}", os.O_RDONLY | os.O_CLOEXEC)
+        finally:
+            os.close(kept)
+    except OSError:
+        return  # the one on the disk is used
 
 
 def dump(pids: Iterable[int], *, timeout_s: float = 3.0) -> dict[int, Stacks]:
@@ -99,8 +123,9 @@ def _dump_some(program: str, pids: list[int], deadline: float) -> dict[int, Stac
                 found[pid] = Stacks(pid, reason="its stack was not read: earlier samplers still hang")
                 continue
             words = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
+            kept = (_kept,) if _kept >= 0 else ()
             begun[pid] = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+                words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=kept
             )
         for pid, process in begun.items():
             try:

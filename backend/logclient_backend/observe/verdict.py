@@ -61,6 +61,7 @@ class Observed:
     is_over: bool = False  # it gave up its lanes by `finish` or its exit hook, and lives on
     phase: str = ""  # a sentence, where the program declared that its next record may take long
     children: list[Observed] = field(default_factory=list)
+    shows_age: bool = True  # in sentences; one that is kept for long shows the step alone
 
     @property
     def name(self) -> str:
@@ -245,12 +246,13 @@ def judge(all_: Sequence[Observed]) -> Verdict:
             return Verdict(NOT_STUCK, f"{text}; {_sentence(others, states, _wait(waiting))}", _keys(others))
         return Verdict(NOT_STUCK, text)
     meanwhile = _wait(waiting)
-    if not waiting and (together := _together(all_, states)):
-        waiting, others = together, [each for each in all_ if each not in together]
+    if not waiting and (same := together(all_, states)):
+        waiting, others = same, [each for each in all_ if each not in same]
         meanwhile = f"{_names(waiting)} are all{_at(waiting[0].frames)}"
     for kind in STUCK:
         blamed = [each for each in others if states[each.key].kind == kind]
         if blamed:
+            blamed = [each for each in blamed if each.is_late] or blamed
             blamed = [each for each in blamed if not each.is_over] or blamed
             return _verdict(kind, blamed, states, meanwhile)
     if waiting and others:
@@ -274,7 +276,7 @@ def judge(all_: Sequence[Observed]) -> Verdict:
     return Verdict(kind, _sentence(list(all_), states))
 
 
-def _together(all_: Sequence[Observed], states: dict[Key, State]) -> list[Observed]:
+def together(all_: Sequence[Observed], states: dict[Key, State]) -> list[Observed]:
     """Return those that stand in one line of user code, where they are more than half of all and not all."""
     places: dict[object, list[Observed]] = {}
     for each in all_:
@@ -335,7 +337,9 @@ def _sentence(blamed: list[Observed], states: dict[Key, State], meanwhile: str =
     is_after = first.is_over and states[first.key].kind != GONE
     after = f", after the run ended in it ({first.end or 'finished'})" if is_after else ""
     text = f"{_names(blamed)} {states[first.key].text}{after}"
-    if first.age_s is not None:
+    if not first.shows_age:
+        text += "" if first.step is None else f"; last step {first.step}"
+    elif first.age_s is not None:
         step = "" if first.step is None else f" (step {first.step})"
         text += f"; last record {first.age_s:.0f} s ago{step}"
     return f"{text}, while {meanwhile}" if meanwhile else text

@@ -75,7 +75,7 @@ def part_of(frames: Sequence[Frame]) -> str:
     for at, frame in enumerate(frames):
         if (part := _known_part(frame)) is not None:
             return part
-        if not _is_library(frame.file):
+        if not is_library(frame.file):
             traced = at > 0 and any(_known_part(each) == COMPILING for each in frames[at:])
             return COMPILING if traced else USER_CODE
     return USER_CODE
@@ -94,13 +94,14 @@ def _known_part(frame: Frame) -> str | None:
     return None
 
 
-def _is_library(file: str) -> bool:
+def is_library(file: str) -> bool:
+    """Is it no code of the user's: installed, of the standard library, or generated?"""
     return any(pattern.search(file) for pattern in (_INSTALLED, _WAITS, _GENERATED))
 
 
 def own_frame(frames: Sequence[Frame]) -> Frame | None:
     """Return the innermost frame of the user's own code, or the innermost of all; None where there is none."""
     for frame in frames:
-        if not _is_library(frame.file) and not frame.file.startswith("<"):
+        if not is_library(frame.file) and not frame.file.startswith("<"):
             return frame
     return frames[0] if frames else None

@@ -63,6 +63,7 @@ class ServerRun:
             {**dict.fromkeys((*COUNTS, "waiting"), 0), **row["counts"], "stored": row["records"]},
             self._server.url,
             [],
+            row.get("observed"),
         )
 
     def look_again(self) -> None:

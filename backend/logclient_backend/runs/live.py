@@ -26,6 +26,8 @@ from logclient.shm.shm_dir import ShmDir
 from logclient.shm.stats import describe_agent, describe_server, lane_counts, missing_there
 from logclient.spawn.agent import map_status
 
+from .observed import Observation, observation_of
+
 _SUFFIX = ".lanes"
 _MAX_BYTES = 1 << 30
 _MAX_TEXT = 200  # of an exception
@@ -395,6 +397,17 @@ class LiveShmDir:
         settings = self.shm_dir.facts.get("settings")
         stall_s = settings.get("stall_s") if isinstance(settings, dict) else None
         return float(stall_s) if isinstance(stall_s, (int, float)) else 5.0
+
+    def observed(self) -> Observation | None:
+        """Return the finding of the observer on this node: does the run get on? None where it has none."""
+        words = map_status(self.shm_dir)
+        if words is None or not words[layout.AGENT_OBSERVED]:
+            return None
+        try:
+            found = json.loads(read_regular(self.shm_dir.file("why.json")))["observed"]
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+        return observation_of(found, lambda at, _: at if type(at) is int else 0, node=self.node)
 
     @property
     def refused(self) -> int:

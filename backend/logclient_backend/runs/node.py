@@ -14,6 +14,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from logclient.errors import Unsupported
@@ -22,6 +23,7 @@ from ..wal.coverage import Spans
 from ..wal.documents import DocumentFile
 from ..wal.files import REAL
 from ..wal.reader import list_stems
+from .observed import Observation, StallSpan, observation_of, stalls_of
 
 VERSION = 1  # of the documents' JSON
 _COPY_NS = (
@@ -127,6 +129,8 @@ class Node:
         default_factory=dict
     )  # server, state and error of shipping; empty: it is not shipped
     requests: list[Any] = field(default_factory=list)  # to stop or to save, see `requests.py`
+    observed: Observation | None = None  # by its observer; None: it has none
+    stalls: list[StallSpan] = field(default_factory=list)
     processes: dict[str, Process] = field(default_factory=dict)
     streams: dict[str, Told] = field(default_factory=dict)
     # where they are not what this host's clock and the segments in `path` tell: in a collector, and read from one
@@ -208,6 +212,9 @@ def take(node: Node, raw: Any) -> None:
     node.refused = whole(raw.get("refused"))
     node.ship = table(raw.get("ship"))
     node.requests = listed(raw.get("requests"))
+    observed = table(raw.get("observed"))
+    node.observed = observation_of(observed, partial(_when, node), node=node.id, host=node.host)
+    node.stalls = stalls_of(observed.get("stalls"), partial(_when, node), host=node.host)
     node.processes = {
         key: _process(key, node, value)
         for key, value in table(raw.get("processes")).items()

@@ -40,6 +40,7 @@ class Row(NamedTuple):
     counts: dict[str, int]
     path: str
     problems: list[str]
+    observed: dict[str, Any] | None = None  # while it runs: whether it gets on
 
 
 class Follower(Protocol):
@@ -162,6 +163,7 @@ class FolderRun:
             run.counts(),
             run.found.path,
             [node.problem for node in run.nodes if node.problem],
+            None if run.observed is None or run.observed.is_ok else run.observed.as_dict(),
         )
 
     def view(self) -> RunView:

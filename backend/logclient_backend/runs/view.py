@@ -23,6 +23,7 @@ from .attempts import Attempt, Attempts
 from .folder import Found
 from .live import LiveShmDir
 from .node import Node, Process, listed, table, text, whole
+from .observed import Observation, StallSpan, worst
 from .requests import Asked, asked
 from .state import State
 
@@ -83,6 +84,21 @@ class RunView:
     @property
     def ranks(self) -> list[int]:
         return sorted({process.rank for process in self.processes.values() if process.rank is not None})
+
+    @property
+    def observed(self) -> Observation | None:
+        """The finding of its observers, of the worst node; None where it does not run, or nobody observes it."""
+        if self.state.name != "running":
+            return None
+        live = {self.processes[id].node for id, state in self.states.items() if not state.is_over}
+        return worst(node.observed for node in self.nodes if node.observed is not None and node.id in live)
+
+    @property
+    def stalls(self) -> list[StallSpan]:
+        """The times in which it was stalled, the oldest first."""
+        return sorted(
+            (stall for node in self.nodes for stall in node.stalls), key=lambda stall: stall.begin_ns
+        )
 
     def attempt_numbers(self) -> dict[str, int]:
         """Number of the attempt that each process is part of."""

@@ -306,3 +306,33 @@ def test_a_run_is_as_slow_as_the_fastest_of_its_nodes(tmp_path: Path, catalog: C
         told = catalog.take("mlp", f"{number:016x}", documents, OURS, is_sync=False)
         assert told is not None
         assert told.more["rest_s"] == rest_s
+
+
+def test_finding_of_an_observer_is_shown_while_the_run_goes_on(tmp_path: Path, catalog: Catalog) -> None:
+    """In lists, where it does not get on; the stalls stay when it is over."""
+    stall = {"begin_ns": 5, "end_ns": 0, "verdict": "stopped", "text": "rank 1 is stopped"}
+    observed = {
+        "kind": "stalled",
+        "verdict": "stopped",
+        "text": "rank 1 is stopped",
+        "since_ns": 5,
+        "rank": 1,
+    }
+    made = running(tmp_path)
+    documents = packed(made, closed=False, revision=1, observed=observed | {"stalls": [stall]})
+    told = catalog.take("mlp", made.node, documents, OURS, is_sync=False)
+    assert told is not None and told.state == "running"
+    assert told.more["observed"]["kind"] == "stalled" and len(told.more["stalls"]) == 1
+    brief = told.brief()["observed"]
+    assert (brief["verdict"], brief["text"], brief["rank"]) == ("stopped", "rank 1 is stopped", 1)
+    documents = packed(made, closed=False, revision=2, observed={"kind": "ok", "stalls": [stall]})
+    told = catalog.take("mlp", made.node, documents, OURS, is_sync=False, is_urgent=True)
+    assert told is not None and told.more["observed"]["kind"] == "ok"
+    assert told.brief()["observed"] is None
+    made.process(1, end={"time": NOW_NS, "alive": False, "exit_code": 1})
+    documents = packed(made, revision=3, observed=observed | {"stalls": [stall]})
+    told = catalog.take("mlp", made.node, documents, OURS, is_sync=False, is_urgent=True)
+    assert told is not None and told.state == "failed"
+    assert (
+        told.more["observed"] is None and told.brief()["observed"] is None and len(told.more["stalls"]) == 1
+    )

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from logclient.shm import layout
+from tools.faults.processes import stopped
+
 from ..agents import SUPERVISOR, WORKER, both_killed, checked, kill, log_of, successor
 from ..disturbed import ROOMY, Trainer, wait_until
 
@@ -78,4 +81,44 @@ def test_supervisor_and_workers_open_nothing_outside_tmpfs_and_proc(
     for line in lines:
         who, event, what = line.split(" ", 2)
         is_memory = what.startswith((f"{shm_root}/", "/proc/")) or what.isdecimal()
+        assert event != "import" and (is_memory or (who == "copier" and what.startswith(runs))), line
+
+
+@pytest.mark.timeout(120)
+def test_observer_opens_nothing_outside_tmpfs_proc_and_dev(run_dir: Path, tmp_path: Path) -> None:
+    """Samples, stacks, files of the verdict: all of it while every disk may be frozen. So does its successor."""
+    log = tmp_path / "opened"
+    env = {
+        "LOGCLIENT_OBSERVE_S": "0.1",
+        "LOGCLIENT_LATE_AFTER_S": "0.5",
+        "LOGCLIENT_LATE_FACTOR": "1",
+        "LOGCLIENT_STALL_SAMPLES_S": "0.3",
+    }
+    trainer = Trainer(tmp_path, ROOMY | env, rate=100, until_told=True)
+    both_killed(trainer)
+    agent = subprocess.Popen(
+        [sys.executable, "-c", _SUPERVISOR, trainer.shm_dir, str(log), "locked"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    wait_until(lambda: trainer.agent_pid(SUPERVISOR) == agent.pid, 20, "our supervisor is elected")
+    text = Path(trainer.shm_dir) / "why.txt"
+    with stopped(trainer.process.pid):
+        wait_until(
+            lambda: text.exists() and text.read_text().startswith("stalled: stopped"), 60, "it is stalled"
+        )
+        observer = trainer.word(layout.AGENT_OBSERVER)
+        kill(observer)
+        wait_until(lambda: trainer.word(layout.AGENT_OBSERVER) != observer, 60, "there is another observer")
+        before = text.stat().st_mtime_ns
+        wait_until(lambda: text.stat().st_mtime_ns > before, 60, "it has taken a sample")
+    wait_until(lambda: text.read_text().startswith("ok"), 60, "it moves again")
+    trainer.tell_to_end()
+    trainer.wait_gone()
+    agent.wait(60)
+    shm_root, runs = os.environ["LOGCLIENT_SHM_DIR"], str(run_dir)
+    lines = sorted(set(log.read_text().splitlines()))
+    assert any("/why.txt" in line for line in lines), "it is noted at all"
+    for line in lines:
+        who, event, what = line.split(" ", 2)
+        is_memory = what.startswith((f"{shm_root}/", "/proc/", "/dev/")) or what.isdecimal()
         assert event != "import" and (is_memory or (who == "copier" and what.startswith(runs))), line

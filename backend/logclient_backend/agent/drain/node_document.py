@@ -8,6 +8,7 @@ Runs in the worker's main thread; the copier saves what `content` returns. Reade
      "heartbeat_s": n (only at rest), "closed": bool, "set_aside": [{"file", "reason"}],
      "refused": n (by processes without lanes), "ship": null | {"server", "state", "error"},
      "requests": [{"id", "kind", "save", "reason", "by", "via", "time_ns", "taken_ns", "step", "state", "why"}],
+     "observed": {"kind", "verdict", "text", "since_ns", "since_mono_ns", "rank", "step", "stalls": [...]},
      "processes": {hex: {"pid", "rank", "created_ns", "created_mono_ns",
                          "documents": {kind: {"time", "mono_ns", "data"}}, "refused", "left_out",
                          "job": null | {"time", "state": "preempted" | "requeued"},
@@ -19,6 +20,7 @@ Runs in the worker's main thread; the copier saves what `content` returns. Reade
 Times with a `mono_ns` beside them are ordered, and made into times, by that: `heard_ns` is the time of `heard_mono_ns`.
 `heartbeat_s`: the next version comes within that time; where it is missing, within 10 s (a margin is not included).
 `requests`: to stop or to save, as `requests.py` took them; `step` null: at once. Missing where there are none.
+`observed`: does the run get on, as `observer/why_files.py` has it. Missing where there is no observer.
 `found`: of an owner that no launcher numbers, what lay beside this node when it came (`other_nodes.py`).
 With "signal" goes "signal_name", as a shell has it.
 
@@ -106,6 +108,7 @@ class Ledger:
         self._acked: dict[str, int] = {}
         self._ship: dict[str, str] | None = None
         self._requests: dict[str, dict[str, Any]] = {}  # by id
+        self._observed: dict[str, Any] | None = None
         self.refused = 0  # records, by processes without lanes
         self._refused_written = 0  # in the last content
         self._made_at = 0.0
@@ -147,6 +150,8 @@ class Ledger:
             self.refused = max(self.refused, int(whole.get("refused", 0)))
             for request in whole.get("requests", []):
                 self._requests.setdefault(str(request["id"]), dict(request))
+            if self._observed is None and isinstance(whole.get("observed"), dict):
+                self._observed = whole["observed"]
             for item in whole.get("set_aside", []):
                 self.set_aside(str(item["file"]), str(item["reason"]))
         except (ValueError, AttributeError, TypeError, KeyError):
@@ -265,6 +270,17 @@ class Ledger:
             self._want(_MIN_S)
 
     @property
+    def observed(self) -> dict[str, Any] | None:
+        """The finding of the observer: does the run get on?"""
+        return self._observed
+
+    @observed.setter
+    def observed(self, observed: dict[str, Any] | None) -> None:
+        if observed != self._observed:
+            self._observed = observed
+            self._want(_MIN_S)
+
+    @property
     def missing_there(self) -> int:
         """Records that are stored and that no collector is known to have."""
         acked = self._acked
@@ -350,6 +366,8 @@ class Ledger:
         head["ship"], head["refused"] = self._ship, self.refused
         if self._requests:
             head["requests"] = self.requests
+        if self._observed is not None:
+            head["observed"] = self._observed
         self._heartbeat_s = _HEARTBEAT_S
         if self.is_at_rest:
             self._heartbeat_s, head["heartbeat_s"] = _REST_HEARTBEAT_S, _REST_PROMISE_S

@@ -1,6 +1,6 @@
 """Pauses of the agent's processes: how they sleep, and what ends a pause early.
 
-Runs in supervisor, worker and ship process. Each has a named pipe in the shm directory (`logclient.shm.wake`); a byte
+Runs in all processes of an agent. Each has a named pipe in the shm directory (`logclient.shm.wake`); a byte
 in it ends the pause of that process. So does the end of a process that it watches, through its pidfd.
 
 Invariants:
@@ -68,10 +68,12 @@ class Pipes:
         self.worker = Pipe(handle, wake.WORKER)
         self.supervisor = Pipe(handle, wake.SUPERVISOR)
         self.shipper = Pipe(handle, wake.SHIPPER)
+        self.observer = Pipe(handle, wake.OBSERVER)
 
     def descriptors(self) -> list[int]:
         """Return the descriptors of the pipes that are open."""
-        return [pipe.fd for pipe in (self.worker, self.supervisor, self.shipper) if pipe.fd >= 0]
+        pipes = self.worker, self.supervisor, self.shipper, self.observer
+        return [pipe.fd for pipe in pipes if pipe.fd >= 0]
 
 
 class Sleeper:

@@ -13,12 +13,12 @@ Invariants:
 from __future__ import annotations
 
 import math
-import os
 import time
 
 from logclient.shm import layout
 from logclient.shm.stats import ship_texts
 
+from ..host.kept_process import KeptProcess
 from ..host.pauses import Pipes
 from ..host.process_handle import Cause, Watch
 from ..host.shm_dir_handle import ShmDirHandle
@@ -31,8 +31,6 @@ _STARTING_S = 60.0  # the same for one that loads its modules
 _LONG_LIFE_S = 60.0
 _MAX_BACKOFF_S = 30.0
 _REFUSED_PAUSE_S = 600.0  # a deleted run may be brought back while it goes on
-_END_S = 1.0
-_NAP_S = 0.005
 
 
 class ShipKeeper:
@@ -53,88 +51,70 @@ class ShipKeeper:
         self._pipes = pipes
         server = handle.shm_dir.facts.get("server") or ""
         self._is_off = not settings.may_ship or (only_server is not None and server != only_server)
-        self._child: Watch | None = None
-        self._ended: list[int] = []  # not yet reaped
-        self._started = 0.0
+        self._process = KeptProcess(status, layout.AGENT_SHIPPER, layout.AGENT_SHIPPER_TICKS)
         self._not_before = 0.0
         self._deaths = 0
         self._shipped = 0
         words = status.words
-        if words[layout.AGENT_SHIPPER_TICKS]:
-            child = Watch(words[layout.AGENT_SHIPPER], words[layout.AGENT_SHIPPER_TICKS])
-            if not child.has_ended():
-                self._child, self._started = child, time.monotonic()
         if self._is_off:
             words[layout.AGENT_SHIP_STATE] = layout.SHIP_OFF
-        elif self._child is None:  # before there is a worker that might take us for off
+        elif not self._process.is_there:  # before there is a worker that might take us for off
             words[layout.AGENT_SHIP_STATE] = layout.SHIP_LOOKING
 
     def watches(self) -> list[Watch]:
         """Handles of the ship process, whose end is to be seen at once."""
-        return [] if self._child is None else [self._child]
+        return self._process.watches()
 
     def due_in_s(self, now: float) -> float:
         """Seconds until another one is to be started; infinite: none is."""
-        if self._is_off or self._child is not None:
+        if self._is_off or self._process.is_there:
             return math.inf
         return max(0.0, self._not_before - now)
 
     def look(self) -> None:
         """Is there a process that ships, and does it get on?"""
-        if self._ended:
-            self._reap()
+        self._process.reap()
         if self._is_off:
             return
-        if self._child is None:
+        if not self._process.is_there:
             if time.monotonic() >= self._not_before:
                 self._start()
-        elif self._child.has_ended():
-            self._has_ended(self._child.cause())
+        elif self._process.has_ended():
+            self._has_ended(self._process.cause())
         elif self._is_stuck():
-            self._kill()
+            self._process.kill()
             self._has_ended(None)
 
     def end(self) -> None:
         """Let it leave, for a moment; then it is killed."""
         self._status.words[layout.AGENT_SHIP_STOP] = 1
         self._pipes.shipper.ring()
-        if self._child is None:
-            return
-        self._wait_ended()
-        self._kill()
-        self._let_go()
+        self._process.wait_ended()
+        self._process.kill()
+        self._process.let_go()
 
     def _start(self) -> None:
         words = self._status.words
         words[layout.AGENT_SHIP_STOP] = 0
         self._status.beat(layout.AGENT_SHIP_BEAT)
-        try:
-            pid = os.fork()
-        except OSError:  # no process left for this user: the worker goes on, and so do we
+        is_started = self._process.start(
+            lambda: ship_process.run(self._handle, self._status, self._settings, self._pipes)
+        )
+        if is_started:
+            self._shipped = words[layout.AGENT_SHIPPED]
+        else:  # no process left for this user: the worker goes on, and so do we
             self._not_before = time.monotonic() + _MAX_BACKOFF_S
-            return
-        if pid == 0:
-            code = 1
-            try:
-                code = ship_process.run(self._handle, self._status, self._settings, self._pipes)
-            finally:
-                os._exit(code)
-        self._started, self._shipped = time.monotonic(), words[layout.AGENT_SHIPPED]
-        self._child = Watch(pid)
-        words[layout.AGENT_SHIPPER_TICKS] = 0
-        words[layout.AGENT_SHIPPER] = pid
-        words[layout.AGENT_SHIPPER_TICKS] = self._child.ticks
 
     def _is_stuck(self) -> bool:
         state = self._status.words[layout.AGENT_SHIP_STATE]
         limit_s = _STARTING_S if state <= layout.SHIP_STARTING else _STALLS * max(1.0, self._settings.stall_s)
         # one that was taken over, from a supervisor that was stopped together with it, beats first
-        silent_s = min(self._status.age_s(layout.AGENT_SHIP_BEAT), time.monotonic() - self._started)
+        silent_s = min(self._status.age_s(layout.AGENT_SHIP_BEAT), time.monotonic() - self._process.started)
         return silent_s > limit_s
 
     def _has_ended(self, cause: Cause | None) -> None:
         words = self._status.words
-        self._let_go()
+        self._process.let_go()
         if cause is not None and cause.exit_code == ship_process.NOWHERE:
             self._is_off = True
             words[layout.AGENT_SHIP_STATE] = layout.SHIP_OFF
@@ -143,7 +123,7 @@ class ShipKeeper:
             self._not_before = time.monotonic() + _REFUSED_PAUSE_S
             return
         got_on = words[layout.AGENT_SHIPPED] != self._shipped
-        if got_on or time.monotonic() - self._started > _LONG_LIFE_S:
+        if got_on or time.monotonic() - self._process.started > _LONG_LIFE_S:
             self._deaths = 0
         self._deaths += 1
         pause_s = min(_MAX_BACKOFF_S, 0.25 * 2 ** min(self._deaths - 2, 10)) if self._deaths > 1 else 0.0
@@ -155,32 +135,3 @@ class ShipKeeper:
                 error = f"the process that ships {'hung' if cause is None else f'ended with {cause}'}"
             self._status.write_server(address, f"{error}; another one starts")
             words[layout.AGENT_SHIP_STATE] = ship_process.WAITING
-
-    def _kill(self) -> None:
-        assert self._child is not None
-        self._child.kill()
-        self._wait_ended()
-
-    def _wait_ended(self) -> None:
-        """For a moment at most."""
-        assert self._child is not None
-        deadline = time.monotonic() + _END_S
-        while not self._child.has_ended() and time.monotonic() < deadline:
-            time.sleep(_NAP_S)
-
-    def _let_go(self) -> None:
-        assert self._child is not None
-        self._ended.append(self._child.pid)
-        self._child.close()
-        self._child = None
-        self._reap()
-        self._status.words[layout.AGENT_SHIPPER_TICKS] = 0
-
-    def _reap(self) -> None:
-        """Reap ship processes that were our children; one in state D takes its time."""
-        for pid in tuple(self._ended):
-            try:
-                if os.waitpid(pid, os.WNOHANG)[0]:
-                    self._ended.remove(pid)
-            except ChildProcessError:
-                self._ended.remove(pid)

@@ -12,8 +12,8 @@ Invariants:
   restarts down and end them at a limit;
 - a worker that SIGKILL does not reach (state D) is left behind, not waited for: it never runs a line of ours again;
 - a worker whose supervisor died forks another, and that inherits what this one knew;
-- the process that ships (`ship_supervisor.py`) is kept running beside the worker, and ends before its supervisor does;
-  so is the one that looks for a stop file (`stop_file.py`), where one is set.
+- the process that ships (`ship_supervisor.py`), the observer (`observer_keeper.py`) and the one that looks for a stop
+  file, where one is set (`stop_file.py`), are kept running beside the worker, and end before their supervisor does.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ from logclient.shm.proc import pid_namespace
 from logclient.shm.shm_dir import ShmDir
 from logclient.shm.wake import wake
 
+from ...observe import gpu, stacks
 from ..host import rlimits
 from ..host.crash_report import Handover
 from ..host.pauses import REST_SHARE, Pipes, Sleeper
 from ..host.process_handle import Watch
 from ..host.shm_dir_handle import ShmDirHandle
 from ..host.status import StatusPage
+from ..observer.observer_keeper import ObserverKeeper
 from ..output.segment_pool import Memory
 from ..settings import Settings
 from ..shipping.ship_supervisor import ShipKeeper
@@ -89,6 +91,9 @@ class Supervisor:
             return 0
         self.status.beat(layout.AGENT_CALLED_NS)  # what comes before the first worker takes a while
         page_pinning.prepare()
+        if self.settings.observes:
+            stacks.keep_sampler()
+            gpu.prepare()
         if not self._be_supervisor(lock):
             page_pinning.read_mapped_files()
         words = self.status.words
@@ -115,6 +120,7 @@ class Supervisor:
         self._sleeper = Sleeper(pipes.supervisor)
         self._shipping = ShipKeeper(self.handle, self.status, self.settings, pipes, self._only_server)
         self._stop_file = StopFile(self.handle, self.status, pipes.worker, self.settings.stop_file)
+        self._observing = ObserverKeeper(self.handle, self.status, self.settings, pipes)
         return page_pinning.lock_pages()
 
     # ---- watching ---------------------------------------------------------------------------------------
@@ -124,7 +130,7 @@ class Supervisor:
             return self._watch_worker()
         finally:
             self._stop_file.end()
-            self._shipping.end()
+            self._end_others()
 
     def _watch_worker(self) -> int:
         while True:
@@ -136,7 +142,7 @@ class Supervisor:
             cause = self._worker.decision() if ended else None
             code = cause.exit_code if cause else None
             if code == STORED:
-                self._shipping.end()  # before its files go
+                self._end_others()  # before their files go
             leaves = {KEPT: shutdown.keep, STORED: shutdown.leave}.get(-1 if code is None else code)
             if leaves is not None and leaves(self.handle, self.status):
                 return 0
@@ -148,11 +154,16 @@ class Supervisor:
                 self.status.words[layout.AGENT_GAVE_UP] = 1
                 return 1
 
+    def _end_others(self) -> None:
+        self._observing.end()
+        self._shipping.end()
+
     def _look(self) -> None:
         self.status.beat(layout.AGENT_SUPERVISOR_BEAT)
         self.handle.look()
         self._shipping.look()
         self._stop_file.look()
+        self._observing.look()
         self._left_behind = [worker for worker in self._left_behind if not _reap(worker)]
 
     def _pause_s(self) -> float:
@@ -164,13 +175,18 @@ class Supervisor:
             return _SHORT_S
         silent_s = self.status.age_s(layout.AGENT_WORKER_BEAT)
         until_stuck_s = self.settings.stall_s - min(silent_s, now - self._awake_since)
-        pause_s = min(_LOOK_S, REST_SHARE * self.settings.stall_s, self._shipping.due_in_s(now))
+        pause_s = min(
+            _LOOK_S,
+            REST_SHARE * self.settings.stall_s,
+            self._shipping.due_in_s(now),
+            self._observing.due_in_s(now),
+        )
         return max(0.01, min(pause_s, until_stuck_s + 0.01))
 
     def _wait(self, timeout_s: float) -> bool:
         """Has the worker ended, within that time at most?"""
         before = time.monotonic()
-        self._sleeper.watch([self._worker, *self._shipping.watches()])
+        self._sleeper.watch([self._worker, *self._shipping.watches(), *self._observing.watches()])
         if self._sleeper.sleep(timeout_s):
             self._watchful_until = time.monotonic() + _LOOK_S
         now = time.monotonic()

@@ -48,6 +48,9 @@ class RunDeleted(StoreError):
     run = ""  # its id
 
 
+_MAX_BRIEF = 300  # characters of a verdict in a list
+
+
 @dataclass(frozen=True, slots=True)
 class Description:
     """Description of a run, derived by `collector/catalog.py` from its documents; stored for lists and filters."""
@@ -71,7 +74,8 @@ class Description:
     def brief(self) -> dict[str, Any]:
         """The part that lists show, as strict JSON has it; its size depends on no config.
 
-        An engine keeps it apart, as text, for lists of many runs. Who adds a field makes the stored ones anew.
+        An engine keeps it apart, as text, for lists of many runs. Who adds a field makes the stored ones anew, or gives
+        it a default for readers.
         """
         active, rest_s = self.more.get("active_ns"), self.more.get("rest_s")
         made = {
@@ -85,10 +89,19 @@ class Description:
             "ended_ns": self.ended_ns,
             "active_ns": active if isinstance(active, int) else 0,
             "rest_s": rest_s if isinstance(rest_s, int) else 0,
+            "observed": self._observed_briefly(),
             "attempts": max(self.attempts.values(), default=0),
             "counts": dict(self.counts),
         }
         return {name: strict.plain(value) for name, value in made.items()}
+
+    def _observed_briefly(self) -> dict[str, Any] | None:
+        """Return what an observer found; None where the run gets on, or is over."""
+        found = self.more.get("observed")
+        if self.state != "running" or not isinstance(found, dict) or found.get("kind") in (None, "ok"):
+            return None
+        brief = {name: found.get(name) for name in ("kind", "verdict", "text", "since_ns", "rank", "step")}
+        return brief | {"text": str(brief["text"])[:_MAX_BRIEF]}
 
 
 @dataclass(slots=True)

@@ -110,7 +110,7 @@ def _row_text(
             **{name: described[name] for name in names}, more={"rest_s": described.get("rest_s")}
         )
         whole = Run(run.id, about, run.last_seen_ns, run.records, run.points, run.bytes)
-        brief = _encoded({**described, **_state(stands_on, whole, now_ns)})
+        brief = _encoded({**described, **_state(stands_on, whole, now_ns, described.get("observed"))})
     columns = _columns_text(run, paths, lasts) if paths else ""
     return (
         f'{{"id":{_encoded(run.id)},{brief[1:-1]},"last_seen_ns":{run.last_seen_ns},"records":{run.records},'
@@ -129,16 +129,21 @@ def _columns_text(
     return f',"columns":{_encoded(columns)}'
 
 
-def _state(stands_on: Backing, run: Run, now_ns: int) -> dict[str, str]:
+def _state(stands_on: Backing, run: Run, now_ns: int, observed: Any) -> dict[str, Any]:
     state = stands_on.state(run, now_ns)
-    return {"state": state.name, "reason": state.cause}
+    return {
+        "state": state.name,
+        "reason": state.cause,
+        "observed": observed if state.name == "running" else None,
+    }
 
 
 def _row(stands_on: Backing, run: Run, now_ns: int) -> dict[str, Any]:
+    brief = run.description.brief()
     return {
         "id": run.id,
-        **run.description.brief(),
-        **_state(stands_on, run, now_ns),
+        **brief,
+        **_state(stands_on, run, now_ns, brief["observed"]),
         "last_seen_ns": run.last_seen_ns,
         "records": run.records,
         "points": run.points,

@@ -28,6 +28,17 @@ Number = int | float | Odd
 Value = int | float | bool | str
 
 
+class Observed(Shape):
+    """The state of a run that does not get on."""
+
+    kind: str = Field(description="quiet: a rank is late. stalled: those that are late stand still.")
+    verdict: str = Field(description="As `logclient why` has it; empty: not known yet.")
+    text: str
+    since_ns: int
+    rank: int | None
+    step: int | None
+
+
 class RunRow(Shape):
     """A run in a list."""
 
@@ -45,6 +56,9 @@ class RunRow(Shape):
     active_ns: int = Field(description="Time in which it ran: gaps between attempts are not counted.")
     rest_s: int = Field(
         0, description="At rest: by how many seconds longer than of other runs nothing may come from it."
+    )
+    observed: Observed | None = Field(
+        None, description="While it runs and does not get on: what the observer of a node has found."
     )
     last_seen_ns: int = Field(description="When anything came from it last, by this collector's clock.")
     attempts: int

@@ -1,0 +1,100 @@
+"""Keeps the observer running: forks it, replaces it when it died or hangs, for as long as there is an agent.
+
+Runs in the supervisor, with each of its looks; waits for nothing. What the process does is in `observer_process.py`.
+
+Invariants:
+
+- logging depends in nothing on it: however often it dies, another one is forked, with growing pauses;
+- it ends before its supervisor does; one whose supervisor died is taken over by the next one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+from logclient.shm import layout
+
+from ..host.kept_process import KeptProcess
+from ..host.pauses import Pipes
+from ..host.process_handle import Watch
+from ..host.shm_dir_handle import ShmDirHandle
+from ..host.status import StatusPage
+from ..settings import Settings
+from . import observer_process
+
+_STALLS = 6  # stall times: a sample has parts that take seconds
+_LONG_LIFE_S = 60.0
+_MAX_BACKOFF_S = 30.0
+
+
+class ObserverKeeper:
+    """One per supervisor."""
+
+    def __init__(self, handle: ShmDirHandle, status: StatusPage, settings: Settings, pipes: Pipes) -> None:
+        self._handle = handle
+        self._status = status
+        self._settings = settings
+        self._pipes = pipes
+        self._process = KeptProcess(status, layout.AGENT_OBSERVER, layout.AGENT_OBSERVER_TICKS)
+        self._not_before = 0.0
+        self._deaths = 0
+        if not self._process.is_there:
+            status.words[layout.AGENT_OBSERVED] = 0
+
+    def watches(self) -> list[Watch]:
+        """Handles of the observer, whose end is to be seen at once."""
+        return self._process.watches()
+
+    def due_in_s(self, now: float) -> float:
+        """Seconds until another one is to be started; infinite: none is."""
+        if not self._settings.observes or self._process.is_there:
+            return math.inf
+        return max(0.0, self._not_before - now)
+
+    def look(self) -> None:
+        """Is there an observer, and does it get on?"""
+        self._process.reap()
+        if not self._settings.observes:
+            return
+        if not self._process.is_there:
+            if time.monotonic() >= self._not_before:
+                self._start()
+        elif self._process.has_ended():
+            self._has_ended()
+        elif self._is_stuck():
+            self._process.kill()
+            self._has_ended()
+
+    def end(self) -> None:
+        """Let it leave, for a moment; then it is killed."""
+        self._status.words[layout.AGENT_OBSERVER_STOP] = 1
+        self._pipes.observer.ring()
+        self._process.wait_ended()
+        self._process.kill()
+        self._process.let_go()
+
+    def _start(self) -> None:
+        self._status.words[layout.AGENT_OBSERVER_STOP] = 0
+        self._status.beat(layout.AGENT_OBSERVER_BEAT)
+        is_started = self._process.start(
+            lambda: observer_process.run(self._handle, self._status, self._settings, self._pipes)
+        )
+        if not is_started:  # no process left for this user
+            self._not_before = time.monotonic() + _MAX_BACKOFF_S
+
+    def _is_stuck(self) -> bool:
+        # one that was taken over, from a supervisor that was stopped together with it, beats first
+        silent_s = min(
+            self._status.age_s(layout.AGENT_OBSERVER_BEAT), time.monotonic() - self._process.started
+        )
+        return silent_s > _STALLS * max(1.0, self._settings.stall_s, self._settings.observe_s)
+
+    def _has_ended(self) -> None:
+        if time.monotonic() - self._process.started > _LONG_LIFE_S:
+            self._deaths = 0
+        self._deaths += 1
+        pause_s = min(_MAX_BACKOFF_S, 0.25 * 2 ** min(self._deaths - 2, 10)) if self._deaths > 1 else 0.0
+        self._not_before = time.monotonic() + pause_s
+        self._process.let_go()
+        self._status.words[layout.AGENT_OBSERVER_RESTARTS] += 1

@@ -1,0 +1,52 @@
+"""A verdict and its evidence as plain text, for `why.txt`: readable with `cat` while every disk hangs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from . import where
+from .described import frame_text, groups_of
+from .report import Job
+from .verdict import Observed
+
+_MAX_FRAMES = 30
+_MAX_ROWS = 256
+
+
+def page(job: Job) -> Iterator[str]:
+    """Yield the lines: ranks, stacks in groups, GPUs, the kernel log. The verdict is not among them."""
+    yield "ranks:"
+    for each in job.processes[:_MAX_ROWS]:
+        yield f"  {_row(each)}"
+    if len(job.processes) > _MAX_ROWS:
+        yield f"  and {len(job.processes) - _MAX_ROWS} more"
+    for group in groups_of(job.processes):
+        yield ""
+        yield ", ".join(member.name for member in group.members[:_MAX_ROWS]) + ":"
+        for frame in group.frames[:_MAX_FRAMES]:
+            yield f"    {frame_text(frame)}"
+        if len(group.frames) > _MAX_FRAMES:
+            yield f"    and {len(group.frames) - _MAX_FRAMES} more"
+    for report in job.reports:
+        if report.gpus.is_hung:
+            yield ""
+            yield f"GPUs: {report.gpus.absent}"
+        for device in report.gpus.devices:
+            power = "" if device.power_w is None else f", {device.power_w:.0f} W"
+            errors = "".join(f", {error}" for error in device.errors)
+            yield f"GPU {device.index}: {device.utilisation} % busy{power}{errors}"
+        if report.kernel_log.lines:
+            yield ""
+            yield "kernel log, last hour:"
+        for line in report.kernel_log.lines:
+            yield f"    {line.age_s:.0f} s ago  {line.code}: {line.text}"
+
+
+def _row(each: Observed) -> str:
+    sample = each.second.sample
+    kernel = "gone" if sample is None else " ".join(filter(None, (sample.state, sample.wait_channel)))
+    frame = where.own_frame(each.frames)
+    stands = frame_text(frame) if frame is not None else each.end or each.second.stacks.reason
+    step = "" if each.step is None else f", step {each.step}"
+    age = "" if each.age_s is None else f", last record {each.age_s:.0f} s ago"
+    return f"{each.name} (PID {each.pid}): {kernel}, CPU {each.cpu_share:.0%}{step}{age}: {stands}"
