@@ -139,6 +139,7 @@ def test_every_setting_can_be_set_by_variable_and_argument(
         "mode": ("offline", "disabled"),
         "folder_errors": ("raise", "fallback"),
         "remote_stop": ("off", "on"),
+        "system": ("off", "60"),
     }
     kinds: dict[type, tuple[Any, Any]] = {
         str: ("x", "y"),

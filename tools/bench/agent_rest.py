@@ -4,8 +4,8 @@
 
 A run is open and nothing is logged any more: supervisor, worker, observer and ship process (a server is set,
 its collector is idle) are watched by the scheduler's own count, all threads included. The floor runs beside them for
-the same seconds: as many processes of the same interpreter, each in a loop of `time.sleep(1)`. An agent takes short pauses
-for half a minute after the last record; the watch begins afterwards.
+the same seconds: as many processes of the same interpreter, each in a loop of `time.sleep(1)`. An agent takes short
+pauses for half a minute after the last record; the watch begins afterwards.
 """
 
 from __future__ import annotations
