@@ -21,6 +21,7 @@ import time
 
 from logclient.errors import Unsupported
 from logclient.shm.record import Shape
+from logclient.shm.system_stream import is_system
 
 from ..runs.document_head import revision_of
 from ..wire.messages import (
@@ -46,7 +47,7 @@ from .eventlog import EventLog
 from .limits import Limits, Pace, RunLimits, busy, check_ids
 from .metrics import Metrics
 from .stop_requests import StopRequests
-from .store.interface import Store, StoreError, StoreFull
+from .store.interface import Store, StoreError, StoreFull, system_id
 from .tokens import INGEST, Grant, Tokens
 
 _MAX_SHAPES = 1000  # that a conversation remembers to have checked
@@ -205,8 +206,9 @@ class Ingest:
             is_new = reader.run(run) is None
             found = RunLimits(
                 self.limits,
-                () if is_new else reader.contents(run),
+                () if is_new else [*reader.contents(run), *reader.contents(system_id(run))],
                 () if is_new else reader.key_names(run),
+                () if is_new else reader.key_names(system_id(run)),
             )
         with self._lock:
             found = self._runs.setdefault(run, found)
@@ -315,7 +317,7 @@ class Shipment:
                 self._streams.add(stream)
         for batch in parcel.batches:
             if id(batch.shape) not in self._shapes:
-                self._run.take_keys(batch.shape)
+                self._run.take_keys(batch.shape, is_system=is_system(batch.stream))
                 if len(self._shapes) >= _MAX_SHAPES:
                     self._shapes.clear()
                 self._shapes[id(batch.shape)] = batch.shape

@@ -22,6 +22,7 @@ from logclient.shm import layout
 from ...observe.gaps import Gaps, suspended_s
 from ...observe.rhythm import Limits
 from ...observe.stall import OK, STALLED, Stall, StallEpisode, Standing
+from ...observe.system.metrics import SystemMetrics
 from ..host.crash_report import describe
 from ..host.pauses import Pipes, Sleeper
 from ..host.shm_dir_handle import ShmDirHandle
@@ -34,6 +35,7 @@ from .why_files import WhyFiles
 LEFT, FAILED = 0, 4  # exit codes
 
 _ALONE_S = 60.0  # without a sign of supervisor and worker
+_MAX_PAUSE_S = 2.0
 _SHORT_S = 0.25  # where nobody can end a pause
 
 
@@ -67,6 +69,7 @@ class Observer:
         self._sampler = Sampler(self._beat)
         self._files = WhyFiles(handle)
         self._written: tuple[Standing, tuple[StallEpisode, ...]] | None = None
+        self._system = self._metrics(handle, now) if settings.system_s else None
         self._gaps = Gaps(suspended_s())
         self._beat()
         self.processes.look(now)
@@ -87,6 +90,17 @@ class Observer:
         if newest is not None:
             self.processes.run.restart(newest)
 
+    def _metrics(self, handle: ShmDirHandle, now: float) -> SystemMetrics:
+        words, shm_dir = self._status.words, handle.shm_dir
+        own = (layout.AGENT_SUPERVISOR, layout.AGENT_WORKER, layout.AGENT_SHIPPER, layout.AGENT_OBSERVER)
+
+        def folder() -> str:
+            return str(shm_dir.folder_answer().get("dir") or "")
+
+        return SystemMetrics(
+            shm_dir, self._settings.system_s, folder, lambda: [words[each] for each in own], now
+        )
+
     def is_wanted(self) -> bool:
         """Is this process to go on?"""
         beats = layout.AGENT_SUPERVISOR_BEAT, layout.AGENT_WORKER_BEAT
@@ -99,8 +113,14 @@ class Observer:
         return self.stall.standing
 
     def look(self) -> None:
-        """Look once; take a sample where one is due."""
+        """Look once; take samples where they are due."""
         self._beat()
+        if self._system is not None:
+            self._system.look(time.monotonic())
+        if self._settings.observes:
+            self._look_at_processes()
+
+    def _look_at_processes(self) -> None:
         now = time.monotonic()
         if self._gaps.is_after_one(now, suspended_s()):
             self._restart(now)
@@ -135,7 +155,12 @@ class Observer:
         """Sleep until the next look or sample, a byte in the pipe, or the end of a process."""
         self._sleeper.watch(self.processes.watches())
         now = time.monotonic()
-        pause_s = max(0.0, min(self._settings.observe_s, self.stall.sample_due - now))
+        pause_s = _MAX_PAUSE_S
+        if self._settings.observes:
+            pause_s = min(self._settings.observe_s, self.stall.sample_due - now)
+        if self._system is not None:
+            pause_s = min(pause_s, self._system.due_in_s(now))
+        pause_s = max(0.0, pause_s)
         if not self._sleeper.may_be_long:
             pause_s = min(pause_s, _SHORT_S)
         self._gaps.plan(now + pause_s)
@@ -143,7 +168,9 @@ class Observer:
 
     def close(self) -> None:
         """The run is over on this node, or another observer goes on."""
-        if not self.processes.watched():
+        if self._system is not None:
+            self._system.close()
+        if self._settings.observes and not self.processes.watched():
             self.stall.close(time.monotonic())
             self._write(is_new=False)
 

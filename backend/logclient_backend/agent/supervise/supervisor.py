@@ -93,6 +93,7 @@ class Supervisor:
         page_pinning.prepare()
         if self.settings.observes:
             stacks.keep_sampler()
+        if self.settings.observes or self.settings.system_s:
             gpu.prepare()
         if not self._be_supervisor(lock):
             page_pinning.read_mapped_files()
