@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 MARK = b"lcsystem"  # the other 8 bytes are random
 SUFFIX = ".system"
-_KEYS, _SLOT, _LANE = 24 << 10, 1 << 10, 64 << 10  # keys: of a node with 8 devices and 8 ranks three times
+# bytes at scale 1. Keys: of a node with 8 devices and 8 ranks three times
+_KEYS, _SLOT, _LANE = 24 << 10, 1 << 10, 64 << 10
+MAX_SCALE = 16
 _MARKED = MARK.hex()
 
 
@@ -39,21 +41,22 @@ def is_system(id: bytes | str) -> bool:
 
 
 class Full(Exception):
-    """No further set of keys fits into the file: another one is needed."""
+    """No further set of keys fits into the file: another one is needed, of a larger scale."""
 
 
 class SystemLane:
     """The file of one process that measures."""
 
-    __slots__ = ("_keys_at", "_lane", "_live", "_map", "_mem", "_order", "_shapes", "_words", "path")
+    __slots__ = ("_keys", "_keys_at", "_lane", "_live", "_map", "_mem", "_order", "_shapes", "_words", "path")
 
-    def __init__(self, folder: str, rank: int | None, start: Mapping[str, Any]) -> None:
+    def __init__(self, folder: str, rank: int | None, start: Mapping[str, Any], scale: int = 1) -> None:
         """Make the file. `rank`: of its records. `start`: its start document. Raises OSError."""
+        self._keys, lane = scale * _KEYS, scale * _LANE
         process, stream = MARK + os.urandom(8), MARK + os.urandom(8)
         stem = os.path.join(folder, process.hex())
         self.path = stem + SUFFIX
         documents, blocks = (_SLOT, _SLOT), (layout.BLOCK_HEADER, 0)
-        total = lane_file.start_of_lanes(_KEYS, documents, blocks) + _LANE
+        total = lane_file.start_of_lanes(self._keys, documents, blocks) + lane
         making = self.path + modes.MAKING
         fd = modes.new_file(making, os.O_RDWR)
         try:
@@ -61,7 +64,7 @@ class SystemLane:
             self._map = mmap.mmap(fd, total, mmap.MAP_SHARED | mmap.MAP_POPULATE)
             self._mem = memoryview(self._map)
             self._words = self._mem.cast("Q")
-            lane_file.lay_out(self._words, process, rank, _KEYS, documents, blocks, [(_LANE, stream)])
+            lane_file.lay_out(self._words, process, rank, self._keys, documents, blocks, [(lane, stream)])
             self._lane = RingWriter(self._mem, layout.lane_header(0), [], Blocks(self._mem))
             self._live = LiveLock(stem + ".live")
             DocumentWriter(self._mem, self.path).write("start", start)
@@ -93,7 +96,7 @@ class SystemLane:
         shape = Shape(names, "d" * len(names), number | rank)
         body = number.to_bytes(8, "little") + shape.definition()
         used = self._keys_at + 8 + len(body)
-        if used > _KEYS or shape.frame_bytes > self._lane.largest:
+        if used > self._keys or shape.frame_bytes > self._lane.largest:
             raise Full
         at = layout.KEYS_OFFSET + self._keys_at
         self._mem[at + 8 : layout.KEYS_OFFSET + used] = body

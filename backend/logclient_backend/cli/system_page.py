@@ -16,6 +16,7 @@ _PREFIX = "system/"
 _INSTANCE = re.compile(r"(gpu|rank)/([0-9]+)/(.+)")
 _ELSE = "?"  # of a process whose documents are missing
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_MISSED = "agent/missed_samples"
 _OLD_NS = 60 * 10**9  # behind the newest value of its node: of a rank or a device that is gone
 _SHORT = {"utilisation_percent": "UTIL", "processes": "PROCESSES", "throttled": "THROTTLED"}
 
@@ -34,6 +35,7 @@ def as_dict(run: RunView, found: Contents) -> dict[str, Any]:
                 "node": node,
                 "host": host,
                 "time": iso(max(last.time for last in values.values())),
+                "no_devices": _no_devices(run, node),
                 "values": {
                     name: {"last": last.value, "time": iso(last.time)} for name, last in values.items()
                 },
@@ -61,6 +63,24 @@ def pages(run: RunView, found: Contents) -> Iterator[Any]:
         yield from _host(values)
         for kind in ("gpu", "rank"):
             yield from _instances(kind, values)
+        if reason := _no_devices(run, node):
+            yield screen.line((f"\n  no GPUs: {safe(reason)}", "dim"))
+        missed = values.get(_MISSED)
+        if missed is not None and missed.value:
+            yield screen.line(
+                (
+                    f"\n  {missed.value:.0f} samples are missing: the observer was replaced or came too late, "
+                    "or shared memory was full",
+                    "yellow",
+                )
+            )
+
+
+def _no_devices(run: RunView, node: str) -> str:
+    """Return why no GPU is read there, as its newest observer found; empty: some are, or nobody knows."""
+    there = [process for process in run.processes.values() if process.node == node]
+    newest = max(there, key=lambda process: process.created_ns, default=None)
+    return "" if newest is None else str(newest.data("start").get("no_devices") or "")
 
 
 def _nodes(run: RunView, found: Contents) -> list[tuple[str, str, Values]]:

@@ -15,10 +15,12 @@ import pytest
 from logclient.shm import lane_file, layout
 from logclient.shm.record import PREFIX
 from logclient.shm.ring import RingReader
+from logclient.shm.shm_dir import ShmDir
 from logclient.shm.system_stream import Full, SystemLane, is_system
 from logclient_backend.observe.system.host import Cgroup, Host, Rates, free_bytes
+from logclient_backend.observe.system.metrics import SystemMetrics
 from logclient_backend.observe.system.programs import Programs
-from logclient_backend.observe.system.standing import Standing
+from logclient_backend.observe.system.repeated_question import RepeatedQuestion
 from tools.faults import processes
 
 PATIENCE_S = 60.0
@@ -248,10 +250,21 @@ def test_child_belongs_to_the_rank_that_is_its_nearest_ancestor_also_after_that_
             os.kill(leaf, signal.SIGKILL)
 
 
+def test_children_of_the_agent_are_its_own(parent: subprocess.Popen[str]) -> None:
+    """Those that ask drivers, or sample stacks; also where the agent is a descendant of a process that logs."""
+    assert parent.stdin is not None
+    print("go", file=parent.stdin, flush=True)
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := processes.children_of(parent.pid)):
+        assert time.monotonic() < deadline
+    _, members = Programs().read({os.getpid(): "rank/0"}, [parent.pid], 1.0)
+    assert members["agent"] == {parent.pid, *found} and parent.pid not in members["rank/0"]
+
+
 # ---- questions that may hang --------------------------------------------------------------------------------------
 
 
-def settled(question: Standing, now: float) -> None:
+def settled(question: RepeatedQuestion, now: float) -> None:
     """Look until it is."""
     deadline = time.monotonic() + PATIENCE_S
     while not question.is_settled:
@@ -270,7 +283,7 @@ def test_child_opens_once_and_answers_again_and_again() -> None:
 
         return ask
 
-    question = Standing(begin, 2.0)
+    question = RepeatedQuestion(begin, 2.0)
     for number in (1, 2, 3):
         question.ask(float(number))
         settled(question, float(number))
@@ -286,7 +299,7 @@ def test_child_opens_once_and_answers_again_and_again() -> None:
 
 def test_child_that_hangs_is_killed_and_asked_again_later() -> None:
     """Nobody waits for it, and how long it has been silent is known; while it is there no other is started."""
-    question = Standing(lambda: lambda: time.sleep(1000), 2.0)
+    question = RepeatedQuestion(lambda: lambda: time.sleep(1000), 2.0)
     question.ask(10.0)
     pid = question.pid
     question.look(11.9)
@@ -306,7 +319,7 @@ def test_opening_may_take_longer_than_an_answer() -> None:
         time.sleep(0.3)
         return lambda: 1
 
-    question = Standing(begin, 0.0, 60.0)
+    question = RepeatedQuestion(begin, 0.0, 60.0)
     question.ask(time.monotonic())
     deadline = time.monotonic() + PATIENCE_S
     while not question.is_settled:
@@ -317,7 +330,7 @@ def test_opening_may_take_longer_than_an_answer() -> None:
 
 
 def test_child_that_dies_is_no_answer() -> None:
-    question = Standing(lambda: lambda: os._exit(3), 1000.0)
+    question = RepeatedQuestion(lambda: lambda: os._exit(3), 1000.0)
     question.ask(1.0)
     settled(question, 1.5)
     assert question.answer is None and question.silent_s(3.0) == 2.0
@@ -327,8 +340,8 @@ def test_child_that_dies_is_no_answer() -> None:
 def test_child_ends_with_the_process_that_asks() -> None:
     """Also where that is killed."""
     script = (
-        "import os, sys, time; from logclient_backend.observe.system.standing import Standing\n"
-        "question = Standing(lambda: os.getpid, 1000.0); question.ask(1.0)\n"
+        "import os, sys, time; from logclient_backend.observe.system.repeated_question import RepeatedQuestion\n"
+        "question = RepeatedQuestion(lambda: os.getpid, 1000.0); question.ask(1.0)\n"
         "while not question.is_settled: question.look(1.5)\n"
         "print(question.answer, flush=True); time.sleep(1000)\n"
     )
@@ -402,6 +415,60 @@ def test_file_that_takes_no_further_set_of_keys_says_so(tmp_path: Path) -> None:
         lane.write(5, {f"system/key/0/{at}": 1.0 for at in range(100)})
     finally:
         lane.close()
+
+
+def test_node_with_hundreds_of_ranks_is_measured(tmp_path: Path) -> None:
+    """Its keys do not fit into the first file: the next is larger, and stays."""
+    metrics = SystemMetrics(ShmDir(str(tmp_path), {}), 1.0, list)
+    ranks = []
+    try:
+        for _ in range(300):
+            ranks.append(subprocess.Popen(["sleep", "1000"]))
+        found = {process.pid: rank for rank, process in enumerate(ranks)}
+        for at in range(5):
+            begun = time.monotonic() + 10.0 * at
+            metrics.look(begun, found)
+            metrics.look(begun + 3.0, found)  # what no driver and no disk has answered is not waited for
+        path = max(tmp_path.glob("*.system"), key=lambda path: path.stat().st_size)
+        words = memoryview(path.read_bytes()).cast("Q")
+        assert words[layout.STATE] != layout.STATE_FINISHED
+        (header,) = lane_file.headers(words)
+        assert header[layout.SEQ] >= 2 * 3
+        assert b"system/rank/299/memory_bytes" in path.read_bytes()
+        assert len(list(tmp_path.glob("*.system"))) <= 2
+    finally:
+        metrics.close()
+        for process in ranks:
+            process.kill()
+        for process in ranks:
+            process.wait()
+
+
+def test_sample_that_fails_is_counted_and_nothing_else(tmp_path: Path) -> None:
+    """The folder is gone: no file can be made. The observer that asks has more to do than that."""
+    folder = tmp_path / "gone"
+    metrics = SystemMetrics(ShmDir(str(folder), {}), 1.0, list)
+    ranks = {os.getpid(): 0}
+    try:
+        begun = time.monotonic()
+        for at in (0.0, 10.0, 13.0, 20.0, 23.0):
+            metrics.look(begun + at, ranks)
+        folder.mkdir()
+        for at in (100.0, 103.0):
+            metrics.look(begun + at, ranks)
+        (path,) = folder.glob("*.system")
+        mem = memoryview(path.read_bytes())
+        taken = RingReader(mem, layout.lane_header(0)).take()
+        assert taken is not None
+        schemas = lane_file.Schemas(mem, mem.cast("Q"))
+        found: dict[str, float] = {}
+        for at, size, head in taken.frames:
+            shape = schemas.get(head & layout.SHAPE_MASK)
+            values = memoryview(taken.data)[at + layout.FRAME_PREFIX : at + size].cast("d").tolist()
+            found |= dict(zip(shape.names, values, strict=True)) if shape is not None else {}
+        assert found["system/agent/missed_samples"] >= 2
+    finally:
+        metrics.close()
 
 
 def test_folder_that_is_gone_is_an_error(tmp_path: Path) -> None:

@@ -244,11 +244,14 @@ def test_killed_observer_costs_no_record_and_another_goes_on(run_dir: Path, tmp_
             "another observer measures",
         )
         assert word(layout.AGENT_OBSERVER) != before
+        measured(4)
         logged = ended(tmp_path / "job", begun)
     run = the_run(run_dir)
     assert run.counts()["accepted"] == run.counts()["stored"] == logged
     system = run.of_system()
     assert len(system.processes) == 2
+    missed = logclient.read(run_dir)["job"].system.series("system/agent/missed_samples").value
+    assert missed[0] == 0 and missed[-1] >= 1
     counts = read(system).counts(system)
     assert counts["accepted"] == counts["stored"] and not counts["damaged"]
 
@@ -307,6 +310,19 @@ def test_driver_that_gives_no_answer_is_a_metric_and_costs_no_other(
     assert len(silent) >= 2 and silent[-1] > silent[0] > 0
     assert len(run.series("system/memory_bytes").value) >= len(silent)
     assert left_over() == []
+
+
+def test_driver_that_is_absent_is_shown(run_dir: Path, tmp_path: Path) -> None:
+    """As the reason, once; it is asked no more."""
+    library = nvml.library(tmp_path / "driver", nvml.NOT_LOADED)
+    with job(tmp_path / "job", LD_LIBRARY_PATH=library) as begun:
+        measured(6)
+        ended(tmp_path / "job", begun)
+    keys = list(logclient.read(run_dir)["job"].system.keys())
+    assert keys and not [key for key in keys if "gpu" in key]
+    (node,) = json.loads(command("show", "job", "--system", "--json"))["nodes"]
+    assert node["no_devices"] == "no NVIDIA driver"
+    assert "no GPUs: no NVIDIA driver" in command("show", "job", "--system")
 
 
 def test_devices_and_the_memory_that_a_rank_has_there(run_dir: Path, tmp_path: Path) -> None:

@@ -35,7 +35,6 @@ from .why_files import WhyFiles
 LEFT, FAILED = 0, 4  # exit codes
 
 _ALONE_S = 60.0  # without a sign of supervisor and worker
-_MAX_PAUSE_S = 2.0
 _SHORT_S = 0.25  # where nobody can end a pause
 
 
@@ -69,7 +68,7 @@ class Observer:
         self._sampler = Sampler(self._beat)
         self._files = WhyFiles(handle)
         self._written: tuple[Standing, tuple[StallEpisode, ...]] | None = None
-        self._system = self._metrics(handle, now) if settings.system_s else None
+        self._system = self._metrics(handle) if settings.system_s else None
         self._gaps = Gaps(suspended_s())
         self._beat()
         self.processes.look(now)
@@ -90,15 +89,15 @@ class Observer:
         if newest is not None:
             self.processes.run.restart(newest)
 
-    def _metrics(self, handle: ShmDirHandle, now: float) -> SystemMetrics:
-        words, shm_dir = self._status.words, handle.shm_dir
+    def _metrics(self, handle: ShmDirHandle) -> SystemMetrics:
+        words = self._status.words
         own = (layout.AGENT_SUPERVISOR, layout.AGENT_WORKER, layout.AGENT_SHIPPER, layout.AGENT_OBSERVER)
-
-        def folder() -> str:
-            return str(shm_dir.folder_answer().get("dir") or "")
-
+        missed = words[layout.AGENT_OBSERVER_RESTARTS]
         return SystemMetrics(
-            shm_dir, self._settings.system_s, folder, lambda: [words[each] for each in own], now
+            handle.shm_dir,
+            self._settings.system_s,
+            lambda: [words[each] for each in own if words[each]],
+            missed,
         )
 
     def is_wanted(self) -> bool:
@@ -115,13 +114,15 @@ class Observer:
     def look(self) -> None:
         """Look once; take samples where they are due."""
         self._beat()
-        if self._system is not None:
-            self._system.look(time.monotonic())
-        if self._settings.observes:
-            self._look_at_processes()
-
-    def _look_at_processes(self) -> None:
         now = time.monotonic()
+        if self._settings.observes:
+            self._look_for_progress(now)
+        else:
+            self.processes.look(now)
+        if self._system is not None:
+            self._system.look(time.monotonic(), self.processes.ranks_here())
+
+    def _look_for_progress(self, now: float) -> None:
         if self._gaps.is_after_one(now, suspended_s()):
             self._restart(now)
         self.processes.look(now)
@@ -155,9 +156,7 @@ class Observer:
         """Sleep until the next look or sample, a byte in the pipe, or the end of a process."""
         self._sleeper.watch(self.processes.watches())
         now = time.monotonic()
-        pause_s = _MAX_PAUSE_S
-        if self._settings.observes:
-            pause_s = min(self._settings.observe_s, self.stall.sample_due - now)
+        pause_s = min(self._settings.observe_s, self.stall.sample_due - now)
         if self._system is not None:
             pause_s = min(pause_s, self._system.due_in_s(now))
         pause_s = max(0.0, pause_s)

@@ -1,4 +1,4 @@
-"""The GPUs of this node as numbers, through NVML; runs in the child of a `standing.Standing`, since drivers hang.
+"""The GPUs of this node as numbers, through NVML; runs in the child of a `RepeatedQuestion`, since drivers hang.
 
 A device or a driver that has no such field costs that field alone. Other makers' devices are not read.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..gpu import THROTTLES, getter
+from ..gpu import NO_DRIVER, THROTTLES, getter
 
 _ENERGY_EVERY = 6  # samples: it takes 4 ms of CPU on an H200, where all the rest takes 0.1 ms
 ABSENT = "absent"  # key of an answer without devices: why there are none, and that nobody need ask again
@@ -22,10 +22,18 @@ def begin() -> Callable[[], dict[str, Any]]:
         return lambda: {ABSENT: "nvidia-ml-py is not installed"}
     try:
         nvml.nvmlInit()
-        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-    except nvml.NVMLError_LibraryNotFound:
-        return lambda: {ABSENT: "no NVIDIA driver"}
+        handles = [_handle(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
+    except (nvml.NVMLError_LibraryNotFound, nvml.NVMLError_DriverNotLoaded):
+        return lambda: {ABSENT: NO_DRIVER}
     return _Driver(nvml, handles).read
+
+
+def _handle(nvml: Any, index: int) -> Any:
+    """Return the handle of a device; None where it is lost, which costs no other."""
+    try:
+        return nvml.nvmlDeviceGetHandleByIndex(index)
+    except nvml.NVMLError:
+        return None
 
 
 class _Driver:
@@ -39,8 +47,11 @@ class _Driver:
 
     def read(self) -> dict[str, Any]:
         memory: dict[int, int] = {}
-        devices = []
+        devices: list[dict[str, float]] = []
         for index, handle in enumerate(self._handles):
+            if handle is None:
+                devices.append({})
+                continue
             get = getter(self._nvml, handle)
             if self._asked % _ENERGY_EVERY == 0:
                 self._energy[index] = get(

@@ -18,12 +18,13 @@ import signal
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from .. import deadline
+
 _MAX_BYTES = 1 << 20
-_MAX_FD = 1 << 20
 _PAUSE_S = 60.0  # before the next child, after one that hung or failed
 
 
-class Standing:
+class RepeatedQuestion:
     """One question: `ask`, and `look` until it is settled."""
 
     def __init__(
@@ -141,20 +142,10 @@ class Standing:
 def _answer(begin: Callable[[], Callable[[], Any]], questions: int, answers: int) -> NoReturn:
     """Answer in the child until nobody asks any more."""
     try:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
-        null = os.open(os.devnull, os.O_RDWR)
-        for fd in range(3):
-            os.dup2(null, fd)
-        low, high = sorted((questions, answers))
-        os.closerange(3, low)
-        os.closerange(low + 1, high)
-        os.closerange(high + 1, _MAX_FD)
+        deadline.begin_child(questions, answers)
         ask = begin()
         while os.read(questions, 1):
-            data = memoryview(json.dumps(ask()).encode() + b"\n")
-            while data:
-                data = data[os.write(answers, data) :]
+            deadline.write_all(answers, json.dumps(ask()).encode() + b"\n")
     except BaseException:  # noqa: BLE001 - a forked child never returns into its parent's code
         pass
     finally:
