@@ -55,7 +55,8 @@ _LEAVING_PAUSE_S = 0.25
 _LONG_S = 0.15  # a pause that a result of the copier's ends
 _SLOW_NS = 1_000_000_000
 _BUSY_NS = 200_000_000  # a copier that is busy for less is not waited for
-_SYSTEM_EVERY_S = 29.0  # measurements of the agent's own are staged together: small blocks cost most
+# host and device metrics are staged together, as small blocks cost most: with few samples in a run at rest more seldom
+_SYSTEM_EVERY_S, _SYSTEM_AT_REST_S, _SYSTEM_SAMPLES = 29.0, 119.0, 12
 _LAST_LOOKS = 8  # at a producer that is gone; more than RingReader needs to give a frame up
 
 
@@ -332,7 +333,10 @@ class Worker:
         if not self.system.producers:
             return []
         is_last = all(producer.has_left for producer in self.roster.producers.values())
-        is_due = now - self._system_at >= _SYSTEM_EVERY_S and self.ledger.is_due(at_once=False)
+        every_s = _SYSTEM_EVERY_S
+        if self.pace.is_at_rest(now):
+            every_s = max(every_s, min(_SYSTEM_AT_REST_S, _SYSTEM_SAMPLES * self.settings.system_s))
+        is_due = now - self._system_at >= every_s and self.ledger.is_due(at_once=False)
         if not is_last and (not is_due or self.stage.is_half_full):
             return []
         self._system_at = now
@@ -342,7 +346,8 @@ class Worker:
             for lane in producer.lanes:
                 some |= self._drain(producer, lane, is_gone=producer in gone)
         if some:
-            self._notify_shipper()
+            if is_last:
+                self._notify_shipper()
             self._wake_copier(at_once=is_last)
         return gone
 

@@ -16,15 +16,24 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _SECTOR = 512  # bytes, in /proc/diskstats, whatever the disk has
 _IDLE, _IOWAIT, _STEAL = 3, 4, 7  # fields of the first line of /proc/stat
 _MAX_LEVELS = 32
+_MAX_BYTES = 1 << 16  # of one read
 
 
 def text(path: str) -> str:
     """Return a file of the kernel's; empty where it cannot be read."""
     try:
-        with open(path, "rb", buffering=0) as file:
-            return file.readall().decode("utf-8", "replace")
-    except (OSError, TypeError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
         return ""
+    try:
+        found = os.read(fd, _MAX_BYTES)
+        while found and (more := os.read(fd, _MAX_BYTES)):
+            found += more
+        return found.decode("utf-8", "replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)
 
 
 def number(path: str) -> int | None:
@@ -93,7 +102,7 @@ class Host:
         }
 
     def _memory(self) -> dict[str, float]:
-        fields = dict(_fields(text(f"{self._proc}/meminfo")))
+        fields = dict(_fields(text(f"{self._proc}/meminfo"), "MemTotal:", "MemAvail", "Swap"))
         found: dict[str, float] = {}
         total, available = fields.get("MemTotal"), fields.get("MemAvailable")
         if total is not None and available is not None:
@@ -178,13 +187,12 @@ class Cgroup:
         used = number(f"{self._memory}/memory.current") if self._memory else None
         if used is not None:
             found["cgroup/memory_bytes"], found["cgroup/memory_limit_bytes"] = used, self._memory_limit
-            events = dict(_fields(text(f"{self._memory}/memory.events")))
+            events = dict(_fields(text(f"{self._memory}/memory.events"), "oom_kill"))
             if "oom_kill" in events:
                 found["cgroup/oom_kills"] = events["oom_kill"]
         if self._cpu:
-            spent = dict(_fields(text(f"{self._cpu}/cpu.stat")))
-            names = ("usage_usec", "throttled_usec")
-            counters: dict[str, float] = {name: spent[name] / 1e6 for name in names if name in spent}
+            spent = _fields(text(f"{self._cpu}/cpu.stat"), "usage_usec", "throttled_usec")
+            counters: dict[str, float] = {name: count / 1e6 for name, count in spent}
             rates = self._rates.of(counters, now)
             if "usage_usec" in rates:
                 found["cgroup/cpu_percent"] = 100 * rates["usage_usec"] / self._cpus
@@ -194,9 +202,11 @@ class Cgroup:
         return found
 
 
-def _fields(lines: str) -> Iterator[tuple[str, int]]:
-    """Yield the lines `name number` and `name: number kB`."""
+def _fields(lines: str, *names: str) -> Iterator[tuple[str, int]]:
+    """Yield the lines `name number` and `name: number kB` that begin so."""
     for line in lines.splitlines():
+        if not line.startswith(names):
+            continue
         words = line.split()
         if len(words) >= 2 and words[1].isdigit():
             yield words[0].rstrip(":"), int(words[1])

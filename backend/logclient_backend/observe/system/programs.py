@@ -4,8 +4,8 @@ The processes of a rank are the one that logs and all its descendants, such as w
 that belong to another rank or to the agent. A process that was seen to belong to a group belongs to it until it ends,
 whatever became of its parent. A run without ranks counts as rank 0.
 
-Reads /proc/PID/stat and statm alone, which wait for nothing that a process does. The parent of a process is read once,
-and again where so much time has passed that another process may have got its PID.
+Reads /proc/PID/stat alone, which waits for nothing that a process does: of members with each look, of all others once,
+and again when somebody begins or ends to log, or so much time has passed that another process may have got a PID.
 
 Invariant: the CPU time of a process that ended between two samples is that of its rank, since whoever waits for its end
 takes it over; of one that was there before it was seen first only what came since counts.
@@ -19,11 +19,12 @@ from collections.abc import Iterable, Mapping
 
 from logclient.shm import proc
 
+from .host import text
+
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGESIZE")
-# fields of /proc/PID/stat behind the name: user and system time, of ended children too
-_TIMES = slice(11, 15)
-_RESIDENT = 1  # of statm
+# fields of /proc/PID/stat behind the name: user and system time, of ended children too; resident pages
+_TIMES, _RESIDENT = slice(11, 15), 21
 _MAX_DEPTH = 64  # of the processes of a rank
 _TRUST_S = 60.0  # for so long no PID is given to another process
 AGENT = "agent"
@@ -43,9 +44,9 @@ class Programs:
     """The groups of processes of one node."""
 
     def __init__(self) -> None:
-        self._parents: dict[
-            int, int
-        ] = {}  # of all processes that are there, as they were when they were seen first
+        self._roots: dict[int, str] = {}  # the group of each process that is in one by itself
+        self._group_of: dict[int, str] = {}  # the same of all processes that are there; empty: of none
+        self._newest = ""  # PID that was given last
         self._groups: dict[str, dict[int, _Member]] = {}
         self._at = 0.0
         self._at_ticks = 0.0
@@ -58,18 +59,22 @@ class Programs:
         `loggers`: PID of each process that logs, and the group that it is in. `own`: PIDs of the agent's processes.
         CPU shares are over the time since the last call: 100 is one CPU.
         """
-        if now - self._at > _TRUST_S:
-            self._parents.clear()
-        self._look_around()
         roots = {**loggers, **dict.fromkeys(own, AGENT)}
-        wanted = self._members(roots)
+        if roots != self._roots or now - self._at > _TRUST_S:
+            known = {pid: group for group, members in self._groups.items() for pid in members}
+            self._roots, self._group_of, self._newest = roots, known | roots, ""
+        self._look_around()
+        wanted: dict[str, set[int]] = {group: set() for group in roots.values()}
+        for pid, group in self._group_of.items():
+            if group in wanted:
+                wanted[group].add(pid)
         elapsed_s, before_ticks = now - self._at, self._at_ticks
         is_first = not self._at
         self._at, self._at_ticks = now, _uptime_ticks()
         found: dict[str, float] = {}
         for group, pids in wanted.items():
             members = self._groups.setdefault(group, {})
-            spent_s, resident, count = self._take(members, pids, roots, before_ticks)
+            spent_s, resident, count = self._take(members, pids, before_ticks)
             if not count:
                 continue
             if not is_first and elapsed_s > 0:
@@ -82,37 +87,28 @@ class Programs:
         return found, {group: set(members) for group, members in self._groups.items()}
 
     def _look_around(self) -> None:
-        """Learn of the processes that came, and forget those that went."""
-        there = {int(name) for name in os.listdir("/proc/") if name.isdigit()} if proc.is_ours() else set()
-        for pid in self._parents.keys() - there:
-            del self._parents[pid]
-        for pid in there - self._parents.keys():
-            fields = proc.stat_of(str(pid))
-            if fields:
-                self._parents[pid] = int(fields[proc.STAT_PARENT])
+        """Learn of the processes that came, and forget those that went.
 
-    def _members(self, roots: Mapping[int, str]) -> dict[str, set[int]]:
-        """Return the PIDs of each group; `roots`: the group of each process that is in one by itself."""
-        known = {pid: group for group, members in self._groups.items() for pid in members}
-        known.update(roots)
-        found: dict[str, set[int]] = {group: set() for group in roots.values()}
-        for pid in self._parents:
+        The directory is not read where no process or thread was begun: that is half of what a sample costs.
+        """
+        newest = text("/proc/loadavg").rpartition(" ")[2]
+        if newest and newest == self._newest:
+            return
+        self._newest = newest
+        there = {int(name) for name in os.listdir("/proc/") if name.isdigit()} if proc.is_ours() else set()
+        for pid in self._group_of.keys() - there - self._roots.keys():
+            del self._group_of[pid]
+        for pid in there - self._group_of.keys():
             way: list[int] = []
             at = pid
-            while at not in known and at in self._parents and len(way) < _MAX_DEPTH:
+            while at not in self._group_of and at in there and len(way) < _MAX_DEPTH:
                 way.append(at)
-                at = self._parents[at]
-            group = known.get(at, "")
-            for each in way:
-                known[each] = group
-            if group in found:
-                found[group].add(pid)
-        for pid, group in roots.items():  # where /proc is not of this namespace they are all that is known
-            found[group].add(pid)
-        return found
+                fields = proc.stat_of(str(at))
+                at = int(fields[proc.STAT_PARENT]) if fields else 0
+            self._group_of.update(dict.fromkeys(way, self._group_of.get(at, "")))
 
     def _take(
-        self, members: dict[int, _Member], pids: Iterable[int], roots: Mapping[int, str], before_ticks: float
+        self, members: dict[int, _Member], pids: Iterable[int], before_ticks: float
     ) -> tuple[float, float, int]:
         """Return CPU seconds since the last look, resident bytes and number of processes of one group."""
         spent_s = resident = 0.0
@@ -124,8 +120,8 @@ class Programs:
                 continue
             cpu_s, start = sum(map(int, fields[_TIMES])) * _TICK_S, int(fields[proc.STAT_START])
             member = members.get(pid)
-            if member is not None and member.start_ticks != start and pid not in roots:
-                self._parents.pop(pid, None)  # another process: whose it is, the next look asks
+            if member is not None and member.start_ticks != start and pid not in self._roots:
+                del self._group_of[pid]  # another process: whose it is, the next look asks
                 continue
             if member is None or member.start_ticks != start:
                 members[pid] = member = _Member(start, 0.0 if start >= before_ticks else cpu_s)
@@ -133,21 +129,13 @@ class Programs:
                 del gone[pid]
             spent_s += cpu_s - member.cpu_s
             member.cpu_s = cpu_s
-            resident += _resident(pid)
+            resident += int(fields[_RESIDENT]) * _PAGE
             count += 1
         for pid, member in gone.items():
             if members[pid] is member:
                 del members[pid]
             spent_s -= member.cpu_s  # its parent has it now
         return spent_s, resident, count
-
-
-def _resident(pid: int) -> float:
-    try:
-        with open(f"/proc/{proc.entry_of(pid)}/statm", "rb", buffering=0) as file:
-            return float(int(file.read(256).split()[_RESIDENT]) * _PAGE)
-    except (OSError, IndexError, ValueError):
-        return 0.0
 
 
 def _uptime_ticks() -> float:
