@@ -1,4 +1,4 @@
-"""The stream of the agent's own measurements of a host and its devices, and the lane file that it is written to.
+"""The stream of host and device metrics, which the agent writes itself, and the lane file that it is written to.
 
 Runs in the agent (`SystemLane`) and in readers (`is_system`).
 
@@ -36,7 +36,7 @@ _MARKED = MARK.hex()
 
 
 def is_system(id: bytes | str) -> bool:
-    """Is it the id of a stream or process of the agent's own? As bytes, or as hex."""
+    """Is it the id of such a stream, or of its process? As bytes, or as hex."""
     return id.startswith(_MARKED) if isinstance(id, str) else id.startswith(MARK)
 
 

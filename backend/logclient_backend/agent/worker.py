@@ -101,7 +101,7 @@ class Worker:
         self._pipes = pipes
         self._sleeper = Sleeper(pipes.worker)
         self._staged_at = 0.0  # the first look stages at once
-        self._system_at = 0.0  # when measurements of the agent's own were staged last
+        self._system_at = 0.0  # when host and device metrics were staged last
         self._next_look = 0.0  # not later than then (monotonic) everything is looked at
         self._hasty_since = 0.0  # when something came under way; 0: nothing is
         self._turns = -1  # of the copier, at the last look
@@ -322,7 +322,7 @@ class Worker:
             self._wake_copier(at_once=at_once or is_short)
 
     def _drain_system(self, now: float) -> list[Producer]:
-        """Stage measurements of the agent's own, if it is time; returns the producers from which no more is wanted.
+        """Stage host and device metrics, if it is time; returns the producers from which no more is wanted.
 
         That is all of them once nobody logs any more: whoever measures keeps no run alive. Else it is time when
         documents are due: a run at rest looks, writes and ships for those anyway.

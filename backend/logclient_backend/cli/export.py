@@ -44,7 +44,7 @@ from .text import plural, safe, safe_lines
     "--system",
     "of_system",
     is_flag=True,
-    help="What the agents measured of hosts and devices, instead of what was logged.",
+    help="Host and device metrics, instead of what was logged.",
 )
 @with_source
 @with_json

@@ -46,7 +46,7 @@ _TWO_COLUMNS = 110  # characters from which two curves stand side by side
     "--system",
     "of_system",
     is_flag=True,
-    help="Last values of hosts, devices and ranks, as the agents measured them; curves of --key.",
+    help="Host and device metrics: their last values, and curves of --key.",
 )
 @with_source
 @with_json

@@ -1,4 +1,4 @@
-"""`logclient show --system`: the last values of hosts, devices and ranks as the agents measured them, node by node."""
+"""`logclient show --system`: the last values of host and device metrics, node by node."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def pages(run: RunView, found: Contents) -> Iterator[Any]:
     nodes = _nodes(run, found)
     if not nodes:
         yield screen.line(
-            "\nno measurements: the run was shorter than two samples (LOGCLIENT_SYSTEM), or they are off"
+            "\nno host and device metrics: the run was shorter than two samples (LOGCLIENT_SYSTEM), or they are off"
         )
     for node, host, values in nodes:
         newest = max(last.time for last in values.values())

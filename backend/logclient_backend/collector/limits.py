@@ -87,7 +87,7 @@ class RunLimits:
     def __init__(
         self, limits: Limits, streams: Iterable[bytes], keys: Iterable[str], system_keys: Iterable[str] = ()
     ) -> None:
-        """`system_keys`: of what its agents measured themselves, which take no room from the others."""
+        """`system_keys`: of host and device metrics, which take no room from the others."""
         self.conversations = 0
         self._limits = limits
         self._lock = threading.Lock()

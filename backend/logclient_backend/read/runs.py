@@ -173,7 +173,7 @@ class Run:
 
     @property
     def system(self) -> Run:
-        """This run with what its agents measured of hosts, devices and ranks in the place of what was logged.
+        """This run with its host and device metrics in the place of what was logged.
 
         `run.system.keys()`, `run.system.series("system/cpu_percent")`: steps are seconds since 1970.
         """

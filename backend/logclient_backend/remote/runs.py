@@ -37,7 +37,7 @@ class ServerRun:
     """A run behind an HTTP API. What its documents contain is asked for once, and again by `look_again`."""
 
     def __init__(self, server: Server, listed: Row, *, is_system: bool = False) -> None:
-        """`listed`: as the API lists it. `is_system`: what its agents measured, instead of what was logged."""
+        """`listed`: as the API lists it. `is_system`: its host and device metrics, instead of what was logged."""
         self.id = str(listed["id"])
         self._server = server
         self._listed = listed

@@ -39,10 +39,10 @@ class Found:
     live: dict[str, LiveShmDir] = field(default_factory=dict)  # by node, for those that are live on this host
     problem: str = ""  # why this is no run
     reader: Callable[[], Records] | None = None  # of its records, where they do not lie in folders
-    is_system: bool = False  # of the agent's own measurements
+    is_system: bool = False  # of host and device metrics
 
     def of_system(self) -> Self:
-        """Return the same run with the agent's own measurements in the place of what was logged."""
+        """Return the same run with its host and device metrics in the place of what was logged."""
         return replace(self, nodes=[each.of_system() for each in self.nodes], live={}, is_system=True)
 
     @property

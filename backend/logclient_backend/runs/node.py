@@ -134,7 +134,7 @@ class Node:
     stalls: list[StallSpan] = field(default_factory=list)
     processes: dict[str, Process] = field(default_factory=dict)
     streams: dict[str, Told] = field(default_factory=dict)
-    # the same of the agent's own measurements, which are in no count of the run
+    # the same of host and device metrics, which are in no count of the run
     system_processes: dict[str, Process] = field(default_factory=dict)
     system_streams: dict[str, Told] = field(default_factory=dict)
     is_system: bool = False  # `processes` and `streams` are those, too
@@ -143,7 +143,7 @@ class Node:
     spans: Callable[[], Spans] | None = None
 
     def of_system(self) -> Node:
-        """Return the same node with the agent's own measurements in the place of what was logged."""
+        """Return the same node with its host and device metrics in the place of what was logged."""
         processes, streams = self.system_processes, self.system_streams
         return replace(self, processes=processes, streams=streams, refused=0, is_system=True)
 

@@ -30,7 +30,7 @@ class RunReader(Records):
     """The records of some node folders as they are now."""
 
     def __init__(self, folders: Iterable[str], *, system: bool = False, files: Files = REAL) -> None:
-        """`system`: the agent's own measurements, instead of what was logged."""
+        """`system`: host and device metrics, instead of what was logged."""
         self._files = files
         self._is_system = system
         self._codec = Codec()

@@ -92,7 +92,7 @@ class StoredRun(Protocol):
         """Newest, lowest and highest value of each key."""
 
     def of_system(self) -> StoredRun:
-        """Return this run with what its agents measured in the place of what was logged."""
+        """Return this run with its host and device metrics in the place of what was logged."""
 
 
 @dataclass(slots=True)

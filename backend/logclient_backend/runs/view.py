@@ -86,7 +86,7 @@ class RunView:
         return sorted({process.rank for process in self.processes.values() if process.rank is not None})
 
     def of_system(self) -> RunView:
-        """Return the same run with the agent's own measurements in the place of what was logged."""
+        """Return the same run with its host and device metrics in the place of what was logged."""
         found = self.found.of_system()
         processes = {id: each for node in found.nodes for id, each in node.processes.items()}
         nothing: dict[str, Any] = {"config": {}, "summary": {}, "tags": [], "notes": "", "group": ""}

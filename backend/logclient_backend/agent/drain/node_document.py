@@ -24,7 +24,7 @@ Times with a `mono_ns` beside them are ordered, and made into times, by that: `h
 `found`: of an owner that no launcher numbers, what lay beside this node when it came (`other_nodes.py`).
 With "signal" goes "signal_name", as a shell has it.
 
-Processes and streams whose ids begin with `system_stream.MARK` are the agent's own measurements (`kind` of the start
+Processes and streams whose ids begin with `system_stream.MARK` are host and device metrics (`kind` of the start
 document: "system"): readers leave them out of a run's counts.
 forgotten = accepted - stored - damaged, once the process has ended and everything is durable.
 
@@ -258,7 +258,9 @@ class Ledger:
                 streams[stream].pop("acked", None)
                 streams[stream].update(self._acked_of(stream))
             entry.streams = _members(streams)  # of no new version: nobody's end waits for it
-        if not all(map(is_system, changed)):  # those of its own are written with what comes anyway
+        if not all(
+            map(is_system, changed)
+        ):  # those of host and device metrics are written with what comes anyway
             self._want(_COUNTS_S)
 
     @property

@@ -194,7 +194,7 @@ class Roster:
 
 
 class SystemRoster(Roster):
-    """Lane files of the agent's own measurements, which nobody waits for.
+    """Lane files with host and device metrics, which nobody waits for.
 
     They are beside the producers: no count, no pace and no end of the run depends on them.
     """

@@ -284,7 +284,7 @@ def is_system_file(name: str) -> bool:
 
 
 def holds_lanes(name: str) -> bool:
-    """Is it a lane file of a process that logs, or of the agent's own measurements?"""
+    """Is it a lane file of a process that logs, or one with host and device metrics?"""
     return is_lane_file(name) or is_system_file(name)
 
 

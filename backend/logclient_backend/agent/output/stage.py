@@ -37,9 +37,7 @@ from .spooler import SpooledSegment, Spooler
 from .staged import Staged, Watermark, resume, write_off
 
 _MAX_TAKEN = 1 << 20
-_SYSTEM_SEALS = (
-    30  # seal times for a segment that holds measurements of the agent's own alone: few and full ones
-)
+_SYSTEM_SEALS = 30  # seal times for a segment that holds host and device metrics alone: few and full ones
 _HIGHEST = b"\xff" * ORDER_BYTES
 
 

@@ -105,7 +105,7 @@ class Description:
 
 
 def system_id(run: str) -> str:
-    """Return the id under which a store keeps what the agents of a run measured themselves (`shm/system_stream.py`).
+    """Return the id under which a store keeps host and device metrics of a run (`shm/system_stream.py`).
 
     It is a run for `keys`, `key_names`, `points`, `buckets`, `contents`, `records` and `last_values`, and for nothing
     else: no list has it, and what is done to its run is done to it. No run has such an id: control characters are in

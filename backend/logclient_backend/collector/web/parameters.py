@@ -70,7 +70,7 @@ Cursor = Annotated[
 def _system(
     system: Annotated[
         bool,
-        Query(description="What the run's agents measured of hosts and devices, instead of what was logged."),
+        Query(description="Host and device metrics, instead of what was logged."),
     ] = False,
 ) -> bool:
     return system

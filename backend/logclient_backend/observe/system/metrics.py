@@ -1,4 +1,4 @@
-"""`SystemMetrics`: a sample of this node each so many seconds, written to the stream of the agent's own.
+"""`SystemMetrics`: a sample of this node each so many seconds, written to a stream of the agent's own.
 
 Runs in an observer. `look` never waits: drivers and the disk of the run folder are asked by children
 (`repeated_question.py`), and a sample is written as soon as all have answered, or without those that have not.

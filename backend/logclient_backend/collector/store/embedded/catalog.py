@@ -139,7 +139,7 @@ def unpack(data: bytes | None) -> Description:
 
 
 def make_system(connection: sqlite3.Connection, id: str) -> int:
-    """Make the row for what the agents of a run measured themselves (`interface.system_id`)."""
+    """Make the row for host and device metrics of a run (`interface.system_id`)."""
     made = connection.execute("INSERT INTO runs(id, deleted_ns) VALUES(?, ?)", (id, SYSTEM)).lastrowid
     assert made is not None
     return made

@@ -122,7 +122,7 @@ class _Write:
             self._documents(run, parcel)
 
     def _of(self, run: _RunWrite, parcel: Parcel, stream: bytes) -> _RunWrite:
-        """Return where a stream goes: what agents measured themselves is kept apart."""
+        """Return where a stream goes: host and device metrics are kept apart."""
         if not is_system(stream):
             return run
         id = system_id(parcel.run)
