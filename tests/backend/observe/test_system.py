@@ -243,6 +243,8 @@ def test_child_belongs_to_the_rank_that_is_its_nearest_ancestor_also_after_that_
         middle.wait()
         metrics, members = programs.read(loggers, [], 2.0)
         assert members["rank/1"] == {leaf} and metrics["rank/1/processes"] == 1
+        _, members = programs.read({**loggers, parent.pid: "rank/2"}, [], 3.0)
+        assert members["rank/1"] == {leaf} and members["rank/2"] == {parent.pid}, "another one begins to log"
     finally:
         middle.kill()
         middle.wait()

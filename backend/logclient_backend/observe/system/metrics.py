@@ -70,6 +70,10 @@ class SystemMetrics:
         self._samples = 0
         self._no_room_until = 0.0
 
+    def is_hasty(self, look_s: float) -> bool:
+        """Is an answer awaited, or is a sample due so often that looks that far apart would miss some?"""
+        return bool(self._asked_at) or self._interval_s < 2 * look_s
+
     def due_in_s(self, now: float) -> float:
         """Seconds until `look` has something to do."""
         return _LOOK_S if self._asked_at else max(0.0, self._due_at - now)

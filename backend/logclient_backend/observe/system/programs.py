@@ -8,7 +8,7 @@ Reads /proc/PID/stat alone, which waits for nothing that a process does: of memb
 and again when somebody begins or ends to log, or so much time has passed that another process may have got a PID.
 
 Invariant: the CPU time of a process that ended between two samples is that of its rank, since whoever waits for its end
-takes it over; of one that was there before it was seen first only what came since counts.
+takes it over; of one that is seen first that part counts which its age says is of this time.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from collections.abc import Iterable, Mapping
 
 from logclient.shm import proc
 
-from .host import text
-
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGESIZE")
 # fields of /proc/PID/stat behind the name: user and system time, of ended children too; resident pages
 _TIMES, _RESIDENT = slice(11, 15), 21
 _MAX_DEPTH = 64  # of the processes of a rank
 _TRUST_S = 60.0  # for so long no PID is given to another process
+# processes are listed with each third look, or after so long: on a busy node that is half of what a look costs
+_LIST_EVERY, _LIST_S = 3, 25.0
 AGENT = "agent"
 
 
@@ -46,10 +46,12 @@ class Programs:
     def __init__(self) -> None:
         self._roots: dict[int, str] = {}  # the group of each process that is in one by itself
         self._group_of: dict[int, str] = {}  # the same of all processes that are there; empty: of none
-        self._newest = ""  # PID that was given last
+        self._unlisted, self._listed_at = (
+            _LIST_EVERY,
+            0.0,
+        )  # calls since the processes were listed, and when that was
         self._groups: dict[str, dict[int, _Member]] = {}
         self._at = 0.0
-        self._at_ticks = 0.0
 
     def read(
         self, loggers: Mapping[int, str], own: Iterable[int], now: float
@@ -62,19 +64,21 @@ class Programs:
         roots = {**loggers, **dict.fromkeys(own, AGENT)}
         if roots != self._roots or now - self._at > _TRUST_S:
             known = {pid: group for group, members in self._groups.items() for pid in members}
-            self._roots, self._group_of, self._newest = roots, known | roots, ""
-        self._look_around()
+            self._roots, self._group_of, self._unlisted = roots, known | roots, _LIST_EVERY
+        if self._unlisted >= _LIST_EVERY or now - self._listed_at > _LIST_S:
+            self._look_around()
+            self._unlisted, self._listed_at = 0, now
+        self._unlisted += 1
         wanted: dict[str, set[int]] = {group: set() for group in roots.values()}
         for pid, group in self._group_of.items():
             if group in wanted:
                 wanted[group].add(pid)
-        elapsed_s, before_ticks = now - self._at, self._at_ticks
-        is_first = not self._at
-        self._at, self._at_ticks = now, _uptime_ticks()
+        elapsed_s, is_first = now - self._at, not self._at
+        self._at = now
         found: dict[str, float] = {}
         for group, pids in wanted.items():
             members = self._groups.setdefault(group, {})
-            spent_s, resident, count = self._take(members, pids, before_ticks)
+            spent_s, resident, count = self._take(members, pids, elapsed_s)
             if not count:
                 continue
             if not is_first and elapsed_s > 0:
@@ -87,14 +91,7 @@ class Programs:
         return found, {group: set(members) for group, members in self._groups.items()}
 
     def _look_around(self) -> None:
-        """Learn of the processes that came, and forget those that went.
-
-        The directory is not read where no process or thread was begun: that is half of what a sample costs.
-        """
-        newest = text("/proc/loadavg").rpartition(" ")[2]
-        if newest and newest == self._newest:
-            return
-        self._newest = newest
+        """Learn of the processes that came, and forget those that went."""
         there = {int(name) for name in os.listdir("/proc/") if name.isdigit()} if proc.is_ours() else set()
         for pid in self._group_of.keys() - there - self._roots.keys():
             del self._group_of[pid]
@@ -108,12 +105,13 @@ class Programs:
             self._group_of.update(dict.fromkeys(way, self._group_of.get(at, "")))
 
     def _take(
-        self, members: dict[int, _Member], pids: Iterable[int], before_ticks: float
+        self, members: dict[int, _Member], pids: Iterable[int], elapsed_s: float
     ) -> tuple[float, float, int]:
         """Return CPU seconds since the last look, resident bytes and number of processes of one group."""
         spent_s = resident = 0.0
         count = 0
         gone = dict(members)
+        uptime_s = time.clock_gettime(time.CLOCK_BOOTTIME)
         for pid in pids:
             fields = proc.stat_of(proc.entry_of(pid))
             if not fields:
@@ -124,7 +122,8 @@ class Programs:
                 del self._group_of[pid]  # another process: whose it is, the next look asks
                 continue
             if member is None or member.start_ticks != start:
-                members[pid] = member = _Member(start, 0.0 if start >= before_ticks else cpu_s)
+                age_s = max(_TICK_S, uptime_s - start * _TICK_S)
+                members[pid] = member = _Member(start, cpu_s * (1 - min(1.0, elapsed_s / age_s)))
             else:
                 del gone[pid]
             spent_s += cpu_s - member.cpu_s
@@ -136,7 +135,3 @@ class Programs:
                 del members[pid]
             spent_s -= member.cpu_s  # its parent has it now
         return spent_s, resident, count
-
-
-def _uptime_ticks() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME) / _TICK_S
