@@ -157,8 +157,8 @@ class Observer:
         self._sleeper.watch(self.processes.watches())
         now = time.monotonic()
         pause_s = min(self._settings.observe_s, self.stall.sample_due - now)
-        if self._system is not None and self._system.is_hasty(self._settings.observe_s):
-            pause_s = min(pause_s, self._system.due_in_s(now))
+        if self._system is not None:
+            pause_s = min(pause_s, self._system.due_in_s(now, self._settings.observe_s))
         pause_s = max(0.0, pause_s)
         if not self._sleeper.may_be_long:
             pause_s = min(pause_s, _SHORT_S)

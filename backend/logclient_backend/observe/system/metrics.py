@@ -17,6 +17,7 @@ Invariants:
 from __future__ import annotations
 
 import errno
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -70,13 +71,11 @@ class SystemMetrics:
         self._samples = 0
         self._no_room_until = 0.0
 
-    def is_hasty(self, look_s: float) -> bool:
-        """Is an answer awaited, or is a sample due so often that looks that far apart would miss some?"""
-        return bool(self._asked_at) or self._interval_s < 2 * look_s
-
-    def due_in_s(self, now: float) -> float:
-        """Seconds until `look` has something to do."""
-        return _LOOK_S if self._asked_at else max(0.0, self._due_at - now)
+    def due_in_s(self, now: float, looks_s: float) -> float:
+        """Seconds until `look` has something to do; infinite where a look each `looks_s` is often enough."""
+        if self._asked_at:
+            return _LOOK_S
+        return max(0.0, self._due_at - now) if self._interval_s < 2 * looks_s else math.inf
 
     def look(self, now: float, ranks: Mapping[int, int | None]) -> None:
         """Begin a sample if it is time, and write the one that was begun. `ranks`: of those that log here, by PID."""

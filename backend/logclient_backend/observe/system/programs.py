@@ -115,6 +115,8 @@ class Programs:
         for pid in pids:
             fields = proc.stat_of(proc.entry_of(pid))
             if not fields:
+                if pid not in self._roots:
+                    del self._group_of[pid]  # another process may get its PID
                 continue
             cpu_s, start = sum(map(int, fields[_TIMES])) * _TICK_S, int(fields[proc.STAT_START])
             member = members.get(pid)
