@@ -61,6 +61,8 @@ __all__ = [
     "ServerStatus",
     "Status",
     "Unsupported",
+    "alert",
+    "fingerprint",
     "finish",
     "flush",
     "freeze_support",
@@ -94,6 +96,7 @@ def init(
     mode: str | None = None,
     dir: str | os.PathLike[str] | None = None,
     server: str | None = None,
+    alerts: Iterable[str | dict[str, Any]] = (),
     **settings: Any,
 ) -> Run | NullRun:
     """Start a run, or join the live one of a parent process, and make it the current one.
@@ -102,7 +105,8 @@ def init(
     settings, or an object that has some: a dataclass, a Namespace, one of attrs, pydantic or OmegaConf. `resume` tells
     whether a run with this `id` may exist: allow, never, must. `mode` is online, offline or disabled. `dir` is the
     run folder (default ./logclient-runs); where it cannot be written, another one is used and said so, or with
-    `folder_errors="raise"` a `FolderError` is raised. Raises `BadArgument` for arguments that make no sense.
+    `folder_errors="raise"` a `FolderError` is raised. `alerts` are rules, such as "loss > 10" or "nonfinite train/*":
+    docs/alerts.md. Raises `BadArgument` for arguments that make no sense.
     """
     global _run
     from .session.start import Attempt
@@ -119,7 +123,7 @@ def init(
     attempt = Attempt()
     try:
         _run = made = attempt.start(
-            project, config=config, tags=tags, notes=notes, given={**given, **settings}
+            project, config=config, tags=tags, notes=notes, alerts=alerts, given={**given, **settings}
         )
         return made  # no call from the end of the last one to here: no handler comes between
     except BaseException:
@@ -133,6 +137,11 @@ def log(step: int, metrics: Mapping[str, Any]) -> None:
         _run.log(step, metrics)
     else:
         _current().log(step, metrics)
+
+
+def alert(title: str, text: str = "", level: str = "info") -> None:
+    """Store a message for whoever looks at the current run, and deliver it; see `Run.alert`."""
+    _current().alert(title, text, level)
 
 
 def progress(expect_next_s: float = 600.0, what: str = "") -> Phase:
@@ -247,14 +256,25 @@ def watch(
     `every`. What is no module, or an `every` that is no int from 1 on, is said once and nothing is watched; in strict
     mode that is a `BadArgument`.
     """
-    from .watching import watch as start
+    from .watching.norms import watch as start
 
     start(model, every, gradients, parameters, histograms, step, _current if run is None else lambda: run)
 
 
+def fingerprint(
+    params: Any,
+    every: int = 100,
+    *,
+    replicas: str = "all",
+    step: Callable[[], int] | None = None,
+) -> None:
+    """Log sums by which replicas are compared, to the run that is current now; see `Run.fingerprint`."""
+    _current().fingerprint(params, every, replicas=replicas, step=step)
+
+
 def unwatch(model: Any = None) -> None:
-    """End what `watch` began, for this module or for all."""
-    from .watching import unwatch as end
+    """End what `watch` and `fingerprint` began, for this module or for all and for tensors, too."""
+    from .watching.passes import unwatch as end
 
     end(model)
 
@@ -277,6 +297,7 @@ def _current() -> Run | NullRun:
 
 
 current_run.get, current_run.get_or_stand_in = (lambda: _run), _current
-dynamo.keep_out(init, log, section, trace, flush, finish, status, launch, read, watch, unwatch, should_stop)
-dynamo.keep_out(should_save, run.Logger, Run, run.RankedRun, NullRun, facts.Facts, sections.Section)
+dynamo.keep_out(alert, init, log, section, trace, flush, finish, status, launch, read, watch, unwatch)
+dynamo.keep_out(fingerprint, should_stop, should_save, run.Logger, Run, run.RankedRun, NullRun, facts.Facts)
+dynamo.keep_out(sections.Section)
 dynamo.watch_for_torch()

@@ -437,6 +437,12 @@ def config_file() -> str | None:
     return base and os.path.join(base, "logclient", "config.toml")
 
 
+def alerts_file() -> str | None:
+    """Return the path of the file that says where alerts go; see logclient_backend/alerts/targets.py."""
+    base = _users_base("XDG_CONFIG_HOME", ".config")
+    return os.environ.get("LOGCLIENT_ALERTS") or (base and os.path.join(base, "logclient", "alerts.toml"))
+
+
 def home_folder() -> str | None:
     """Return the folder for data of this user that is used when the run folder cannot be."""
     base = _users_base("XDG_DATA_HOME", ".local", "share")

@@ -12,7 +12,7 @@ from .shm.notices import write_stderr
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
     from .session.phases import Phase
@@ -117,6 +117,16 @@ class NullRun:
 
     def trace(self, include: Iterable[str], exclude: Iterable[str] = ()) -> bool:
         return False
+
+    def fingerprint(
+        self,
+        params: Any,
+        every: int = 100,
+        *,
+        replicas: str = "all",
+        step: Callable[[], int] | None = None,
+    ) -> None:
+        pass
 
     def flush(self, timeout_s: float | None = None) -> bool:
         return True

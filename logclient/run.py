@@ -14,7 +14,7 @@ Does not: start runs (`start.py`), touch the run folder (the agent does).
 
 from __future__ import annotations
 
-import time
+from _weakref import ref
 
 from .encode import about
 from .errors import BadArgument
@@ -22,14 +22,14 @@ from .facts import Facts
 from .guest import foreign
 from .null import count_refused
 from .null import why_closed as of_null
-from .session import sections, stopping, tracing
+from .session import alerting, sections, stopping, tracing
 from .session.session import Session
 from .session.status import status_of
 from .shm import layout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
     from typing import Any
 
@@ -89,6 +89,14 @@ class Logger:
             lane.home.append(lane)
             lane = None  # type: ignore[assignment]  # a traceback that is kept keeps this frame: see Lanes.find_lost
 
+    def alert(self, title: str, text: str = "", level: str = "info") -> None:
+        """Store a message for whoever looks at the run; `level` is info, warn or error. The last 50 are kept.
+
+        The agent delivers it at once, where it has somewhere to: docs/alerts.md. Beyond 100 in a short time one a
+        second is stored, and the others are counted. Never waits.
+        """
+        alerting.add(self._recorder.session, self._recorder.rank, title, text, level)
+
     def section(self, name: str) -> Section:
         """Return a section of this process by its name, such as "data": `with run.section("data"):`.
 
@@ -114,6 +122,31 @@ class Logger:
         """Has somebody asked for a checkpoint? True once in each process for each request; else as `should_stop`."""
         return stopping.should_save(self._recorder, step)
 
+    def fingerprint(
+        self,
+        params: Any,
+        every: int = 100,
+        *,
+        replicas: str = "all",
+        step: Callable[[], int] | None = None,
+    ) -> None:
+        """Log a few sums of each tensor, by which ranks that should hold the same are compared.
+
+        `params` is a torch module, or tensors: a dict, pairs of name and tensor, `model.parameters()`. The sums are
+        taken at the end of the first and each `every`-th backward pass, on the device, and read without waiting; keys
+        are `fingerprint/<replicas>/<tensor>/<sum>`. Ranks that give the same word as `replicas` are compared with each
+        other (`logclient show RUN --replicas`); of a DTensor only ranks with the same part. `step` gives the step, else
+        the number of backward passes before. Again with the same tensors and word replaces it; `logclient.unwatch`
+        ends it. Bad arguments are said once, and in strict mode are a `BadArgument`.
+        """
+        from .watching.fingerprints import fingerprint
+
+        fingerprint(self._finder(), params, every, replicas, step)
+
+    def _finder(self) -> Callable[[], Any]:
+        """Return a function that gives this logger's `log` and session, and keeps no run open."""
+        raise NotImplementedError
+
 
 class Run(Logger):
     """One run as this process sees it. Made by `logclient.init`."""
@@ -137,6 +170,9 @@ class Run(Logger):
             raise BadArgument(wrong)
         self._session.warn_once("as_rank", f"{wrong}; took the rank of this process")
         return RankedRun(self, None)
+
+    def _finder(self) -> Callable[[], Any]:
+        return _finder(self, None)
 
     # ---- what it shows ----------------------------------------------------------------------------------
 
@@ -215,15 +251,6 @@ class Run(Logger):
         self._session.write("about", self._session.about)
         if wrong:
             self._session.warn_once("tags", wrong)
-
-    def alert(self, title: str, text: str = "", level: str = "info") -> None:
-        """Store a message for whoever looks at the run; `level` is info, warn or error. The last 50 are kept."""
-        alert, wrong = about.alert(title, text, level, time.time_ns())
-        self._session.alerts.append(alert)
-        del self._session.alerts[: -about.MAX_ALERTS]
-        if wrong:
-            self._session.notices.once("alert", wrong)
-        self._session.write_notices()
 
     def progress(self, expect_next_s: float = 600.0, what: str = "") -> Phase:
         """Declare that the next record may take up to so many seconds: a checkpoint, an evaluation, a compilation.
@@ -327,9 +354,25 @@ class RankedRun(Logger):
     def __reduce__(self) -> tuple[Any, ...]:
         return _as_rank, (self._run, self.rank)
 
+    def _finder(self) -> Callable[[], Any]:
+        return _finder(self._run, self.rank)
+
 
 def _as_rank(run: Run | NullRun, rank: int | None) -> RankedRun | NullRun:
     return RankedRun(run, None) if rank is None and isinstance(run, Run) else run.as_rank(rank)  # type: ignore[arg-type]
+
+
+def _finder(run: Run, rank: int | None) -> Callable[[], Any]:
+    kept = ref(run)
+
+    def find() -> Any:
+        found = kept()
+        if found is None or found._session.closed:
+            return None
+        logger = found if rank is None else found.as_rank(rank)
+        return logger.log, found._session
+
+    return find
 
 
 def why_closed(run: Run | NullRun) -> str:

@@ -26,6 +26,7 @@ from logclient_backend.wire.messages import (
     Welcome,
     digest,
 )
+from logclient_backend.wire.node_report import NodeReport
 from logclient_backend.wire.outbound import Replies
 from logclient_backend.wire.server import Server
 from logclient_backend.wire.service import Caller, Limits
@@ -78,6 +79,7 @@ class Talk:
         self._node = node
         self._replies = replies
         self.parcels: list[Parcel] = []
+        self.reports: list[NodeReport] = []
         self.why = ""
         self.has_ended = False
 
@@ -107,6 +109,9 @@ class Talk:
 
     def keepalive(self) -> None:
         pass
+
+    def report(self, report: NodeReport) -> None:
+        self.reports.append(report)
 
     def closed(self, why: str) -> None:
         self.why = why

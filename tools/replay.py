@@ -5,6 +5,7 @@
     python tools/replay.py ... --json
 
 Without keys all columns that hold numbers are replayed. Spikes of several keys that overlap in steps are one episode.
+Fingerprints of a run (`run.fingerprint`) are compared between ranks instead; --tolerance as in `logclient show`.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "backend"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from logclient_backend.detect.nonfinite import NonFiniteDetector
+from logclient_backend.detect.replicas import PREFIX
 from logclient_backend.detect.shift import ShiftDetector
 from logclient_backend.detect.spike import Spike, SpikeDetector
+from logclient_backend.runs.replicas import compare
+from logclient_backend.runs.source import FolderSource
 
 Points = Sequence[tuple[int, float]]
 
@@ -122,10 +126,18 @@ def from_folder(folder: str, run: str, keys: Sequence[str]) -> dict[str, Points]
 
     found = logclient.read(folder)[run]
     series: dict[str, Points] = {}
-    for key in keys or found.keys():
+    for key in keys or [name for name in map(str, found.keys()) if not name.startswith(PREFIX)]:
         read = found.series(key)
         series[key] = list(zip(map(int, read.step), map(float, read.value), strict=True))
     return series
+
+
+def replicas(folder: str, run: str, tolerance: float) -> Iterator[Alarm]:
+    """Compare the fingerprints of a stored run."""
+    for _, found in compare(FolderSource(folder).run(run).view(), tolerance).differences:
+        if not found.is_over:
+            named = {"ranks": " ".join(map(str, found.ranks)), "others": found.others}
+            yield Alarm("replica", found.step, None, {f"{found.replicas}/{found.tensor}": named})
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
@@ -133,15 +145,18 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser.add_argument("where", help="a CSV file, or a run folder")
     parser.add_argument("names", nargs="*", help="the run (for a folder), then keys; default: all")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--tolerance", type=float, default=0.0, metavar="SHARE", help="of fingerprints")
     given = parser.parse_args(None if arguments is None else list(arguments))
     path = Path(given.where)
+    odd: list[Alarm] = []
     if path.is_dir():
         if not given.names:
             parser.error("name the run")
         series = from_folder(given.where, given.names[0], given.names[1:])
+        odd = list(replicas(given.where, given.names[0], given.tolerance))
     else:
         series = from_csv(path, given.names)
-    for alarm in replay(series):
+    for alarm in [*odd, *replay(series)]:
         if given.json:
             print(json.dumps(alarm.__dict__))
             continue
@@ -150,7 +165,11 @@ def main(arguments: Iterable[str] | None = None) -> int:
         for key, facts in alarm.keys.items():
             print(
                 f"            {key}: "
-                + ", ".join(f"{name} {value:g}" for name, value in facts.items() if value is not None)
+                + ", ".join(
+                    f"{name} {value}" if isinstance(value, str) else f"{name} {value:g}"
+                    for name, value in facts.items()
+                    if value is not None
+                )
             )
     return 0
 

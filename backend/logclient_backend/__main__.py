@@ -1,4 +1,5 @@
-"""`python -m logclient_backend`: the command line, and the hidden `agent` that `logclient.init` starts.
+"""`python -m logclient_backend`: the command line, the hidden `agent` that `logclient.init` starts, and the hidden
+`send-alerts` of a collector.
 
 The agent is told apart before anything is imported: its launcher has to be gone within some 50 ms.
 """
@@ -16,6 +17,10 @@ def main() -> int:
         from logclient_backend.agent.supervise.launcher import main as launch
 
         return launch(sys.argv[2:])
+    if sys.argv[1:2] == ["send-alerts"]:
+        from logclient_backend.alerts.sender import main as send
+
+        return send(sys.argv[2])
     from logclient_backend.cli import main as command
 
     command()

@@ -9,6 +9,7 @@
 `waiting.py`      `flush`
 `closing.py`      `finish`
 `ending.py`       how the run ended
+`alerting.py`     `alert`
 `final_line.py`   the line at its end
 `dropped.py`      runs whose handle was dropped
 `phases.py`       declared phases

@@ -44,6 +44,7 @@ from ..shm.shm_dir import ShmDir
 from ..shm.wake import wake
 from ..spawn import agent as spawn
 from . import handles, ptracer, tracing
+from .alerting import Alerts
 from .recorder import Recorder
 from .sections import Sections
 
@@ -123,7 +124,7 @@ class Session:
         self.closed = ""  # why log() refuses, once it does
         self.outcome = Outcome()
         self.about: dict[str, Any] = {}
-        self.alerts: list[dict[str, Any]] = []
+        self.alerts = Alerts()
         self.recorders: dict[int | None, Recorder] = {}
         self.sections = Sections(self)
         with AboveStandard():
@@ -260,6 +261,7 @@ class Session:
         tracing.leave(self)
         self.counters.detach()
         self.counters = Counters()
+        self.alerts = Alerts()
         if self.encoder is not None:
             self.encoder.detach()
             self.encoder = None

@@ -74,12 +74,14 @@ class Attempt:
         config: Any,
         tags: Iterable[str],
         notes: str,
+        alerts: Any,
         given: dict[str, Any],
     ) -> Run | NullRun:
         """Start or join a run, for `logclient.init`. `given` holds settings by name; None means: not given."""
         chosen = Config.from_env(project=project, **given)
         _check_tags(tags)
         config = _checked_facts(config, notes)
+        rules = _checked_rules(alerts)
         tags, wrong_tags = about.tags_of(tags)
         notes, wrong_notes = about.cut("notes", notes, about.MAX_NOTES)
         chosen, wrong = _within_limits(chosen)
@@ -89,10 +91,15 @@ class Attempt:
         if settings.is_agent():
             return _inert(chosen)
         with _OneAtATime(), HeldSignals():
-            return self._start(chosen, config, {"tags": tags, "notes": notes}, wrong)
+            return self._start(chosen, config, {"tags": tags, "notes": notes}, rules, wrong)
 
     def _start(
-        self, chosen: Config, config: Mapping[str, Any], described: dict[str, Any], wrong: list[str]
+        self,
+        chosen: Config,
+        config: Mapping[str, Any],
+        described: dict[str, Any],
+        rules: list[dict[str, Any]],
+        wrong: list[str],
     ) -> Run | NullRun:
         dropped.let_go_durable()
         parent = parents.find(chosen)
@@ -102,7 +109,7 @@ class Attempt:
             notebook.finish_earlier(handles.sessions(), chosen.project or "default", chosen.name)
         launch = launchers.find(settings.environment())
         run_id = chosen.run_id or self._id_of_launch(launch, chosen) or _new_id()
-        facts = _facts(chosen, run_id)
+        facts = _facts(chosen, run_id) | {"alerts": rules}
         for _ in range(_TRIES):
             try:
                 shm_dir = self._shm_dir = shm_dirs.make(chosen, shm_dirs.folder_name(run_id), facts)
@@ -128,6 +135,7 @@ class Attempt:
             "python": sys.version.split()[0],
             "launch": None if launch is None else launch.facts(),
             "job": launchers.job(settings.environment()),
+            "alerts": rules,
         }
         session.introduce(
             start_facts | {"program": _program(), "parent_run": parents.inherited_id()},
@@ -143,6 +151,10 @@ class Attempt:
         if not is_new and chosen.dir and facts["dir"] != shm_dir.dir:
             session.notices.once(
                 "dir", f"run {run_id} is open on this host and goes to {shm_dir.dir}, not to {facts['dir']}"
+            )
+        if not is_new and rules and rules != shm_dir.facts.get("alerts"):
+            session.notices.once(
+                "alerts", f"run {run_id} is open on this host with other rules for alerts: those go on"
             )
         if not is_new and (chosen.server or chosen.mode == "offline"):
             _compare_server(session, shm_dir, str(facts["server"]))
@@ -292,6 +304,15 @@ def _check_tags(tags: Any) -> None:
         iter(tags)
     except TypeError:
         raise BadArgument(f"tags={tags!r}: expected a list of texts") from None
+
+
+def _checked_rules(alerts: Any) -> list[dict[str, Any]]:
+    """Return the rules of `alerts` as the agent reads them."""
+    if type(alerts) in (tuple, list) and not alerts:
+        return []
+    from ..shm import alert_rules  # few runs have any
+
+    return alert_rules.checked(alerts)
 
 
 def _within_limits(chosen: Config) -> tuple[Config, list[str]]:

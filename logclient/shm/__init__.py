@@ -10,6 +10,7 @@
 `documents.py`       config, summary and state, which no lap of a ring overwrites
 `cells.py`           memory into which a device writes values
 `calls.py`           the last calls of each thread
+`alert_rules.py`     rules of alerts, as `init` takes them
 `refusals.py`        counts of processes that got no lanes
 `counters.py`        counters of a process, and sums over its lanes
 `notices.py`         sentences for the user, one per cause; lines to standard error

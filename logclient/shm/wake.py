@@ -1,6 +1,7 @@
 """Wake-ups: end the pause of the agent at once, for a caller that waits for it or joins the run.
 
-Runs in the training process: in `init`, `flush`, `finish`, and once in a forked child that logs. `log` wakes nobody.
+Runs in the training process: in `init`, `flush`, `finish`, `alert`, and once in a forked child that logs. `log` wakes
+nobody.
 
 Each lasting process of an agent reads one named pipe of the shm directory and sleeps until a byte comes, or until its
 own pause is over. The agent makes the pipes (`agent/host/pauses.py`); they stay when it is replaced.

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import logclient
-from logclient.watching import _watches
+from logclient.watching.passes import made
 from tests.lanes import LaneFile, opened
 
 torch = pytest.importorskip("torch")
@@ -245,14 +245,14 @@ def test_copies_hold_nothing() -> None:
         gone = weakref.ref(model)
         del model
         gc.collect()
-        assert gone() is None and not _watches
+        assert gone() is None and not made
 
 
 def test_disabled() -> None:
     """Not even a hook."""
     model = small()
     logclient.watch(model, run=logclient.NullRun("p", {}, ()))
-    assert not _watches
+    assert not made
     assert not model[2].bias._post_accumulate_grad_hooks
 
 

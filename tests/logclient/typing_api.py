@@ -94,6 +94,9 @@ version: str = logclient.__version__
 
 assert_type(logclient.watch(object(), every=10, histograms=True, step=lambda: 3, run=run), None)
 assert_type(logclient.unwatch(), None)
+assert_type(logclient.fingerprint(object(), every=10, replicas="dp0", step=lambda: 3), None)
+assert_type(run.fingerprint(object()), None)
+assert_type(run.as_rank(3).fingerprint([object()], 10), None)
 
 runs = logclient.read(Path("runs"))
 assert_type(runs["mlp"].id, str)

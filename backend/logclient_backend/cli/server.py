@@ -14,6 +14,7 @@ import click
 from logclient.errors import BadArgument
 
 from ..agent.output.mounts import mount_of, network_of
+from ..alerts import targets
 from . import server_commands as caretaker
 from . import server_login as login
 from . import server_migrate as migrating
@@ -71,6 +72,11 @@ _SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT))  # end a collector
     help="Do not wait for the disk at each commit: a power failure may cost what was acknowledged last.",
 )
 @click.option(
+    "--alerts",
+    metavar="FILE",
+    help="Send alerts of all runs to the targets in this file (docs/alerts.md); default: send none.",
+)
+@click.option(
     "--limit",
     "limits",
     metavar="NAME=VALUE",
@@ -121,6 +127,7 @@ def _serve(
     late_s: float,
     lost_s: float,
     fast_commits: bool,
+    alerts: str | None,
     limits: tuple[str, ...],
     as_json: bool,
 ) -> int:
@@ -138,6 +145,8 @@ def _serve(
     from ..collector import data_folder as folders
     from ..collector import serve
 
+    if alerts:
+        targets.load(alerts := os.path.abspath(alerts))
     tls = (os.path.abspath(tls_cert), os.path.abspath(tls_key)) if tls_cert and tls_key else None
     folder = folders.make(data)
     made = serve.Settings(
@@ -153,6 +162,7 @@ def _serve(
         lost_s=max(late_s, lost_s),
         names=frozenset(public_name),
         limits=_limits(limits),
+        alerts=alerts or "",
         warnings=tuple(_warnings(folder)),
     )
     where = login.free_file() if save_login else ""

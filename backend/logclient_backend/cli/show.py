@@ -15,6 +15,7 @@ from ..runs.contents import Contents, Hole, Key
 from ..runs.curve import GAP_MARK, ODD_MARK, Drawing
 from ..runs.extremes import of_summary
 from ..runs.observed import Observation
+from ..runs.replicas import Comparison, compare
 from ..runs.source import RunSource
 from ..runs.view import RunView, Shipment
 from ..signals import signal_name
@@ -48,6 +49,15 @@ _TWO_COLUMNS = 110  # characters from which two curves stand side by side
     is_flag=True,
     help="Host and device metrics: their last values, and curves of --key.",
 )
+@click.option("--replicas", is_flag=True, help="Compare the fingerprints of ranks that should hold the same.")
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.0,
+    show_default=True,
+    metavar="SHARE",
+    help="With --replicas: norms and sums may differ by this share; 0: not a bit may differ.",
+)
 @with_source
 @with_json
 @click.pass_context
@@ -58,6 +68,8 @@ def command(
     curves: int,
     everything: bool,
     of_system: bool,
+    replicas: bool,
+    tolerance: float,
     source: RunSource,
     as_json: bool,
 ) -> None:
@@ -69,11 +81,14 @@ def command(
     logclient show mlp
     logclient show ef8ecr7s --key 'train/*' --curves 12
     logclient show mlp --server http://collector:7789
+    logclient show mlp --replicas
     """
     stored = source.run(run)
     if of_system:
         stored, curves = stored.of_system(), curves if keys else 0
     shown = stored.view()
+    if replicas:
+        return _show_replicas(compare(shown, tolerance), tolerance, as_json)
     with screen.progress("reading", shown.counts()["stored"]) as advance:
         only = _matcher(keys) if keys and not as_json else None
         found = stored.contents(shown, curves=0 if as_json else curves, only=only, progress=advance)
@@ -98,6 +113,26 @@ def _show_system(run: RunView, found: Contents, curves: int, *, as_json: bool) -
         return
     for thing in (*_name_and_state(run), *system_page.pages(run, found), *_curves(run, found, curves)):
         screen.show(thing)
+
+
+def _show_replicas(found: Comparison, tolerance: float, as_json: bool) -> None:
+    if as_json:
+        differences = [{"attempt": attempt, **asdict(each)} for attempt, each in found.differences]
+        screen.print_json({**asdict(found), "tolerance": tolerance, "differences": differences})
+        return
+    for attempt, each in found.differences:
+        colour = "green" if each.is_over else "red"
+        screen.show(screen.line((f"attempt {attempt}: ", "dim"), (safe(str(each)), colour)))
+    if not found.differences:
+        screen.show(
+            screen.line(("no replica differs", "green") if found.compared else "no replicas to compare")
+        )
+    facts = f"compared: {plural(found.compared, 'tensor')} at a step each, tolerance {tolerance:g}"
+    if found.late:
+        facts += f"; {plural(found.late, 'value')} came too late to be compared"
+    if found.without_rank:
+        facts += f"; {plural(found.without_rank, 'record')} without a rank left out"
+    screen.show(screen.line((facts, "dim")))
 
 
 def _matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:

@@ -12,7 +12,7 @@ from ..agent.settings import Settings
 from ..runs import live
 from ..runs.live import LiveShmDir
 from ..runs.requests import asked
-from . import screen
+from . import alert_lines, screen
 from .ls import dropped
 from .options import with_json
 from .text import ago, count, duration, iso, plural, safe, size
@@ -23,8 +23,9 @@ _LAG_S = 5.0  # the agent syncs every 0.5 s, or as `copied_every_s` says: beyond
 
 
 @click.command("status", epilog="Exit codes: 0 all is well, 1 something needs doing.")
+@click.option("-f", "--follow", is_flag=True, help="Print alerts of these runs as they come, until Ctrl-C.")
 @with_json
-def command(as_json: bool) -> None:
+def command(follow: bool, as_json: bool) -> None:
     """Show the live runs of this user on this host: processes, lag, how full the lanes are, drops, the agent's health.
 
     Lag is what was logged and is not on disk: how many records, and how old the oldest is. What waits for values of
@@ -32,7 +33,10 @@ def command(as_json: bool) -> None:
 
     \b
     logclient status
+    logclient status --follow
     """
+    if follow:
+        alert_lines.follow(as_json)
     found = [entry for live_dir in live.scan() if (entry := describe(live_dir))["agent"]["state"] != "left"]
     if as_json:
         screen.print_json({"runs": found})
@@ -107,6 +111,7 @@ def describe(live_dir: LiveShmDir) -> dict[str, Any]:
         "counts": total,
         "processes": processes,
         "bad_files": live_dir.bad,
+        "alerts": alert_lines.described(live_dir),
     }
     if not live_dir.is_there:  # what was read last may be wrong
         agent["state"] = "left"
@@ -154,6 +159,7 @@ def _problems(entry: dict[str, Any]) -> Iterator[str]:
     server = entry["server"]
     if server["error"] or server["state"] in ("refused", "stalled"):
         yield f"shipping to {server['address'] or 'the server'}: {server['error'] or 'it ' + server['state']}"
+    yield from alert_lines.problems(entry["alerts"])
     if entry["bad_files"]:
         yield from entry["bad_files"]
 
@@ -183,6 +189,8 @@ def _page(entry: dict[str, Any]) -> Iterator[Any]:
         facts.insert(3, ("device", _device(entry)))
     if entry["server"]["state"] != "off":
         facts.append(("server", _server(entry["server"])))
+    if entry["alerts"] is not None and entry["alerts"]["number"]:
+        facts.append(("alerts", safe(alert_lines.summary(entry["alerts"]))))
     if entry["confined"]:
         facts.append(("ends with", safe(entry["confined"])))
     if entry["stop_file"]:

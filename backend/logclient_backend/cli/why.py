@@ -10,7 +10,7 @@ import click
 
 from logclient.errors import BadArgument, NoRun
 
-from ..observe import ranks, report, verdict
+from ..observe import elsewhere, ranks, report, verdict
 from ..observe.described import described, named
 from ..observe.report import Job
 from ..observe.verdict import CANNOT_TELL, Verdict
@@ -35,6 +35,17 @@ Look = Callable[[], Job | None]  # one look at all processes; None: there is nob
     "--merge",
     is_flag=True,
     help="One verdict from the --json output of several hosts; `-` is standard input.",
+)
+@click.option(
+    "--server",
+    metavar="URL",
+    help="All nodes of a run, as a collector has them; `-`: that of LOGCLIENT_SERVER or of the config file.",
+)
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    default="",
+    help="File with the server's token; default LOGCLIENT_TOKEN, else the config file.",
 )
 @click.option(
     "-f", "--follow", is_flag=True, help="Look again and again; one line for each change, until the run ends."
@@ -80,6 +91,8 @@ def command(
     pids: tuple[int, ...],
     local: bool,
     merge: bool,
+    server: str | None,
+    token_file: str,
     follow: bool,
     every_s: float,
     apart_s: float,
@@ -91,7 +104,8 @@ def command(
     """Say why a run, or some processes, do not get on: the verdict first, then the evidence.
 
     RUN is an id, a unique part of one, or a name of a live run on this host; without it, the only one there is. Nothing
-    is stopped or changed: stacks are read from outside. Values of variables are never read.
+    is stopped or changed: stacks are read from outside. Values of variables are never read. With --server nobody is
+    looked at now: it has what the observers on all nodes saw last.
 
     \b
     logclient why
@@ -100,13 +114,21 @@ def command(
     logclient why mlp --calls 3
     srun --overlap --ntasks-per-node=1 -o 'why.%N.json' logclient why mlp --local --json
     logclient why --merge why.*.json
+    logclient why mlp --server http://collector:7789
     """  # fmt: skip
     if calls_of is not None:
-        if pids or local or merge or follow or len(words) > 1:
+        if pids or local or merge or follow or server is not None or len(words) > 1:
             raise BadArgument("--calls takes one PID or rank, and at most a run beside it")
         why_calls.show(words[0] if words else None, calls_of, dir, as_json=as_json)
         return
-    look = _look(words, pids, local, merge, follow, apart_s, floor_s)
+    if server is not None:
+        if pids or local or merge or len(words) > 1:
+            raise BadArgument("--server takes at most a run beside it: no --pid, --local or --merge")
+        look = _at_server(server, token_file, words[0] if words else None)
+    else:
+        if token_file:
+            raise BadArgument("--token-file is for --server: give that too")
+        look = _look(words, pids, local, merge, follow, apart_s, floor_s)
     if follow:
         last = _follow(look, every_s, as_json)
     else:
@@ -153,6 +175,23 @@ def _look(
     if not follow:
         return lambda: report.put_together([report.of_run(live_dir, apart_s=apart_s, floor_s=floor_s)])
     return lambda: _again(live_dir, apart_s, floor_s)
+
+
+def _at_server(server: str, token_file: str, wanted: str | None) -> Look:
+    """Return the function that asks a collector once."""
+    from ..remote.source import ServerSource  # requests and grpc: the other sources do without
+
+    source = ServerSource(server, token_file=token_file)
+    stored = source.run(wanted)
+
+    def look() -> Job | None:
+        stored.look_again()
+        run = stored.view()
+        if run.state.is_over and run.state.name not in ("late", "lost"):
+            return None
+        return elsewhere.job_of(run, source.node_reports(stored.id))
+
+    return look
 
 
 def merged(names: Sequence[str]) -> Job:

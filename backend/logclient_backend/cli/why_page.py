@@ -14,7 +14,7 @@ from . import screen, why_calls
 from .text import duration, plural, safe
 
 _MAX_FRAMES, _MAX_THREADS = 12, 8
-_MAX_ROWS, _MAX_NAMES, _MAX_BLAMED = 64, 12, 4
+_MAX_ROWS, _MAX_NAMES, _MAX_BLAMED, _MAX_NODES = 64, 12, 4, 16
 _MERGE = "They log to no run here: `logclient why --local --json` on their hosts, then `logclient why --merge FILES`."
 
 
@@ -23,7 +23,8 @@ def page(job: Job, *, is_merged: bool) -> list[Any]:
     found = job.verdict
     colour = "yellow" if found.is_stuck else "green" if found.kind != CANNOT_TELL else "magenta"
     lines: list[Any] = [screen.line((found.kind, f"bold {colour}"), (f": {safe(found.text)}", ""))]
-    if job.missing and found.is_stuck and not is_merged:
+    lines += _nodes(job)
+    if job.missing and found.is_stuck and not (is_merged or job.nodes):
         lines.append(screen.line((_MERGE, "dim")))
     lines.append(_ranks(job))
     if len(job.processes) > _MAX_ROWS:
@@ -44,6 +45,15 @@ def page(job: Job, *, is_merged: bool) -> list[Any]:
     return lines
 
 
+def _nodes(job: Job) -> Iterator[Any]:
+    """Yield a line for each node that a collector has; of many those first that have no report."""
+    states = sorted(job.nodes, key=lambda node: (node.is_seen, node.is_known))
+    for node in states[:_MAX_NODES]:
+        yield screen.line((safe(node.line), "" if node.is_known else "yellow"))
+    if len(states) > _MAX_NODES:
+        yield screen.line((f"and {len(states) - _MAX_NODES} more nodes", "dim"))
+
+
 def _names(members: Sequence[Member]) -> str:
     """Return the names of some processes; of many the numbers of their ranks, and how many others there are."""
     if len(members) <= _MAX_NAMES:
@@ -56,7 +66,7 @@ def _names(members: Sequence[Member]) -> str:
 
 def _ranks(job: Job) -> Any:
     """Return the table of the ranks: those that are to blame first, where there are more than a screen shows."""
-    many = len(job.reports) > 1
+    many = any(each.node for each in job.processes)
     has_sections = any(each.sections is not None for each in job.processes)
     columns = (
         *("RANK", *(["HOST"] if many else []), "PID", "KERNEL", "CPU", "STEP", "LAST RECORD"),

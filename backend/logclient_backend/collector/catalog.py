@@ -43,6 +43,7 @@ _KEPT_BYTES = 16 << 20  # of documents; parsed they take some five times as much
 _SHARE = 10  # deriving takes at most 1 / _SHARE of the time, run by run
 _MAX_STALLS = 100  # the newest
 _MAX_ALERTS = 200  # the newest; all are in the documents
+_MAX_RANK_ENDS = 1000
 _NOWHERE = ""  # no path is ever made of an id
 
 
@@ -263,8 +264,35 @@ def describe(run: RunView) -> Description:
             "exit_code": state.exit_code,
             "signal": state.signal,
             "exception": state.exception,
+            "rank_ends": _rank_ends(run),
+            "rules": _rules(run),
         },
     )
+
+
+def _rank_ends(run: RunView) -> dict[str, Any]:
+    """Return which ranks of the newest attempt live, and how the others ended: [rank, did it end well, how]."""
+    by_rank: dict[int, list[State]] = {}
+    for id in run.attempts[-1].processes if run.attempts else ():
+        rank = run.processes[id].rank
+        if rank is not None:
+            by_rank.setdefault(rank, []).append(run.states[id])
+    living = sorted(rank for rank, some in by_rank.items() if any(not each.is_over for each in some))
+    ended = []
+    for rank in sorted(by_rank.keys() - set(living))[:_MAX_RANK_ENDS]:
+        worst = min(by_rank[rank], key=lambda each: each.name == "finished")
+        ended.append(
+            [rank, worst.name == "finished", f"{worst.name}: {worst.cause}" if worst.cause else worst.name]
+        )
+    return {"living": living, "ended": ended}
+
+
+def _rules(run: RunView) -> list[Any]:
+    """Return the rules of alerts that the newest owner of the run was given."""
+    owners = [each for each in run.processes.values() if each.is_owner]
+    newest = max(owners, key=lambda each: each.created_ns, default=None)
+    found = newest.data("start").get("alerts") if newest is not None else None
+    return found if isinstance(found, list) else []
 
 
 def state_now(run: Run, now_ns: int, *, late_s: float = LATE_S, lost_s: float = LOST_S) -> State:

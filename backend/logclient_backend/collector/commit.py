@@ -89,6 +89,7 @@ class Committer:
         self._bytes = 0
         self._changed = threading.Condition()
         self._is_stopping = False
+        self.on_committed: Callable[[list[Parcel]], None] | None = None  # of live runs; must not wait
         self._keepalives: dict[tuple[str, str], tuple[int, int]] = {}  # (run, node): when, by both clocks
         self._seen: dict[str, int] = {}
         self._seen_at = time.monotonic()
@@ -280,6 +281,8 @@ class Committer:
         self._metrics.count("repeated_records_total", done.repeated)
         self.last_commit_ns = time.time_ns()
         self.trouble = ""
+        if self.on_committed is not None:
+            self.on_committed([made for item, made in ready if not item.source.is_sync])
         last: dict[int, _Item] = {}
         for item, made in ready:
             last[id(item.source)] = item

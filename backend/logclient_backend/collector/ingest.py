@@ -40,12 +40,14 @@ from ..wire.messages import (
     Welcome,
     digest,
 )
+from ..wire.node_report import NodeReport
 from ..wire.outbound import Replies
 from ..wire.service import Caller
 from .commit import DISK_RETRY_S, Committer, Source, deleted_run
 from .eventlog import EventLog
 from .limits import Limits, Pace, RunLimits, busy, check_ids
 from .metrics import Metrics
+from .node_reports import NodeReports
 from .stop_requests import StopRequests
 from .store.interface import Store, StoreError, StoreFull, system_id
 from .tokens import INGEST, Grant, Tokens
@@ -71,6 +73,7 @@ class Ingest:
     ) -> None:
         self.http_address = ""  # sent to clients; known once it listens
         self.stop_requests = stop_requests
+        self.node_reports = NodeReports()
         self.store = store
         self.tokens = tokens
         self.committer = committer
@@ -185,6 +188,7 @@ class Ingest:
             self._shipments.add(made)
         if not hello.is_sync:
             self.stop_requests.opened(hello.run, hello.node, replies)
+            self.node_reports.seen(hello.run, hello.node)
         return made
 
     def _grant(self, token: str) -> Grant:
@@ -270,6 +274,7 @@ class Shipment:
         ingest, limits = self._ingest, self._ingest.limits
         self._check_grant()
         self._check(parcel)
+        self._is_seen()
         ingest.metrics.count("received_bytes_total", parcel.size_bytes)
         wait_s = self._pace.take()
         if wait_s > limits.wait_s:
@@ -282,7 +287,18 @@ class Shipment:
     def keepalive(self) -> None:
         """The client is there and has nothing to send."""
         self._check_grant()
+        self._is_seen()
         self._ingest.committer.keepalive(self._source)
+
+    def report(self, report: NodeReport) -> None:
+        """Keep what the observer of the node saw, for whoever asks."""
+        self._check_grant()
+        if not self._source.is_sync:
+            self._ingest.node_reports.take(self._source.run, self._source.node, report)
+
+    def _is_seen(self) -> None:
+        if not self._source.is_sync:
+            self._ingest.node_reports.seen(self._source.run, self._source.node)
 
     def closed(self, why: str) -> None:
         """End the conversation; what is queued is committed all the same."""

@@ -36,6 +36,12 @@ METRICS = {
     "under_way_bytes": (GAUGE, "bytes of parcels, as they were sent, that are taken and not committed"),
     "deriving_seconds_total": (COUNTER, "time spent to derive what a run is from its documents"),
     "faults_total": (COUNTER, "faults of the collector itself; its log has each"),
+    "alerts_total": (COUNTER, "alerts: each begin, each end, and each that happened once"),
+    "alerts_waiting": (GAUGE, "alerts that some target does not have yet"),
+    "alerts_skipped_records_total": (
+        COUNTER,
+        "records that no rule of an alert has seen: the thread was behind",
+    ),
     "disk_free_bytes": (GAUGE, "free where the data lie"),
     "last_backup_timestamp_seconds": (GAUGE, "when the last backup was complete, as Unix time; 0: never"),
     "resident_bytes": (GAUGE, "memory of the collector"),

@@ -1,7 +1,7 @@
 """The collector as a whole: what it is made of, in which order it starts, and how it ends.
 
 One process. Threads: `main` waits for signals; the wire's own, two per conversation; `commit`; `upkeep`; `http`;
-`control`. The module of each states what it may touch.
+`control`; `alerts`. The module of each states what it may touch.
 
 Start: data folder, store (which takes its lock), both sockets, tokens, then everything at once. A collector that
 could not start has made no token.
@@ -28,6 +28,7 @@ from ..wire.messages import NotTaken
 from ..wire.server import Server, ServerTls
 from ..wire.service import Limits as WireLimits
 from . import tls
+from .alerting import Alerting
 from .backup import backup
 from .catalog import LATE_S, LOST_S, Catalog, state_now
 from .commit import Committer
@@ -67,6 +68,7 @@ class Settings:
     lost_s: float = LOST_S
     names: frozenset[str] = frozenset()
     limits: Limits = field(default_factory=Limits)
+    alerts: str = ""  # file of targets for alerts; empty: none are sent
     warnings: tuple[str, ...] = ()  # of the place where the data lie
 
 
@@ -142,6 +144,7 @@ class Collector:
             keep_deleted_s=settings.keep_deleted_s,
             purge=self.store.writer.purge,
         )
+        self.alerting = self._make_alerting()
         self._ask()
         self.control = Control(
             data,
@@ -159,10 +162,28 @@ class Collector:
         self.ingest.start()
         self.wire.start()
         self.upkeep.start()
+        if self.alerting is not None:
+            self.alerting.start()
         self.http.start(self._make_app)
         self.log.event(f"collecting on {self.address}, HTTP API on {self.http.url}, data in {data.path}")
         for line in self.warnings():
             self.log.event(f"warning: {line}")
+
+    def _make_alerting(self) -> Alerting | None:
+        settings, reader = self.settings, self.store.reader
+        if not settings.alerts:
+            return None
+
+        def state(name: str) -> tuple[str, str] | None:
+            run = reader.run(name)
+            if run is None or run.deleted_ns:
+                return None
+            now = state_now(run, time.time_ns(), late_s=settings.late_s, lost_s=settings.lost_s)
+            return now.name, now.cause
+
+        made = Alerting(settings.alerts, settings.data.path, state, self.metrics, self.log)
+        self.committer.on_committed = made.committed
+        return made
 
     def _undo(self) -> None:
         """Undo a start that failed: nobody listens, and another collector may have the store."""
@@ -199,6 +220,7 @@ class Collector:
 
     def _delete(self, run: str) -> bool:
         self.committer.forget(run)
+        self.ingest.node_reports.forget(run)
         return self.store.writer.delete(run, time.time_ns())
 
     def _backup(self, folder: str) -> Mapping[str, Any]:
@@ -226,7 +248,8 @@ class Collector:
         """Sentences about things that somebody should look at."""
         certificate = self._certificate
         of_tls = certificate.troubles() if certificate is not None else []
-        now = [each for each in (self.committer.trouble, self.http.failure) if each]
+        alerts = self.alerting.trouble if self.alerting is not None else ""
+        now = [each for each in (self.committer.trouble, self.http.failure, alerts) if each]
         return [*self.settings.warnings, *of_tls, *self.settings.data.troubles(), *now]
 
     def not_ready(self) -> str:
@@ -252,6 +275,7 @@ class Collector:
                 delete=self.delete,
                 undelete=self.undelete,
                 stop_requests=self.stop_requests,
+                node_reports=self.ingest.node_reports,
                 metrics=self.metrics.text,
                 not_ready=self.not_ready,
                 facts=self.facts,
@@ -273,6 +297,7 @@ class Collector:
         ask("under_way_bytes", lambda: self.wire.bytes_under_way)
         ask("disk_free_bytes", data.free_bytes)
         ask("last_backup_timestamp_seconds", lambda: data.last_backup()[0] / 1e9)
+        ask("alerts_waiting", lambda: self.alerting.waiting if self.alerting is not None else 0)
         ask("resident_bytes", _resident_bytes)
         ask("cpu_seconds_total", time.process_time)
         self.metrics.ask_store(self.store.statistics)
@@ -294,6 +319,8 @@ class Collector:
         is_well &= self.committer.stop(left())
         is_well &= self.http.stop(left())
         is_well &= self.upkeep.stop(left())
+        if self.alerting is not None:
+            self.alerting.stop(left())
         if is_well:
             self.store.close()
         text = (

@@ -6,6 +6,7 @@ spike.py        a rise that goes away again: onset, peak, recovery (loss, gradie
 shift.py        a lasting change of the level (throughput, time of a step)
 nonfinite.py    NaN and infinities
 straggler.py    the rank that is slower than its peers
+replicas.py     the rank whose copy of a tensor is not that of its peers
 ==============  ================================================================================
 
 A detector belongs to one series, takes (step, value) in the order in which they were logged, and returns an event when

@@ -11,6 +11,8 @@ verdict.py      from two looks at each process to one verdict
 ranks.py        the processes of a live run, with their last steps
 gpu.py          the GPUs of a node, through NVML
 kernel_log.py   lines of the kernel's log that may explain a hang
+elsewhere.py    the nodes of a run as a collector has them
+bounded.py      a report made small enough to be sent
 report.py       all that is seen on one node; reports of several nodes put together
 described.py    a verdict with its evidence, for programs
 saved.py        dataclasses as JSON and back

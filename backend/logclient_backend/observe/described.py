@@ -38,6 +38,7 @@ def described(job: Job) -> dict[str, Any]:
         "pids": list(found.pids),
         "blamed": [named(each) for each in blamed],
         "missing_ranks": job.missing,
+        "nodes": [saved.to_json(node) for node in job.nodes],
         "processes": [_process(each) for each in job.processes],
         "groups": [
             {

@@ -2,8 +2,9 @@
 
 Pure. A process *moves* where the stack of one of its threads has changed, it or one of its descendants used CPU or read
 and wrote, a descendant came or went, or its GPU works. It *waits* where its main thread is in a collective at both
-samples: it may spin, and so may its GPU. It is *held* where a person has it: a debugger, a prompt, standard input. What
-is left stands *still*, or *polls*: it wakes up more than twice a second, which a slow download does as well.
+samples, or waits for others as `verdict.py` has it: it may spin, and so may its GPU. It is *held* where a person has
+it: a debugger, a prompt, standard input. What is left stands *still*, or *polls*: it wakes up more than twice a second,
+which a slow download does as well.
 
 Late processes stand still where none of them moves or is held, and one is to blame that is still, or all that the run
 has wait for each other.
@@ -76,8 +77,7 @@ def standstill(
 ) -> Standstill:
     """Do those stand still that are late? `is_whole`: all ranks of the run are among the processes."""
     states = {each.key: verdict.state_of(each) for each in processes}
-    has_waiting = any(state.kind == where.COLLECTIVE for state in states.values())
-    spinning = set() if has_waiting else {each.key for each in verdict.together(processes, states)}
+    spinning = {each.key for each in verdict.waiting_for_others(processes, states)}
     motions: dict[Key, Motion] = {}
     for each in processes:
         if each.is_late or each.key in found.blamed:
@@ -97,7 +97,7 @@ def standstill(
 
 
 def motion(each: Observed, activities: Activities, *, may_spin: bool = False) -> Motion:
-    """Return the motion of a process; `may_spin`: its CPU and its GPU may only wait for others."""
+    """Return the motion of a process; `may_spin`: its CPU and a GPU that stays cool may wait for others."""
     first, second = each.first.sample, each.second.sample
     if verdict.is_gone(each):
         return Motion.STILL
@@ -113,7 +113,8 @@ def motion(each: Observed, activities: Activities, *, may_spin: bool = False) ->
     part = where.part_of(each.frames)
     if part == where.COMPILING or not _is_same(each):
         return Motion.MOVES
-    if part == where.COLLECTIVE or may_spin:
+    works = _gpu_works({member.pid for member in family}, activities.gpus)
+    if part == where.COLLECTIVE or (may_spin and not works):
         return Motion.WAITS
     seconds = max(each.apart_s, 0.001)
     is_device = part == where.ACCELERATOR
@@ -124,7 +125,6 @@ def motion(each: Observed, activities: Activities, *, may_spin: bool = False) ->
         return Motion.MOVES
     if sum(activities.io_bytes(member.pid) for member in family) > _IO_BYTES_S * seconds:
         return Motion.MOVES
-    works = _gpu_works({member.pid for member in family}, activities.gpus)
     if works:
         return Motion.MOVES
     is_polling = each.wakes > max(_WAKES_S * seconds, 2) or (is_device and works is None)

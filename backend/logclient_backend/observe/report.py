@@ -24,6 +24,8 @@ from .verdict import Observed, Verdict
 VERSION = 1
 MAX_BYTES = 256 << 20  # of one file with reports
 _MAX_NAMED = 8  # ranges of ranks
+_MAX_RANKS = 1 << 20  # a report may come from anybody
+_MAX_LINES = 4  # about nodes that were not looked at, in a verdict
 
 
 @dataclass(slots=True)
@@ -48,6 +50,26 @@ class Report:
     ended: list[Observed] = field(default_factory=list)
     gpus: Gpus = field(default_factory=Gpus)
     kernel_log: KernelLog = field(default_factory=KernelLog)
+    left_out: str = ""  # what it would have besides, were it not too large to be sent
+
+
+@dataclass(slots=True)
+class NodeState:
+    """One node of a run as a collector has it."""
+
+    host: str
+    node: str
+    kind: str  # ok, quiet, stalled or off
+    text: str = ""
+    is_seen: bool = False  # a report of it is part of the verdict
+    is_known: bool = False  # seen, or nobody on it is late, or all on it have ended
+    age_s: float | None = None  # of its report
+    silent_s: float | None = None  # since anything came from it
+
+    @property
+    def line(self) -> str:
+        """For people."""
+        return f"{self.host}: {self.text}"
 
 
 @dataclass(slots=True)
@@ -57,13 +79,23 @@ class Job:
     reports: list[Report]
     processes: list[Observed]  # of all nodes, by rank; those that ended and are missed included
     missing: list[int]  # ranks of which no report speaks
+    nodes: list[NodeState] = field(default_factory=list)  # where a collector was asked
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict; it says which ranks were not looked at, where that may matter."""
+        """The verdict; it says which ranks and nodes were not looked at, where that may matter."""
+        unknown = [node.line for node in self.nodes if not node.is_known]
+        if self.nodes and not self.processes and not unknown:
+            return Verdict(verdict.NOT_STUCK, "no rank is late on any node")
+        if unknown and not self.processes:
+            return Verdict(verdict.CANNOT_TELL, _some(unknown))
         found = verdict.judge(self.processes)
+        if unknown and found.kind in (verdict.NOT_STUCK, verdict.QUIET):
+            found = dataclasses.replace(found, kind=verdict.CANNOT_TELL)
         if self.missing and found.kind != verdict.NOT_STUCK:
             found = dataclasses.replace(found, text=f"{found.text}; {self.missing_text}")
+        if unknown:
+            found = dataclasses.replace(found, text=f"{found.text}; {_some(unknown)}")
         return found
 
     @property
@@ -132,8 +164,11 @@ def here(live_dir: LiveShmDir | None = None) -> Node:
     return made
 
 
-def put_together(reports: Sequence[Report]) -> Job:
-    """Make one job of the reports; a process of several nodes is named with its host."""
+def put_together(reports: Sequence[Report], nodes: Sequence[NodeState] = ()) -> Job:
+    """Make one job of the reports; a process of several nodes is named with its host.
+
+    `nodes`: all that the run has, where a collector was asked.
+    """
     hosts = [report.node.host for report in reports]
     everybody: list[Observed] = []
     ended: list[Observed] = []
@@ -141,7 +176,7 @@ def put_together(reports: Sequence[Report]) -> Job:
         host = report.node.host
         name = host if hosts.count(host) == 1 else f"{host} ({report.node.node or number + 1})"
         for each in (*report.processes, *report.ended):
-            each.node = name if len(reports) > 1 else ""
+            each.node = name if max(len(reports), len(nodes)) > 1 else ""
             for child in each.children:
                 child.node = each.node
         everybody += report.processes
@@ -149,10 +184,11 @@ def put_together(reports: Sequence[Report]) -> Job:
     alive = {each.rank for each in everybody}
     ended = [each for each in ended if each.rank is None or each.rank not in alive]
     seen = alive | {each.rank for each in ended}
-    size = max((report.node.world_size or 0 for report in reports), default=0)
+    sizes = [report.node.world_size or 0 for report in reports]
+    size = max((each for each in sizes if each <= _MAX_RANKS), default=0)
     everybody += ranks.missed(everybody, ended)
     everybody.sort(key=lambda each: (each.rank is None, each.rank or 0, each.node, each.pid))
-    return Job(list(reports), everybody, [rank for rank in range(size) if rank not in seen])
+    return Job(list(reports), everybody, [rank for rank in range(size) if rank not in seen], list(nodes))
 
 
 def reports_in(data: bytes, name: str) -> list[Report]:
@@ -209,6 +245,11 @@ def check_together(named_reports: Sequence[tuple[str, Report]]) -> None:
                 f"{seen[identity]} and {name} are of one node, {report.node.host}: give one of them"
             )
         seen[identity] = name
+
+
+def _some(lines: Sequence[str]) -> str:
+    more = f" and {len(lines) - _MAX_LINES} more nodes" if len(lines) > _MAX_LINES else ""
+    return "; ".join(lines[:_MAX_LINES]) + more
 
 
 def ranges(numbers: Sequence[int]) -> str:

@@ -5,7 +5,8 @@ user code; *busy* where the stack is the same and it woke or used CPU; *moving* 
 that wait for their peers in a collective, none is to blame: the verdict is that of the one that is elsewhere, and
 where all are in collectives, that of the smallest group. Many waits for peers show no collective, since the stack ends
 in C code (`loss.backward()`, `loss.item()`): so where more than half of all stand in one line of user code, they count
-as waiting for the others.
+as waiting for the others. A collective on GPUs is waited for by a wait for the device: so who waits for a device while
+others are elsewhere counts as waiting for those.
 
 A process whose last record is younger than the limit that its own rhythm gives (`ranks.py`) is not stuck, whatever
 the looks find. Without records (`--pid`) the looks alone decide, and a busy process is one of which nobody can tell.
@@ -252,12 +253,13 @@ def judge(all_: Sequence[Observed]) -> Verdict:
             return Verdict(STRAGGLER, f"{_names(slow)} {stragglers.sentence(slow[0], all_)}", _keys(slow))
         text = "every rank logged a record a short while ago" + why_none
         if 0 < len(others) <= len(waiting):  # who is slow, without being stuck
-            return Verdict(NOT_STUCK, f"{text}; {_sentence(others, states, _wait(waiting))}", _keys(others))
+            return Verdict(
+                NOT_STUCK, f"{text}; {_sentence(others, states, _wait(waiting, states))}", _keys(others)
+            )
         return Verdict(NOT_STUCK, text)
-    meanwhile = _wait(waiting)
-    if not waiting and (same := together(all_, states)):
-        waiting, others = same, [each for each in all_ if each not in same]
-        meanwhile = f"{_names(waiting)} are all{_at(waiting[0].frames)}"
+    waiting = waiting_for_others(all_, states)
+    others = [each for each in all_ if each not in waiting]
+    meanwhile = _wait(waiting, states)
     for kind in STUCK:
         blamed = [each for each in others if states[each.key].kind == kind]
         if blamed:
@@ -283,6 +285,22 @@ def judge(all_: Sequence[Observed]) -> Verdict:
         return Verdict(CANNOT_TELL, _sentence(odd, states, meanwhile), _keys(odd))
     kind = QUIET if any(each.age_s is not None for each in all_) else NOT_STUCK
     return Verdict(kind, _sentence(list(all_), states))
+
+
+def waiting_for_others(all_: Sequence[Observed], states: dict[Key, State]) -> list[Observed]:
+    """Return those that wait for others, as far as that can be told: none of them is to blame."""
+    kinds = {key: state.kind for key, state in states.items()}
+    waiting = [each for each in all_ if kinds[each.key] == where.COLLECTIVE]
+    at_device = [each for each in all_ if kinds[each.key] == where.ACCELERATOR and not _is_in_driver(each)]
+    if set(kinds.values()) - {where.COLLECTIVE, where.ACCELERATOR, CANNOT_TELL}:
+        waiting += at_device
+    return waiting or together(all_, states)
+
+
+def _is_in_driver(observed: Observed) -> bool:
+    """Does it wait in the device driver, where no peer lets it wait?"""
+    sample = observed.second.sample
+    return sample is not None and sample.state == "D"
 
 
 def together(all_: Sequence[Observed], states: dict[Key, State]) -> list[Observed]:
@@ -338,14 +356,15 @@ def _collective(waiting: list[Observed], states: dict[Key, State]) -> Verdict:
         at = _at(waiting[0].frames)
         return Verdict(where.COLLECTIVE, f"{_names(waiting)} wait in the same collective, all of them{at}")
     rest = [each for each in waiting if each not in odd]
-    return Verdict(where.COLLECTIVE, _sentence(odd, states, _wait(rest)), _keys(odd))
+    return Verdict(where.COLLECTIVE, _sentence(odd, states, _wait(rest, states)), _keys(odd))
 
 
 def _sentence(blamed: list[Observed], states: dict[Key, State], meanwhile: str = "") -> str:
     first = blamed[0]
     is_after = first.is_over and states[first.key].kind != GONE
     after = f", after the run ended in it ({first.end or 'finished'})" if is_after else ""
-    text = f"{_names(blamed)} {states[first.key].text}{after}"
+    each = ": each" if len(blamed) > 1 else ""
+    text = f"{_names(blamed)}{each} {states[first.key].text}{after}"
     if not first.shows_age:
         text += "" if first.step is None else f"; last step {first.step}"
     elif first.age_s is not None:
@@ -354,10 +373,17 @@ def _sentence(blamed: list[Observed], states: dict[Key, State], meanwhile: str =
     return f"{text}, while {meanwhile}" if meanwhile else text
 
 
-def _wait(waiting: Sequence[Observed]) -> str:
+def _wait(waiting: Sequence[Observed], states: dict[Key, State]) -> str:
+    """Return what those do that wait for others; empty where nobody does."""
     if not waiting:
         return ""
-    return f"{_names(waiting)} " + ("waits for its peers" if len(waiting) == 1 else "wait for their peers")
+    kinds = {states[each.key].kind for each in waiting}
+    names, is_one = _names(waiting), len(waiting) == 1
+    if where.COLLECTIVE in kinds:
+        return f"{names} " + ("waits for its peers" if is_one else "wait for their peers")
+    if (kinds == {where.ACCELERATOR} and len({normal(each.frames) for each in waiting}) > 1) or is_one:
+        return f"{names} " + ("waits" if is_one else "wait") + " for a device, as in a collective"
+    return f"{names} are all{_at(waiting[0].frames)}"
 
 
 def _names(some: Sequence[Observed], most: int = 4) -> str:

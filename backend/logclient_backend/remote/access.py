@@ -86,6 +86,10 @@ class ServerError(LogclientError):
     """The server does not answer, or not what it should; the text names it and what helps."""
 
 
+class NoPath(ServerError):
+    """The server has no such path: it is older than this program."""
+
+
 class Unreachable(ServerError):
     """No connection, or one that broke: it may be another minute."""
 

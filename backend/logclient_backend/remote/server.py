@@ -24,7 +24,7 @@ from logclient.errors import BadArgument, NoRun
 
 from ..runs import strict
 from ..wire.sanitize import one_line
-from .access import ServerError, Unreachable, WebAccess
+from .access import NoPath, ServerError, Unreachable, WebAccess
 from .handshake import TlsAdapter
 
 CONNECT_S, READ_S = (
@@ -115,6 +115,8 @@ class Server:
             return NoRun(f"{self.url}: {message}")
         if content.get("error") == "no_numbers":
             return BadArgument(f"{self.url}: {message}")
+        if content.get("error") == "no_path":
+            return NoPath(f"{self.url}: {message}")
         if status == 401:
             message += " (in LOGCLIENT_TOKEN, a --token-file, or the config file)"
         return ServerError(f"{self.url}: {message}")

@@ -8,8 +8,10 @@ from typing import Any
 
 from logclient.errors import NoRun
 
+from ..runs import node as nodes
 from ..runs.source import Listing, StoredRun
 from . import access
+from .access import NoPath, ServerError
 from .runs import Row, ServerRun
 from .server import Server
 
@@ -38,6 +40,25 @@ class ServerSource:
 
     def run(self, wanted: str | None) -> ServerRun:
         return ServerRun(self._server, resolve(self._server, wanted))
+
+    def node_reports(self, id: str) -> Iterator[dict[str, Any]]:
+        """Nodes of a run, with the reports of those on which it does not get on."""
+        after = ""
+        while True:
+            try:
+                page = self._server.json("/run/reports", run=id, after=after)
+            except NoPath:
+                raise ServerError(
+                    f"{self.where} keeps no reports of nodes: update it, or use `logclient why --merge`"
+                ) from None
+            yield from filter(_is_table, nodes.listed(page.get("nodes")))
+            before, after = after, nodes.text(page.get("next"))
+            if after <= before:
+                return
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, dict)
 
 
 def rows(server: Server, *, most: int | None = None, **asked: Any) -> Iterator[Row]:

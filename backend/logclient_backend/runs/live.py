@@ -162,6 +162,19 @@ class LiveLanes:
         """The sections of this process; None where it used none. `now_ns`: `time.monotonic_ns`."""
         return sections.read(self.words, now_ns)
 
+    def load(self, payload: bytes) -> Any:
+        """Return the data of a document (`read_document`), which may lie in a file beside; None where it is gone."""
+        try:
+            content = json.loads(payload)
+            if "file" in content:
+                name = str(content["file"])
+                if os.path.basename(name) != name or not name.startswith(self.id):
+                    return None
+                content = json.loads(read_regular(os.path.join(os.path.dirname(self._live), name)))
+            return content["data"]
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            return None
+
     def waiting(self) -> Waiting:
         """Records that are accepted and not yet durable, and why."""
         found = Waiting()

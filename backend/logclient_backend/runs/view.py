@@ -283,6 +283,7 @@ def _take_about(run: RunView, data: dict[str, Any]) -> None:
 
 
 def _take_notices(run: RunView, process: str, data: dict[str, Any], when: int) -> None:
+    its_rank = run.processes[process].rank
     for alert in listed(data.get("alerts")):
         alert = table(alert)
         run.alerts.append(
@@ -292,6 +293,8 @@ def _take_notices(run: RunView, process: str, data: dict[str, Any], when: int) -
                 "title": text(alert.get("title")),
                 "text": text(alert.get("text")),
                 "process": process,
+                **({"number": alert["number"]} if isinstance(alert.get("number"), int) else {}),
+                **({"rank": rank} if isinstance(rank := alert.get("rank", its_rank), int) else {}),
             }
         )
     for line in listed(data.get("notices")):

@@ -1,7 +1,8 @@
 """The sender: what one collector lacks of one node, from the folders until it is acknowledged.
 
 In the shipper's thread, which opens the conversations and asks when to go on. The order is: parcels that broke with a
-conversation, then what the source has, then what is missing for good; documents travel with either.
+conversation, then what the source has, then what is missing for good; documents travel with either. The newest report
+of the node is sent once in each conversation, beside them: it is not acknowledged.
 
 Invariants:
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from logclient.shm.system_stream import is_system
 
@@ -23,6 +24,7 @@ from ..wal.dedup import new_part
 from ..wire import messages
 from ..wire.client import Session
 from ..wire.messages import HeldStream, NotTaken, Parcel, Welcome
+from ..wire.node_report import NodeReport
 from .bisect import Splitter
 from .documents import DocumentUpload, Version
 from .in_flight import InFlight
@@ -57,6 +59,8 @@ class Sender:
         self._welcomed_at = 0.0  # by the collector that answered last, for the first time
         self._moved_at = 0.0  # when the source gave something last
         self._sent_at = 0.0
+        self.newest_report: Callable[[], NodeReport | None] = _no_report  # the same object until it changes
+        self._sent_report: NodeReport | None = None  # in this conversation
 
     def enter(self, phase: Phase) -> None:
         """Go on to a phase that may follow this one."""
@@ -75,6 +79,7 @@ class Sender:
         progress.held(welcome.held, is_other=is_other)
         progress.documents_acked = welcome.documents_digest
         self._documents.welcomed(welcome)
+        self._sent_report = None
         self._resend.extendleft(reversed(self.in_flight.take_back()))
         if is_other or self.phase is Phase.NEW:
             self._start(welcome)
@@ -108,6 +113,10 @@ class Sender:
 
     def send(self, session: Session) -> None:
         """Send what is due, as far as there is room; after that it may be DONE."""
+        report = self.newest_report()
+        if report is not None and report is not self._sent_report:
+            session.report(report)
+            self._sent_report = report
         while session.has_room and self.in_flight.size < self._settings.in_flight_bytes:
             version = None if self._resend else self._due_documents()
             if self._resend:
@@ -157,6 +166,8 @@ class Sender:
     def has_due(self) -> bool:
         """Look without a conversation: is there something to send?"""
         self._take()
+        if self.newest_report() is not self._sent_report:
+            return True
         return bool(self._packer or self._resend) or self._due_documents() is not None
 
     @property
@@ -248,3 +259,7 @@ class Sender:
         if not self._progress.outdated:
             self._progress.outdated = text
             self._log.write(text)
+
+
+def _no_report() -> NodeReport | None:
+    return None

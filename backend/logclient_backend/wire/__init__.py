@@ -3,6 +3,7 @@
 =============================  ========================================================================
 `messages.py` `sanitize.py`    the messages, as plain Python; words from elsewhere made fit to be shown
 `address.py` `credentials.py`  where a collector is, and the token for it
+`node_report.py`               what an agent saw of a run that does not get on
 `batch.py` `convert.py`        records, and the small messages, <-> protobuf
 `pages.py`                     what a collector gives back of a run
 `decode.py`                    parcels from a client that is not to be believed

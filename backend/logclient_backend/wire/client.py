@@ -32,6 +32,7 @@ from . import channel, convert, messages
 from .batch import BatchWriter, hole
 from .credentials import Access
 from .messages import Ack, Description, Hello, NotTaken, Parcel, Request, Welcome
+from .node_report import NodeReport
 
 _SLICE_S = 0.2
 # sent in one conversation before all are sent anew: a run may never log one set of keys twice
@@ -183,6 +184,14 @@ class Session:
         made.holes.extend(map(hole, parcel.holes))
         if parcel.documents is not None:
             made.documents.json.CopyFrom(self._writer.packed(parcel.documents))
+
+    def report(self, report: NodeReport) -> None:
+        """Send what was seen on the node, which is not answered; never waits."""
+        with self._changed:
+            data = convert.report(report).SerializeToString()
+            if len(data) > self._most_parcel_bytes:
+                data = convert.report(NodeReport(report.kind, next_s=report.next_s)).SerializeToString()
+            self._put(data)
 
     def keep_alive(self) -> None:
         """Send a keepalive, if we sent nothing for a while."""

@@ -5,13 +5,16 @@ What does not fit raises `Corrupt` with a sentence, nothing else.
 
 from __future__ import annotations
 
+import time
+
 from logclient.errors import Corrupt
 from logclient.shm import stop_requests
 from logclient_proto.v1 import control_pb2
 from logclient_proto.v1 import ingest_pb2 as pb
 
-from . import batch, messages
+from . import batch, messages, node_report
 from .messages import Ack, Description, HeldStream, Hello, NotTaken, Request, Welcome
+from .node_report import NodeReport
 from .sanitize import one_line
 
 MAX_ID_BYTES = 512  # of a run; a node's is at most 64
@@ -33,6 +36,15 @@ _KINDS = {
     stop_requests.SAVE: pb.Request.KIND_SAVE,
     stop_requests.CLEAR: pb.Request.KIND_CLEAR,
 }
+_REPORT_KINDS = {
+    node_report.OFF: pb.Report.KIND_UNKNOWN,
+    node_report.OK: pb.Report.KIND_OK,
+    node_report.QUIET: pb.Report.KIND_QUIET,
+    node_report.STALLED: pb.Report.KIND_STALLED,
+}
+_REPORT_KIND_NAMES = {int(number): name for name, number in _REPORT_KINDS.items()}
+_MAX_AGE_MS = 366 * 86_400_000
+_MAX_NEXT_S = 600
 _KIND_NAMES = {int(number): name for name, number in _KINDS.items()}
 _REASON_NAMES = {int(number): name for name, number in _REASONS.items()}
 
@@ -137,6 +149,31 @@ def read_request(message: pb.Request) -> Request | None:
         message.time_ns,
         None if message.is_at_once else message.step,
     )
+
+
+def report(value: NodeReport) -> pb.ShipRequest:
+    made = pb.ShipRequest()
+    made.report.kind = _REPORT_KINDS.get(value.kind, pb.Report.KIND_UNKNOWN)
+    made.report.next_s = min(_MAX_NEXT_S, value.next_s)
+    if value.packed:
+        made.report.age_ms = min(_MAX_AGE_MS, round(1000 * value.age_s))
+        made.report.json.packing = pb.PACKING_ZSTD
+        made.report.json.size, made.report.json.data = value.size, value.packed
+    return made
+
+
+def read_report(message: pb.Report) -> NodeReport:
+    """Return it without its JSON where that is too large, or packed in a way that is not known here."""
+    kind = _REPORT_KIND_NAMES.get(message.kind, node_report.OFF)
+    made_at = time.monotonic() - min(_MAX_AGE_MS, message.age_ms) / 1000
+    next_s, packed = min(_MAX_NEXT_S, message.next_s), message.json
+    if len(packed.data) > node_report.MAX_PACKED_BYTES or packed.size > node_report.MAX_BYTES:
+        text = f"its report is larger than the {node_report.MAX_PACKED_BYTES >> 10} KiB that are kept here"
+        return NodeReport(kind, made_at, trouble=text, next_s=next_s)
+    if packed.data and packed.packing != pb.PACKING_ZSTD:
+        text = "its report is packed in a way that is not known here"
+        return NodeReport(kind, made_at, trouble=text, next_s=next_s)
+    return NodeReport(kind, made_at, packed.size, packed.data, next_s=next_s)
 
 
 def read_reply(data: bytes) -> Welcome | Ack | NotTaken | Request | None:

@@ -120,6 +120,8 @@ class Reading:
             if kind == "alive":
                 conversation.keepalive()
                 replies.received(wants_ack=True)
+            elif kind == "report":
+                conversation.report(convert.read_report(message.report))
             elif kind == "parcel":
                 number += 1
                 if message.parcel.number != number:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from .batch import MAX_BYTES
 from .messages import Description, Hello, NotTaken, Parcel, Welcome
+from .node_report import NodeReport
 from .outbound import Replies
 
 
@@ -38,6 +39,9 @@ class Conversation(Protocol):
 
     def keepalive(self) -> None:
         """The client is there and has nothing to send."""
+
+    def report(self, report: NodeReport) -> None:
+        """The observer of the node saw something new. Never waits."""
 
     def closed(self, why: str) -> None:
         """The last call; `why` in words. Replies go nowhere from now on."""

@@ -44,14 +44,16 @@ PACKING_RAW: Packing
 PACKING_ZSTD: Packing
 
 class ShipRequest(_message.Message):
-    __slots__ = ("hello", "parcel", "alive")
+    __slots__ = ("hello", "parcel", "alive", "report")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     PARCEL_FIELD_NUMBER: _ClassVar[int]
     ALIVE_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     parcel: Parcel
     alive: Alive
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., parcel: _Optional[_Union[Parcel, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ...) -> None: ...
+    report: Report
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., parcel: _Optional[_Union[Parcel, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ...) -> None: ...
 
 class ShipReply(_message.Message):
     __slots__ = ("welcome", "ack", "refusal", "request")
@@ -158,6 +160,28 @@ class Request(_message.Message):
 class Alive(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class Report(_message.Message):
+    __slots__ = ("kind", "age_ms", "next_s", "json")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        KIND_UNKNOWN: _ClassVar[Report.Kind]
+        KIND_OK: _ClassVar[Report.Kind]
+        KIND_QUIET: _ClassVar[Report.Kind]
+        KIND_STALLED: _ClassVar[Report.Kind]
+    KIND_UNKNOWN: Report.Kind
+    KIND_OK: Report.Kind
+    KIND_QUIET: Report.Kind
+    KIND_STALLED: Report.Kind
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_S_FIELD_NUMBER: _ClassVar[int]
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    kind: Report.Kind
+    age_ms: int
+    next_s: int
+    json: Packed
+    def __init__(self, kind: _Optional[_Union[Report.Kind, str]] = ..., age_ms: _Optional[int] = ..., next_s: _Optional[int] = ..., json: _Optional[_Union[Packed, _Mapping]] = ...) -> None: ...
 
 class Ack(_message.Message):
     __slots__ = ("upto",)

@@ -124,8 +124,10 @@ def test_prompt_is_told_from_user_code_under_a_debugger(frames: tuple[Frame, ...
     assert is_prompt(frames) is is_held
 
 
-def stands(processes: list[Observed], *, is_whole: bool = True) -> Standstill:
-    return standstill(processes, judge(processes), NOTHING, is_whole=is_whole)
+def stands(
+    processes: list[Observed], activities: Activities = NOTHING, *, is_whole: bool = True
+) -> Standstill:
+    return standstill(processes, judge(processes), activities, is_whole=is_whole)
 
 
 def test_run_stands_still_where_nobody_who_is_late_moves() -> None:
@@ -152,3 +154,11 @@ def test_ranks_that_spin_in_one_line_of_user_code_wait_for_the_odd_one() -> None
     spinning = [observed(rank, LOOP, MAIN, cpu_s=1.0) for rank in range(3)]
     assert stands([*spinning, observed(3, MAIN)]) is Standstill.YES
     assert stands(spinning) is Standstill.NO
+
+
+def test_rank_at_its_device_waits_for_one_that_is_elsewhere_unless_the_device_computes() -> None:
+    """A collective on a GPU: all of its processors spin, at a fraction of the power that work takes."""
+    ranks = [observed(3, SYNC, MAIN, cpu_s=1.0), observed(1, MAIN)]
+    assert stands(ranks, gpus(100, 120.0)) is Standstill.YES
+    assert stands(ranks) is Standstill.YES
+    assert stands(ranks, gpus(100, 600.0)) is Standstill.NO

@@ -206,6 +206,41 @@ def test_state_d_names_the_mount_or_the_driver_and_tells_slow_from_stuck() -> No
     assert found.kind == verdict.STRAGGLER and "again and again" in found.text and "/mnt/nfs" in found.text
 
 
+SYNCHRONIZE = Frame("synchronize", "/usr/lib/python3.11/site-packages/torch/cuda/__init__.py", 1162)
+
+
+@pytest.mark.parametrize(
+    ("odd", "kind"),
+    [
+        (observed(1, LOOP, MAIN), where.USER_CODE),
+        (observed(1, LOOP, MAIN, state="R", cpu_s=1.0), where.USER_CODE),
+        (observed(1, QUEUE, LOADER, MAIN), where.DATA_LOADING),
+        (observed(1, MAIN, state="T"), verdict.STOPPED),
+        (gone(1), verdict.GONE),
+        (observed(1, NUMPY, MAIN, before=(LOOP, MAIN)), verdict.STRAGGLER),
+    ],
+    ids=["asleep", "computes", "loader", "stopped", "gone", "moves"],
+)
+@pytest.mark.parametrize("ranks", [(0,), (0, 2, 3)], ids=["one", "three"])
+def test_who_waits_for_its_gpu_waits_for_the_rank_that_is_elsewhere(
+    odd: Observed, kind: str, ranks: tuple[int, ...]
+) -> None:
+    """A collective of NCCL ends in a wait for the device, which spins: seen so on two GPUs."""
+    waiting = [observed(rank, SYNCHRONIZE, MAIN, state="R", cpu_s=1.0) for rank in ranks]
+    found = judge([*waiting, odd])
+    assert (found.kind, found.pids) == (kind, (101,)), found.text
+    assert "as in a collective" in found.text or len(ranks) > 1
+    mixed = judge([*waiting, odd, observed(4, BARRIER, MAIN)])
+    assert (mixed.kind, mixed.pids) == (kind, (101,)), mixed.text
+
+
+def test_all_that_wait_for_a_gpu_are_named() -> None:
+    """In different lines, and none of them elsewhere: which one the others wait for cannot be told."""
+    found = judge([observed(0, SYNCHRONIZE, MAIN), observed(1, SYNCHRONIZE, LOOP, MAIN)])
+    assert (found.kind, found.pids) == (where.ACCELERATOR, (100, 101))
+    assert found.text.startswith("rank 0, rank 1: each waits in accelerator")
+
+
 def test_thread_that_hangs_in_state_d_explains_a_main_thread_that_waits() -> None:
     """A thread that writes a checkpoint; not where the main thread waits for peers, nor for two waits."""
     hangs = {"blocked": (Blocked(907, 5, "folio_wait_bit", NFS),)}

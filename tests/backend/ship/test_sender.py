@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from logclient_backend.ship.throttled_log import ThrottledLog
 from logclient_backend.wal.documents import DocumentFile
 from logclient_backend.wire.client import Session
 from logclient_backend.wire.messages import Parcel, Welcome
+from logclient_backend.wire.node_report import NodeReport
 from tests.process.disturbed import wait_until
 
 from .samples import append, documents, item, write, write_open
@@ -34,6 +36,10 @@ class Wire:
     def __init__(self) -> None:
         self.has_room = True
         self.parcels: list[Parcel] = []
+        self.reports: list[NodeReport] = []
+
+    def report(self, report: NodeReport) -> None:
+        self.reports.append(report)
 
     def send(self, parcel: Parcel) -> bool:
         self.parcels.append(parcel)
@@ -44,8 +50,8 @@ class Wire:
 class Sending:
     """A sender over one folder, driven by hand."""
 
-    def __init__(self, folder: Path, *, until_done: bool) -> None:
-        settings = ShipSettings(until_done=until_done, flush_s=0.0, documents_s=0.0)
+    def __init__(self, folder: Path, *, until_done: bool, rest_s: float) -> None:
+        settings = ShipSettings(until_done=until_done, flush_s=0.0, documents_s=0.0, rest_s=rest_s)
         self.source = FolderSource([str(folder)], poll_s=0.01)
         self.sender = Sender(self.source, Progress(), settings, ThrottledLog(None))
         self.wire = Wire()
@@ -80,8 +86,8 @@ Make = Callable[..., Sending]
 def sending(tmp_path: Path) -> Iterator[Make]:
     made: list[Sending] = []
 
-    def make(*, until_done: bool) -> Sending:
-        made.append(Sending(tmp_path, until_done=until_done))
+    def make(*, until_done: bool, rest_s: float = math.inf) -> Sending:
+        made.append(Sending(tmp_path, until_done=until_done, rest_s=rest_s))
         return made[-1]
 
     yield make
@@ -179,3 +185,27 @@ def test_drawing_has_each_phase_and_what_follows() -> None:
     for phase in Phase:
         drawn = {then for then in Phase if re.search(rf"\b{then.name}\b", rows[phase.name])}
         assert drawn == NEXT[phase] - {Phase.REFUSED}
+
+
+def test_newest_report_is_sent_once_in_each_conversation(tmp_path: Path, sending: Make) -> None:
+    """Also where no record has come for long: it takes a conversation, which is then closed again."""
+    made = sending(until_done=False, rest_s=-1.0)
+    newest = [NodeReport("ok")]
+    made.sender.newest_report = lambda: newest[0]
+    made.begin("a")
+    made.send()
+    made.send()
+    assert made.wire.reports == newest and not made.sender.has_due()
+    newest[0] = late = NodeReport("stalled", 1.0, 2, b"xx")
+    assert made.sender.has_due()
+    made.send()
+    made.send()
+    assert made.wire.reports[1:] == [late] and not made.sender.has_due()
+    assert made.sender.is_at_rest
+    made.begin("a")  # whether the last one arrived is not known
+    assert made.sender.has_due()
+    made.send()
+    assert made.wire.reports == [late]
+    newest[0] = NodeReport("ok")
+    made.send()
+    assert made.wire.reports[1:] == newest

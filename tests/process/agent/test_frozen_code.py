@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from logclient.shm import layout
+from tests.certificates import Authority
+from tests.hooks import Hooks, hooks, target_file, webhook
 from tools.faults.processes import stopped
 
 from ..agents import SUPERVISOR, WORKER, both_killed, checked, kill, log_of, successor
@@ -40,7 +43,7 @@ sys.addaudithook(note)
 if sys.argv[3] == "unlocked":  # as for a user who may not lock memory
     page_pinning.lock_pages = lambda: False
 os.umask(0o077)
-os._exit(Supervisor(shm_dirs.read(sys.argv[1])).run())
+os._exit(Supervisor(shm_dirs.read(sys.argv[1]), sends_alerts="LOGCLIENT_ALERTS" in os.environ).run())
 """
 
 
@@ -86,8 +89,14 @@ def test_supervisor_and_workers_open_nothing_outside_tmpfs_and_proc(
 
 @pytest.mark.timeout(120)
 def test_observer_opens_nothing_outside_tmpfs_proc_and_dev(run_dir: Path, tmp_path: Path) -> None:
-    """Samples, stacks, files of the verdict: all of it while every disk may be frozen. So does its successor."""
+    """Samples, stacks, files of the verdict, alerts: all of it while every disk may be frozen. So does its successor.
+
+    The file of receivers is read by children, which may hang.
+    """
     log = tmp_path / "opened"
+    authority, folder = Authority(tmp_path / "ca"), tmp_path / "targets"
+    folder.mkdir()
+    shutil.copy(authority.folder / "ca.pem", folder)
     env = {
         "LOGCLIENT_OBSERVE_S": "0.1",
         "LOGCLIENT_LATE_AFTER_S": "0.5",
@@ -97,9 +106,26 @@ def test_observer_opens_nothing_outside_tmpfs_proc_and_dev(run_dir: Path, tmp_pa
     }
     trainer = Trainer(tmp_path, ROOMY | env, rate=100, until_told=True)
     both_killed(trainer)
+    with hooks(authority.certificate("good")) as served:
+        file = target_file(folder, f'ca = "{folder}/ca.pem"\n' + webhook("team", f"{served.url}/ok"))
+        _stall_twice(trainer, log, file, served)
+    shm_root, runs = os.environ["LOGCLIENT_SHM_DIR"], str(run_dir)
+    lines = sorted(set(log.read_text().splitlines()))
+    assert any("/why.txt" in line for line in lines), "it is noted at all"
+    assert any(".system" in line for line in lines), "and it measures"
+    for line in lines:
+        who, event, what = line.split(" ", 2)
+        is_memory = (
+            what.startswith((f"{shm_root}/", "/proc/", "/sys/", "/dev/", f"{folder}/")) or what.isdecimal()
+        )
+        assert event != "import" and (is_memory or (who == "copier" and what.startswith(runs))), line
+
+
+def _stall_twice(trainer: Trainer, log: Path, file: Path, served: Hooks) -> None:
+    """Serve the run by a supervisor that notes what is opened; its observer is killed in between."""
     agent = subprocess.Popen(
         [sys.executable, "-c", _SUPERVISOR, trainer.shm_dir, str(log), "locked"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "LOGCLIENT_ALERTS": str(file)},
     )
     wait_until(lambda: trainer.agent_pid(SUPERVISOR) == agent.pid, 20, "our supervisor is elected")
     text = Path(trainer.shm_dir) / "why.txt"
@@ -107,20 +133,14 @@ def test_observer_opens_nothing_outside_tmpfs_proc_and_dev(run_dir: Path, tmp_pa
         wait_until(
             lambda: text.exists() and text.read_text().startswith("stalled: stopped"), 60, "it is stalled"
         )
+        wait_until(lambda: len(served.of("/ok")) == 1, 60, "it is sent")
         observer = trainer.word(layout.AGENT_OBSERVER)
         kill(observer)
         wait_until(lambda: trainer.word(layout.AGENT_OBSERVER) != observer, 60, "there is another observer")
         before = text.stat().st_mtime_ns
         wait_until(lambda: text.stat().st_mtime_ns > before, 60, "it has taken a sample")
     wait_until(lambda: text.read_text().startswith("ok"), 60, "it moves again")
+    wait_until(lambda: len(served.of("/ok")) == 2, 60, "that is sent")
     trainer.tell_to_end()
     trainer.wait_gone()
     agent.wait(60)
-    shm_root, runs = os.environ["LOGCLIENT_SHM_DIR"], str(run_dir)
-    lines = sorted(set(log.read_text().splitlines()))
-    assert any("/why.txt" in line for line in lines), "it is noted at all"
-    assert any(".system" in line for line in lines), "and it measures"
-    for line in lines:
-        who, event, what = line.split(" ", 2)
-        is_memory = what.startswith((f"{shm_root}/", "/proc/", "/sys/", "/dev/")) or what.isdecimal()
-        assert event != "import" and (is_memory or (who == "copier" and what.startswith(runs))), line

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -162,17 +161,6 @@ def test_report_of_real_processes_comes_back_without_loss(tmp_path: Path) -> Non
     (read,) = report.reports_in(shown.encode(), "x")
     assert read == seen
     assert json.dumps(described(report.put_together([read]))) == shown
-
-
-@pytest.fixture
-def two_hosts(run_dir: Path, needs_root: None) -> Iterator[network.Network]:
-    """Two simulated hosts, each with a shm directory of its own on a tmpfs."""
-    if reason := network.why_not():
-        pytest.skip(reason)
-    with network.Network() as net:
-        for host in (net.left, net.right):
-            host.run("mount", "-t", "tmpfs", "none", os.environ["LOGCLIENT_SHM_DIR"])
-        yield net
 
 
 RANKS_OF_TWO_HOSTS = """

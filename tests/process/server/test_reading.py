@@ -171,3 +171,40 @@ def test_over_tls_with_a_certificate_of_the_config_file(
     for address in (facts["http"], facts["grpc"]):
         assert len(logclient.read(address)) == 0
     assert say("ls", "--server", "-") == f"no runs in {facts['http']}\n"
+
+
+SUMS = """
+import os
+import sys
+import tempfile
+import logclient
+
+os.environ["LOGCLIENT_SHM_DIR"] = tempfile.mkdtemp(dir=os.environ["LOGCLIENT_SHM_DIR"])  # as on a node of its own
+run = logclient.init("sums", id="sums", dir=sys.argv[1], quiet=True)
+run.as_rank(int(sys.argv[2])).log(3, {"fingerprint/dp0/w/bits": int(sys.argv[3])})
+print("logged", flush=True)
+sys.stdin.readline()
+run.finish(60)
+"""
+
+
+def test_replicas_of_several_nodes_are_compared(
+    listening_server: Collector, run_dir: Path, tmp_path: Path, started: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """By what the collector has of all of them; a node alone has nothing to compare."""
+    folders = [str(tmp_path / f"node{rank}") for rank in range(3)]
+    ranks = [
+        started("-c", SUMS, folder, str(rank), str(bits))
+        for rank, (folder, bits) in enumerate(zip(folders, (7, 7, 8), strict=True))
+    ]
+    for process in ranks:
+        assert process.stdout is not None and process.stdout.readline() == "logged\n"
+    for process in ranks:
+        process.communicate("\n", timeout=PATIENCE_S)
+    words = ("--replicas", "--json")
+    for folder in folders:
+        say("sync", folder, "--server", listening_server.address)
+        assert json.loads(say("show", "sums", "--dir", folder, *words))["compared"] == 0
+    found = json.loads(say("show", "sums", "--server", listening_server.address, *words))
+    (only,) = found["differences"]
+    assert found["compared"] == 1 and (only["tensor"], only["step"], only["ranks"]) == ("w", 3, [2])

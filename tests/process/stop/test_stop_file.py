@@ -257,6 +257,8 @@ def test_without_a_stop_file_nobody_looks(run_dir: Path, tmp_path: Path) -> None
     with training(tmp_path) as trainer:
         worker, supervisor = trainer.agent_pid(WORKER), trainer.agent_pid(SUPERVISOR)
         trainer.wait_logged_more(200)
-        alive = [pid for pid in _children(supervisor) if processes.is_alive(pid)]
-        assert alive == [worker] and not trainer.word(layout.STOP_FILE_BEAT)
+        alive = {pid for pid in _children(supervisor) if processes.is_alive(pid)}
+        assert alive == {worker, trainer.word(layout.AGENT_OBSERVER)} and not trainer.word(
+            layout.STOP_FILE_BEAT
+        )
         trainer.tell_to_end()

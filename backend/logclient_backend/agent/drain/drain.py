@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from itertools import islice
 from struct import error as StructError
+from typing import Protocol
 
 from logclient.errors import Corrupt
 from logclient.shm import cells, layout
@@ -21,7 +22,17 @@ from logclient.shm.record import PREFIX, Shape
 from logclient.shm.ring import Taken, read_block
 
 from . import device_records as device
-from .producer import Lane, Producer
+from .producer import Lane
+
+
+class Source(Protocol):
+    """The process that a lane belongs to, as far as its records are decoded by it."""
+
+    name: str
+    mem: memoryview
+    cells: device.Cells
+
+    def shape(self, number: int) -> Shape | None: ...
 
 
 class Harvest:
@@ -51,7 +62,7 @@ class Harvest:
         self.stored = 0
 
 
-def harvest(producer: Producer, lane: Lane, most_bytes: int, *, is_dead: bool = False) -> Harvest | None:
+def harvest(producer: Source, lane: Lane, most_bytes: int, *, is_dead: bool = False) -> Harvest | None:
     """Take the next frames of a lane, that many bytes or one frame; None where there is nothing that checks.
 
     None too, and `lane.waits`, where the first record waits for a device, whose process is not dead.
@@ -149,7 +160,7 @@ def _by_head(taken: Taken, staged_seq: int) -> dict[int, list[tuple[int, int]]]:
 
 
 def _convert(
-    found: Harvest, producer: Producer, taken: Taken, head: int, ranges: list[tuple[int, int]]
+    found: Harvest, producer: Source, taken: Taken, head: int, ranges: list[tuple[int, int]]
 ) -> None:
     data = taken.data
     number = head & layout.SHAPE_MASK
@@ -176,7 +187,7 @@ def _convert(
         _convert_each(found, producer, frames, shape)
 
 
-def _convert_each(found: Harvest, producer: Producer, frames: bytes, shape: Shape | None = None) -> None:
+def _convert_each(found: Harvest, producer: Source, frames: bytes, shape: Shape | None = None) -> None:
     """Frames that describe themselves, lie in blocks, or whose group did not decode: one by one."""
     for at in _frame_starts(frames):
         word, seq, order, step, time, head = PREFIX.unpack_from(frames, at)
@@ -200,7 +211,7 @@ def _convert_each(found: Harvest, producer: Producer, frames: bytes, shape: Shap
             found.damaged.append((seq, seq))
 
 
-def _convert_device(found: Harvest, producer: Producer, frames: bytes) -> None:
+def _convert_device(found: Harvest, producer: Source, frames: bytes) -> None:
     """Records whose values a device brought; those of one shape and rank become one `Columns`."""
     groups: dict[int, tuple[Shape, list[bytes]]] = {}
     for at in _frame_starts(frames):
@@ -225,7 +236,7 @@ def _convert_device(found: Harvest, producer: Producer, frames: bytes) -> None:
         _keep(found, Columns.from_frames(shape, _rank_of(head), b"".join(some)))
 
 
-def _shape_of(producer: Producer, head: int, payload: bytes, at: int) -> tuple[Shape, int]:
+def _shape_of(producer: Source, head: int, payload: bytes, at: int) -> tuple[Shape, int]:
     """The record's shape, and where its values start; a record that describes itself does so from byte `at` on."""
     number = head & layout.SHAPE_MASK
     if number == layout.INLINE_SHAPE:

@@ -85,10 +85,12 @@ class KeptProcess:
             self._watch.kill()
             self.wait_ended()
 
-    def wait_ended(self) -> None:
-        """Wait for its end, for a moment at most."""
-        deadline = time.monotonic() + _END_S
+    def wait_ended(self, is_enough: Callable[[], bool] = lambda: False, timeout_s: float = _END_S) -> None:
+        """Wait for its end, or for what is enough, for a moment at most."""
+        deadline = time.monotonic() + timeout_s
         while self._watch is not None and not self._watch.has_ended() and time.monotonic() < deadline:
+            if is_enough():
+                return
             time.sleep(_NAP_S)
 
     def let_go(self) -> None:

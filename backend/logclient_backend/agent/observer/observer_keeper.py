@@ -24,6 +24,7 @@ from ..settings import Settings
 from . import observer_process
 
 _STALLS = 6  # stall times: a sample has parts that take seconds
+_SAMPLE_S = 5.0  # which it may be in the middle of when it is to leave
 _LONG_LIFE_S = 60.0
 _MAX_BACKOFF_S = 30.0
 
@@ -68,11 +69,17 @@ class ObserverKeeper:
             self._has_ended()
 
     def end(self) -> None:
-        """Let it leave, for a moment; then it is killed."""
-        self._status.words[layout.AGENT_OBSERVER_STOP] = 1
+        """Let it leave, for a moment; then it is killed. One that sends its last alerts does so by itself."""
+        words = self._status.words
+        words[layout.AGENT_OBSERVER_STOP] = 1
         self._pipes.observer.ring()
-        self._process.wait_ended()
-        self._process.kill()
+
+        def has_let_go() -> bool:
+            return bool(words[layout.AGENT_OBSERVER_STOP] == observer_process.HAS_LET_GO)
+
+        self._process.wait_ended(has_let_go, _SAMPLE_S)
+        if not has_let_go():
+            self._process.kill()
         self._process.let_go()
 
     def _start(self) -> None:

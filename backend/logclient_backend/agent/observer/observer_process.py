@@ -28,13 +28,16 @@ from ..host.pauses import Pipes, Sleeper
 from ..host.shm_dir_handle import ShmDirHandle
 from ..host.status import StatusPage
 from ..settings import Settings
+from .alerting import Alerting
 from .processes import Processes
 from .sampler import Sampler
 from .why_files import WhyFiles
 
 LEFT, FAILED = 0, 4  # exit codes
+HAS_LET_GO = 2  # AGENT_OBSERVER_STOP
 
 _ALONE_S = 60.0  # without a sign of supervisor and worker
+_DELIVER_S = 10.0  # for alerts that are not sent when the agent leaves
 _SHORT_S = 0.25  # where nobody can end a pause
 
 
@@ -73,6 +76,9 @@ class Observer:
         self._beat()
         self.processes.look(now)
         self._go_on()
+        self._alerting: Alerting | None = None  # without `observe` only the host is measured
+        if settings.observes:
+            self._alerting = Alerting(handle, status.words, settings, self.processes)
 
     def _go_on(self) -> None:
         """Go on from what an earlier observer knew."""
@@ -115,14 +121,14 @@ class Observer:
         """Look once; take samples where they are due."""
         self._beat()
         now = time.monotonic()
-        if self._settings.observes:
-            self._look_for_progress(now)
+        if self._alerting is not None:
+            self._look_for_progress(now, self._alerting)
         else:
             self.processes.look(now)
         if self._system is not None:
             self._system.look(time.monotonic(), self.processes.ranks_here())
 
-    def _look_for_progress(self, now: float) -> None:
+    def _look_for_progress(self, now: float, alerting: Alerting) -> None:
         if self._gaps.is_after_one(now, suspended_s()):
             self._restart(now)
         self.processes.look(now)
@@ -135,7 +141,7 @@ class Observer:
             self.stall.sample(now, found)
             self._write(is_new=True)
         self._write(is_new=False)
-        self._after_look(now)
+        alerting.look(now, self.standing)
 
     def _judge(self, now: float) -> None:
         self.stall.look(now, self.processes.sentence(self.processes.late(now), now))
@@ -149,17 +155,16 @@ class Observer:
         self._sampler.forget()
         self.stall.restart(now)
 
-    def _after_look(self, now: float) -> None:
-        """With each look. The place for alerts: they are given `standing`, `stall.stalls` and `processes`."""
-
     def sleep(self) -> None:
         """Sleep until the next look or sample, a byte in the pipe, or the end of a process."""
         self._sleeper.watch(self.processes.watches())
         now = time.monotonic()
-        pause_s = min(self._settings.observe_s, self.stall.sample_due - now)
+        due_s = self.stall.sample_due - now
+        if self._alerting is not None:
+            due_s = min(due_s, self._alerting.due_in_s)
         if self._system is not None:
-            pause_s = min(pause_s, self._system.due_in_s(now, self._settings.observe_s))
-        pause_s = max(0.0, pause_s)
+            due_s = min(due_s, self._system.due_in_s(now, self._settings.observe_s))
+        pause_s = max(0.0, min(self._settings.observe_s, due_s))
         if not self._sleeper.may_be_long:
             pause_s = min(pause_s, _SHORT_S)
         self._gaps.plan(now + pause_s)
@@ -169,9 +174,17 @@ class Observer:
         """The run is over on this node, or another observer goes on."""
         if self._system is not None:
             self._system.close()
-        if self._settings.observes and not self.processes.watched():
-            self.stall.close(time.monotonic())
-            self._write(is_new=False)
+        if self._alerting is not None:
+            now = time.monotonic()
+            self.processes.look(now)
+            is_over = not self.processes.watched()
+            if is_over:
+                self.stall.close(now)
+                self._write(is_new=False)
+            self._alerting.end(now, self.standing, is_over=is_over)
+        self._status.words[layout.AGENT_OBSERVER_STOP] = HAS_LET_GO
+        if self._alerting is not None:
+            self._alerting.deliver(_DELIVER_S)
 
     # ---- inside -------------------------------------------------------------------------------------------
 

@@ -19,15 +19,18 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from logclient.shm import lane_file, layout
+from logclient.shm.documents import read_document
 from logclient.shm.proc import pid_namespace
 
 from ...observe import ranks
 from ...observe.rhythm import GAPS, Limits, Rhythm
 from ...runs.live import LiveLanes, LiveShmDir
+from ...signals import signal_name
 from ..host import rlimits
-from ..host.process_handle import Watch
+from ..host.process_handle import Cause, Watch
 from ..host.shm_dir_handle import LANES, ShmDirHandle, is_lane_file
 
 _FDS_EACH, _FDS_ELSE = 2, 96
@@ -42,7 +45,7 @@ class Ended:
     pid: int
     rank: int | None
     is_clean: bool  # after `finish`, or with exit code 0
-    text: str  # "exit code 1", "signal 9"; empty: nobody could tell
+    text: str  # "exit code 1", "signal SIGKILL"; empty: nobody could tell
     at: float  # when it was seen, monotonic
 
 
@@ -60,6 +63,7 @@ class Seen:
         self.ended: Ended | None = None
         self.rhythm = Rhythm(limits, now)
         self._headers = lane_file.headers(words)
+        self._notices = 0  # version that was read
         self.rhythm.saw(self.count(), now)
         created_ns = words[layout.FILE_CREATED_MONO_NS]
         if self.rhythm.count and created_ns:
@@ -88,6 +92,14 @@ class Seen:
         """Records that it has accepted."""
         return sum(header[layout.SEQ] for header in self._headers)
 
+    def new_notices(self) -> Any:
+        """Return the data of its document `notices`, where it was written since this was asked last."""
+        found = read_document(self.lanes.mem, "notices", self._notices)
+        if found is None:
+            return None
+        self._notices, payload = found
+        return self.lanes.load(payload)
+
     def look(self, now: float) -> None:
         """Has its process ended?"""
         if self.ended is None and (
@@ -95,7 +107,13 @@ class Seen:
         ):
             cause = self.watch.cause() if self.watch is not None else None
             is_clean = self.lanes.has_finished or (cause is not None and cause.exit_code == 0)
-            self.ended = Ended(self.pid, self.rank, is_clean, "" if cause is None else str(cause), now)
+            self.ended = Ended(self.pid, self.rank, is_clean, _how(cause), now)
+
+
+def _how(cause: Cause | None) -> str:
+    if cause is None:
+        return ""
+    return str(cause) if cause.signal is None else f"signal {signal_name(cause.signal)}"
 
 
 class Processes:
@@ -106,6 +124,7 @@ class Processes:
         self.all: dict[str, Seen] = {}
         self.ended: deque[Ended] = deque(maxlen=_MAX_ENDED)  # those whose lane files are gone
         self.left: set[int] = set()  # ranks in which the run is over and whose processes live on
+        self._gone: list[Seen] = []  # since `take_gone`
         self.unseen = 0  # lane files for which no descriptor is left
         self._handle = handle
         self._limits = limits
@@ -134,6 +153,7 @@ class Processes:
         for id in self.all.keys() - ids:
             gone = self.all.pop(id)  # all that it logged is stored, and it has ended
             gone.look(now)
+            self._gone.append(gone)
             if gone.ended is not None:
                 self.ended.append(gone.ended)
             elif gone.rank is not None:
@@ -149,6 +169,11 @@ class Processes:
                 self.all[id] = Seen(LiveLanes(self._handle.path, id + LANES), self._limits, now)
             except (OSError, ValueError):
                 continue  # swept since the listing, or none of ours: the worker says so
+
+    def take_gone(self) -> list[Seen]:
+        """Return the processes whose lane files have gone since this was asked last; what they hold is readable yet."""
+        gone, self._gone = self._gone, []
+        return gone
 
     def watched(self) -> list[Seen]:
         """Return the processes that have the run open and whose records count."""

@@ -128,7 +128,7 @@ def _nothing(standing: Standing) -> dict[str, Any]:
         "stuck": False,
         "text": standing.text or _NOBODY_IS_LATE,
     }
-    names = "pids", "blamed", "missing_ranks", "processes", "groups", "gpus", "kernel_log", "reports"
+    names = "pids", "blamed", "missing_ranks", "nodes", "processes", "groups", "gpus", "kernel_log", "reports"
     return made | {name: [] for name in names}
 
 

@@ -114,6 +114,7 @@ def _run(handle: ShmDirHandle, settings: Settings, writer: StatusWriter, pipe: P
     from ...ship.source import FolderSource
     from ...wire import channel
     from ...wire.client import Session
+    from .node_reports import NodeReports
 
     channel.sleep_long()
     progress = Progress()
@@ -147,6 +148,7 @@ def _run(handle: ShmDirHandle, settings: Settings, writer: StatusWriter, pipe: P
     )
     shipper = Shipper(connect, source, progress, ship_settings)
     shipper.on_request = partial(hand_in, handle)
+    shipper.sender.newest_report = NodeReports(handle, writer.words).newest
 
     def listen() -> None:
         while True:

@@ -5,8 +5,8 @@ user's `os.wait()`, not in a launcher's process tree, in a session of its own.
 
 Invariants:
 
-- it ends within its time, also when the disk of the run folder or of the config file does not answer: what may hang
-  there is done in throw-away children, which are left behind;
+- it ends within its time, also when the disk of the run folder, of the config file or of the file of alerts does not
+  answer: what may hang there is done in throw-away children, which are left behind;
 - where the run must not start, there is no supervisor.
 """
 
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from logclient.config import temporary_folders
+from logclient.config import alerts_file, temporary_folders
 from logclient.shm import layout, modes
 from logclient.shm import shm_dir as shm_dirs
 from logclient.shm.regular import read_regular
@@ -34,6 +34,7 @@ from ..host.status import StatusPage
 
 FOLDER_WAIT_S = 1.5
 _SERVER_SHARE = 4  # 1/4 of the time of `init` at most is for the config file that may name a server
+_TARGETS_S = 0.1  # for the file that says where alerts go, beyond the time for the folder
 _LEFT_S = 0.3  # of the time of `init`, for what comes after the look at the folder
 _MAX_FDS = 1 << 16
 # meant for the trainer, whose process group they may reach
@@ -59,9 +60,12 @@ def main(arguments: list[str]) -> int:
     if shm_dir is None:
         return 3
     os.umask(modes.umask_of(shm_dir.facts))
+    targets = _begin(_look_for_targets)
     may_start = _prepare(shm_dir, options)
+    # not known: a disk that does not answer
+    has_targets = _code(targets, time.monotonic() + _TARGETS_S) in (0, None)
     if may_start and (_fork_away() if options.stays else os.fork() == 0):
-        _become_supervisor(shm_dir)
+        _become_supervisor(shm_dir, has_targets)
     _answer(shm_dir, options)
     if may_start and options.stays:
         os._exit(0)  # a fork of the first process
@@ -145,7 +149,7 @@ def _parse(arguments: list[str]) -> Options | None:
     return Options(arguments[0], **given) if arguments else None
 
 
-def _become_supervisor(shm_dir: ShmDir) -> None:
+def _become_supervisor(shm_dir: ShmDir, has_targets: bool) -> None:
     code = 1
     try:
         _lead_session()
@@ -154,7 +158,7 @@ def _become_supervisor(shm_dir: ShmDir) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         from .supervisor import Supervisor
 
-        code = Supervisor(shm_dir).run()
+        code = Supervisor(shm_dir, sends_alerts=has_targets).run()
     finally:
         _leave_no_empty_folder(shm_dir)
         os._exit(code)
@@ -243,6 +247,11 @@ def _ask_about_server(shm_dir: ShmDir) -> None:
         write_json(shm_dir.file(shm_dirs.SERVER), {"server": str(access.address)})
 
 
+def _look_for_targets() -> None:
+    """Raise OSError where there is no file that says where alerts go."""
+    os.stat(alerts_file() or "")
+
+
 def _begin(work: Callable[[], object]) -> int:
     """Do what may hang in a child; its PID."""
     child = os.fork()
@@ -258,11 +267,16 @@ def _begin(work: Callable[[], object]) -> int:
 
 def _is_done(child: int, deadline: float) -> bool:
     """Has it ended by then, and that is looked at once at least? One that has not is left behind."""
-    while not os.waitpid(child, os.WNOHANG)[0]:
+    return _code(child, deadline) is not None
+
+
+def _code(child: int, deadline: float) -> int | None:
+    """Return the exit code of a child; None where it has not ended by then."""
+    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
         if time.monotonic() >= deadline:
-            return False
+            return None
         time.sleep(0.002)
-    return True
+    return os.waitstatus_to_exitcode(ended[1])
 
 
 if __name__ == "__main__":

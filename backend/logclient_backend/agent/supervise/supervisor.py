@@ -30,6 +30,7 @@ from logclient.shm.proc import pid_namespace
 from logclient.shm.shm_dir import ShmDir
 from logclient.shm.wake import wake
 
+from ...alerts import node_alerts
 from ...observe import gpu, stacks
 from ..host import rlimits
 from ..host.crash_report import Handover
@@ -59,10 +60,12 @@ class Promoted(BaseException):
 class Supervisor:
     """One per run and node."""
 
-    def __init__(self, shm_dir: ShmDir, only_server: str | None = None) -> None:
+    def __init__(
+        self, shm_dir: ShmDir, only_server: str | None = None, *, sends_alerts: bool = False
+    ) -> None:
         """`only_server`: the address that the token in our environment is meant for, where this run may have another.
 
-        Raises OSError where the shm directory is gone.
+        `sends_alerts`: there is a file of targets. Raises OSError where the shm directory is gone.
         """
         rlimits.raise_soft()
         self.handle = ShmDirHandle(shm_dir)
@@ -74,6 +77,7 @@ class Supervisor:
         self._progress = self.status.progress()
         self._deaths = 0
         self._only_server = only_server
+        self._sends_alerts = sends_alerts
         self._pipes: Pipes | None = None
         self._watchful_until = 0.0
         self._beat_seen = 0
@@ -95,6 +99,8 @@ class Supervisor:
             stacks.keep_sampler()
         if self.settings.observes or self.settings.system_s:
             gpu.prepare()
+            if self._sends_alerts:
+                node_alerts.prepare()
         if not self._be_supervisor(lock):
             page_pinning.read_mapped_files()
         words = self.status.words
@@ -151,6 +157,7 @@ class Supervisor:
                 self._pause(_SHORT_S)
                 self._start_worker()
             elif not self._restart(stuck):
+                self._end_others()  # before whoever reads that starts an agent, which cannot while we are there
                 self.status.words[layout.AGENT_GAVE_UP] = 1
                 return 1
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...runs.state import State
+from ..node_reports import NodeReports
 from ..stop_requests import StopRequests
 from ..store.interface import Run, Store
 from ..tokens import Grant
@@ -31,6 +32,7 @@ class Backing:
     delete: Callable[[str], bool]  # False: there is no such run
     undelete: Callable[[str], bool]  # False: it is not deleted
     stop_requests: StopRequests
+    node_reports: NodeReports = field(default_factory=NodeReports)
     metrics: Callable[[], str] = _nothing  # in Prometheus's text format
     not_ready: Callable[[], str] = _nothing  # why it cannot serve now; empty: it can
     facts: Callable[[], Mapping[str, Any]] = (

@@ -94,6 +94,34 @@ class RunWhole(RunRow):
     now_ns: int
 
 
+class NodeReport(Shape):
+    """One node of a run, which may not get on there."""
+
+    node: str
+    kind: str | None = Field(
+        description="ok: no rank is late. quiet: one is. stalled: those that are late stand still. off: nobody looks. "
+        "null: its agent sends no reports."
+    )
+    report: str | None = Field(
+        description="JSON, as `logclient why --local --json` prints it on the node. This collector did not check it."
+    )
+    age_s: float | None = Field(description="Since it was seen on the node; null: there is no report.")
+    silent_s: float = Field(description="Since anything came from the node.")
+    next_s: int = Field(
+        description="The node sends its next report within so many seconds, while it does not get on."
+    )
+    trouble: str = Field(description="Why there is no report; empty: there is one, or none is needed.")
+
+
+class NodeReports(Shape):
+    """A page of the nodes that shipped the run lately."""
+
+    run: str
+    nodes: list[NodeReport]
+    next: str = Field(description="Ask again with `after` set to this; empty: that was all.")
+    now_ns: int
+
+
 class Deleted(Shape):
     """The outcome of a deletion."""
 

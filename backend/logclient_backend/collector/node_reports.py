@@ -1,0 +1,81 @@
+"""The newest report of each node whose run does not get on, for `logclient why --server`; and when each was seen last.
+
+In memory alone: a node sends its report anew in each conversation. Any thread.
+
+Invariants:
+
+- a report is kept as it came, packed, and is not read here: whoever asks gets it, and checks it;
+- a node that gets on again, or is shipped by another observer, has no report any more;
+- memory is bounded: of the nodes that were seen longest ago nothing is kept beyond `most_bytes` and `most_nodes`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from ..wire.node_report import NodeReport
+
+_NODE_BYTES = 500  # of an entry, besides its report
+
+
+@dataclass(frozen=True, slots=True)
+class SeenNode:
+    """One node of a run."""
+
+    report: NodeReport | None  # None: its agent sends none
+    seen_at: float  # monotonic
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since anything came from it."""
+        return max(0.0, time.monotonic() - self.seen_at)
+
+    @property
+    def size(self) -> int:
+        return _NODE_BYTES + (len(self.report.packed) if self.report is not None else 0)
+
+
+class NodeReports:
+    """The nodes of all runs."""
+
+    def __init__(self, most_bytes: int = 64 << 20, most_nodes: int = 20_000) -> None:
+        self._most_bytes = most_bytes
+        self._most_nodes = most_nodes
+        self._lock = threading.Lock()
+        self._nodes: OrderedDict[tuple[str, str], SeenNode] = OrderedDict()  # seen longest ago first
+        self._bytes = 0
+
+    def seen(self, run: str, node: str) -> None:
+        """Something came from a live node."""
+        with self._lock:
+            before = self._nodes.get((run, node))
+            self._put(run, node, before.report if before is not None else None)
+
+    def take(self, run: str, node: str, report: NodeReport) -> None:
+        """Its observer saw something new."""
+        with self._lock:
+            self._put(run, node, report)
+
+    def of_run(self, run: str) -> dict[str, SeenNode]:
+        """Return the nodes of a run that are known here."""
+        with self._lock:
+            return {node: seen for (of, node), seen in self._nodes.items() if of == run}
+
+    def forget(self, run: str) -> None:
+        """It was deleted."""
+        with self._lock:
+            for key in [key for key in self._nodes if key[0] == run]:
+                self._bytes -= self._nodes.pop(key).size
+
+    def _put(self, run: str, node: str, report: NodeReport | None) -> None:
+        before = self._nodes.pop((run, node), None)
+        made = self._nodes[run, node] = SeenNode(report, time.monotonic())
+        self._bytes += made.size - (before.size if before is not None else 0)
+        while len(self._nodes) > 1 and (
+            self._bytes > self._most_bytes or len(self._nodes) > self._most_nodes
+        ):
+            _, gone = self._nodes.popitem(last=False)
+            self._bytes -= gone.size
