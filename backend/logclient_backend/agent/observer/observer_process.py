@@ -126,7 +126,8 @@ class Observer:
         else:
             self.processes.look(now)
         if self._system is not None:
-            self._system.look(time.monotonic(), self.processes.ranks_here())
+            there = [each for each in self.processes.all.values() if each.is_here and not each.is_over]
+            self._system.look(time.monotonic(), {each.pid: each.rank for each in there})
 
     def _look_for_progress(self, now: float, alerting: Alerting) -> None:
         if self._gaps.is_after_one(now, suspended_s()):

@@ -191,10 +191,6 @@ class Processes:
         some = [*watched, *(each for each in over if each.rank is not None and each.rank not in ranks)]
         return [each for each in some if each.is_here]
 
-    def ranks_here(self) -> dict[int, int | None]:
-        """Return the rank of each process that has the run open, by PID; none in another PID namespace."""
-        return {each.pid: each.rank for each in self.all.values() if each.is_here and not each.is_over}
-
     def late(self, now: float) -> list[Seen]:
         """Return those that are late."""
         watched = self.watched()

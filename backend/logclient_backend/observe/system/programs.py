@@ -111,9 +111,9 @@ class Programs:
         spent_s = resident = 0.0
         count = 0
         gone = dict(members)
-        uptime_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        is_ours, uptime_s = proc.is_ours(), time.clock_gettime(time.CLOCK_BOOTTIME)
         for pid in pids:
-            fields = proc.stat_of(proc.entry_of(pid))
+            fields = proc.stat_of(str(pid) if is_ours else proc.entry_of(pid))
             if not fields:
                 if pid not in self._roots:
                     del self._group_of[pid]  # another process may get its PID
