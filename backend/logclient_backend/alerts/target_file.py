@@ -1,7 +1,7 @@
 """`TargetFile`: the file of targets as it is now, read again when it changes.
 
 Its disk may hang, so a child with a deadline reads it. The first reading comes at once; later ones where somebody is
-about to send, or after a while.
+about to send, where the disk did not answer, or after a while.
 
 ====== ==========================================================================
 state
@@ -71,7 +71,8 @@ class TargetFile:
                 self._child, self._read_at = None, self._begun_at
                 self._take(answer)
             return
-        is_due = now - self._read_at >= (FRESH_S if is_wanted else REST_S)
+        is_soon = is_wanted or self.state == SILENT
+        is_due = now - self._read_at >= (FRESH_S if is_soon else REST_S)
         if is_due and self._path and not self._left_behind:
             self._begin(now)
 

@@ -154,7 +154,7 @@ def test_receiver_that_hangs_costs_the_run_nothing_and_is_counted(tmp_path: Path
         run.wait("ok")
         wait_until(lambda: len(served.came) >= 2, PATIENCE_S, "it was tried twice")
         team = kept(run)["delivery"]["targets"]["team"]
-        assert team["failed"] >= 1 and team["delivered"] == 0 and team["waiting"] == 5, team
+        assert team["failed"] >= 1 and team["delivered"] == 0 and team["waiting"] >= 5, team
         assert team["trouble"] == "no answer within 5 s"
         command = [sys.executable, "-m", "logclient_backend", "status"]
         shown = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=ROOT)

@@ -73,6 +73,7 @@ class Supervisor:
         self.status = StatusPage(self.handle.file("agent.status"))
         self._handover = Handover()
         self._lock: int | None = None
+        self._has_given_up = False
         self._worker = Watch(0)
         self._progress = self.status.progress()
         self._deaths = 0
@@ -157,11 +158,21 @@ class Supervisor:
                 self._pause(_SHORT_S)
                 self._start_worker()
             elif not self._restart(stuck):
-                self._end_others()  # before whoever reads that starts an agent, which cannot while we are there
-                self.status.words[layout.AGENT_GAVE_UP] = 1
+                self._give_up()
                 return 1
 
+    def _give_up(self) -> None:
+        """Say so, and let the next agent in at once: who reads that, and finds the lock held, waits for nobody."""
+        self._end_others()
+        self._has_given_up = True
+        self.status.words[layout.AGENT_GAVE_UP] = 1
+        if self._lock is not None:
+            os.close(self._lock)  # frees it
+            self._lock = None
+
     def _end_others(self) -> None:
+        if self._has_given_up:
+            return  # they have ended, and the page may be another agent's by now
         self._stop_file.end()
         self._observing.end()
         self._shipping.end()
