@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import click
 
@@ -16,7 +17,7 @@ from ..observe.report import Job
 from ..observe.verdict import CANNOT_TELL, Verdict
 from ..runs import live
 from ..runs.live import LiveShmDir
-from . import screen, why_calls, why_page
+from . import Problem, screen, why_calls, why_page
 from .options import with_dir, with_json
 from .text import safe
 
@@ -116,31 +117,41 @@ def command(
     logclient why --merge why.*.json
     logclient why mlp --server http://collector:7789
     """  # fmt: skip
-    if calls_of is not None:
-        if pids or local or merge or follow or server is not None or len(words) > 1:
-            raise BadArgument("--calls takes one PID or rank, and at most a run beside it")
-        why_calls.show(words[0] if words else None, calls_of, dir, as_json=as_json)
-        return
-    if server is not None:
-        if pids or local or merge or len(words) > 1:
-            raise BadArgument("--server takes at most a run beside it: no --pid, --local or --merge")
-        look = _at_server(server, token_file, words[0] if words else None)
-    else:
-        if token_file:
-            raise BadArgument("--token-file is for --server: give that too")
-        look = _look(words, pids, local, merge, follow, apart_s, floor_s)
-    if follow:
-        last = _follow(look, every_s, as_json)
-    else:
-        job = look()
-        if job is None:
-            raise NoRun("The run has ended.")
-        last = job.verdict
-        if as_json:
-            (screen.print_json_line if local else screen.print_json)(described(job))
+    with _no_run_cannot_be_told():
+        if calls_of is not None:
+            if pids or local or merge or follow or server is not None or len(words) > 1:
+                raise BadArgument("--calls takes one PID or rank, and at most a run beside it")
+            why_calls.show(words[0] if words else None, calls_of, dir, as_json=as_json)
+            return
+        if server is not None:
+            if pids or local or merge or len(words) > 1:
+                raise BadArgument("--server takes at most a run beside it: no --pid, --local or --merge")
+            look = _at_server(server, token_file, words[0] if words else None)
         else:
-            screen.show(*why_page.page(job, is_merged=merge))
-    raise click.exceptions.Exit(_exit_code(last))
+            if token_file:
+                raise BadArgument("--token-file is for --server: give that too")
+            look = _look(words, pids, local, merge, follow, apart_s, floor_s)
+        if follow:
+            last = _follow(look, every_s, as_json)
+        else:
+            job = look()
+            if job is None:
+                raise NoRun("The run has ended.")
+            last = job.verdict
+            if as_json:
+                (screen.print_json_line if local else screen.print_json)(described(job))
+            else:
+                screen.show(*why_page.page(job, is_merged=merge))
+        raise click.exceptions.Exit(_exit_code(last))
+
+
+@contextlib.contextmanager
+def _no_run_cannot_be_told() -> Iterator[None]:
+    """Give the exit code of *cannot tell* where there is no run to look at: 3 means that one is stuck."""
+    try:
+        yield
+    except NoRun as error:
+        raise Problem(str(error), UNSURE) from error
 
 
 def _exit_code(found: Verdict | None) -> int:

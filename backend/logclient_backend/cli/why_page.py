@@ -34,7 +34,7 @@ def page(job: Job, *, is_merged: bool) -> list[Any]:
     blamed = {each.key: each for each in job.processes if each.key in found.blamed}
     for each in list(blamed.values())[:_MAX_BLAMED]:
         lines += _threads(each)
-    for group in groups_of(job.processes):
+    for group in groups_of(job.processes, job.verdict.blamed):
         lines.append(screen.line((safe(_names(group.members)), "bold")))
         lines += [screen.line(f"    {safe(frame_text(frame))}") for frame in group.frames[:_MAX_FRAMES]]
         if len(group.frames) > _MAX_FRAMES:

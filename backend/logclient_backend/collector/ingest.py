@@ -188,7 +188,7 @@ class Ingest:
             self._shipments.add(made)
         if not hello.is_sync:
             self.stop_requests.opened(hello.run, hello.node, replies)
-            self.node_reports.seen(hello.run, hello.node)
+            self.node_reports.opened(hello.run, hello.node)
         return made
 
     def _grant(self, token: str) -> Grant:
@@ -303,6 +303,8 @@ class Shipment:
     def closed(self, why: str) -> None:
         """End the conversation; what is queued is committed all the same."""
         self._ingest.stop_requests.closed(self._source.run, self._source.node, self._replies)
+        if not self._source.is_sync:
+            self._ingest.node_reports.closed(self._source.run, self._source.node)
         self._ingest.leave(self, self._source.run)
 
     def check_token(self) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..wire.node_report import NodeReport
 
@@ -27,6 +27,7 @@ class SeenNode:
 
     report: NodeReport | None  # None: its agent sends none
     seen_at: float  # monotonic
+    conversations: int = 0  # that are open
 
     @property
     def silent_s(self) -> float:
@@ -36,6 +37,10 @@ class SeenNode:
     @property
     def size(self) -> int:
         return _NODE_BYTES + (len(self.report.packed) if self.report is not None else 0)
+
+
+_now = time.monotonic
+_NOBODY = SeenNode(None, 0.0)
 
 
 class NodeReports:
@@ -48,16 +53,29 @@ class NodeReports:
         self._nodes: OrderedDict[tuple[str, str], SeenNode] = OrderedDict()  # seen longest ago first
         self._bytes = 0
 
+    def opened(self, run: str, node: str) -> None:
+        """A conversation of a live node has begun."""
+        with self._lock:
+            before = self._nodes.get((run, node), _NOBODY)
+            self._put(run, node, replace(before, conversations=before.conversations + 1, seen_at=_now()))
+
+    def closed(self, run: str, node: str) -> None:
+        """It is over; that is no sign of the node."""
+        with self._lock:
+            before = self._nodes.get((run, node), _NOBODY)
+            if before.conversations:
+                self._nodes[run, node] = replace(before, conversations=before.conversations - 1)
+
     def seen(self, run: str, node: str) -> None:
         """Something came from a live node."""
         with self._lock:
-            before = self._nodes.get((run, node))
-            self._put(run, node, before.report if before is not None else None)
+            self._put(run, node, replace(self._nodes.get((run, node), _NOBODY), seen_at=_now()))
 
     def take(self, run: str, node: str, report: NodeReport) -> None:
         """Its observer saw something new."""
         with self._lock:
-            self._put(run, node, report)
+            before = self._nodes.get((run, node), _NOBODY)
+            self._put(run, node, replace(before, report=report, seen_at=_now()))
 
     def of_run(self, run: str) -> dict[str, SeenNode]:
         """Return the nodes of a run that are known here."""
@@ -70,9 +88,9 @@ class NodeReports:
             for key in [key for key in self._nodes if key[0] == run]:
                 self._bytes -= self._nodes.pop(key).size
 
-    def _put(self, run: str, node: str, report: NodeReport | None) -> None:
+    def _put(self, run: str, node: str, made: SeenNode) -> None:
         before = self._nodes.pop((run, node), None)
-        made = self._nodes[run, node] = SeenNode(report, time.monotonic())
+        self._nodes[run, node] = made
         self._bytes += made.size - (before.size if before is not None else 0)
         while len(self._nodes) > 1 and (
             self._bytes > self._most_bytes or len(self._nodes) > self._most_nodes

@@ -46,7 +46,7 @@ def described(job: Job) -> dict[str, Any]:
                 "processes": [named(each) for each in group.members],
                 "frames": [frame_text(frame) for frame in group.frames],
             }
-            for group in groups_of(job.processes)
+            for group in groups_of(job.processes, job.verdict.blamed)
         ],
         "gpus": [gpus_described(report, job.processes) for report in job.reports],
         "kernel_log": [
@@ -56,8 +56,8 @@ def described(job: Job) -> dict[str, Any]:
     }
 
 
-def groups_of(processes: Sequence[Observed]) -> list[groups.Group[Member]]:
-    """Return the processes and their children by equal stacks."""
+def groups_of(processes: Sequence[Observed], blamed: Sequence[verdict.Key]) -> list[groups.Group[Member]]:
+    """Return the processes and their children by equal stacks: those of who is to blame first, then the smallest."""
     everybody = [*processes, *(child for each in processes for child in each.children)]
     parents = {child.key: each for each in processes for child in each.children}
     found: dict[Member, Stacks] = {}
@@ -65,7 +65,10 @@ def groups_of(processes: Sequence[Observed]) -> list[groups.Group[Member]]:
         found.setdefault(
             Member(each.node, each.pid, each.rank, _child_name(each, parents)), each.second.stacks
         )
-    return groups.grouped(found)
+    return sorted(
+        groups.grouped(found),
+        key=lambda group: not any((member.node, member.pid) in blamed for member in group.members),
+    )
 
 
 def _child_name(each: Observed, parents: dict[verdict.Key, Observed]) -> str:

@@ -59,7 +59,7 @@ def _node(
     last = f"; its last state was {observed.line[:_MAX_TEXT]}" if observed is not None else ""
     if silent_s is None:
         made.text = f"nothing has come from it since the collector was started{last}"
-    elif silent_s > LATE_S + ((_seconds(row.get("next_s")) or 0.0) if kind in _LATE else node.rest_s):
+    elif silent_s > LATE_S + (0 if row.get("is_open") is True else node.rest_s):
         made.text = f"nothing has come from it for {silent_s:.0f} s{last}"
     elif kind == _OK:
         made.text, made.is_known = "no rank is late", True

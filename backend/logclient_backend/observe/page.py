@@ -23,7 +23,7 @@ def page(job: Job) -> Iterator[str]:
     for each in job.processes[:_MAX_ROWS]:
         if not each.frames:
             yield from _last_calls(each)
-    for group in groups_of(job.processes):
+    for group in groups_of(job.processes, job.verdict.blamed):
         yield ""
         yield ", ".join(member.name for member in group.members[:_MAX_ROWS]) + ":"
         for frame in group.frames[:_MAX_FRAMES]:

@@ -166,9 +166,13 @@ class Sender:
     def has_due(self) -> bool:
         """Look without a conversation: is there something to send?"""
         self._take()
-        if self.newest_report() is not self._sent_report:
+        if bool(self._packer or self._resend) or self._due_documents() is not None:
             return True
-        return bool(self._packer or self._resend) or self._due_documents() is not None
+        newest, sent = self.newest_report(), self._sent_report
+        if newest is None or sent is None:
+            return newest is not sent
+        # one that has more of the same waits for the next conversation: the heartbeat's, at the latest
+        return (newest.kind, bool(newest.packed)) != (sent.kind, bool(sent.packed))
 
     @property
     def is_busy(self) -> bool:

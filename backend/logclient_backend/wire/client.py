@@ -190,7 +190,7 @@ class Session:
         with self._changed:
             data = convert.report(report).SerializeToString()
             if len(data) > self._most_parcel_bytes:
-                data = convert.report(NodeReport(report.kind, next_s=report.next_s)).SerializeToString()
+                data = convert.report(NodeReport(report.kind)).SerializeToString()
             self._put(data)
 
     def keep_alive(self) -> None:

@@ -44,7 +44,6 @@ _REPORT_KINDS = {
 }
 _REPORT_KIND_NAMES = {int(number): name for name, number in _REPORT_KINDS.items()}
 _MAX_AGE_MS = 366 * 86_400_000
-_MAX_NEXT_S = 600
 _KIND_NAMES = {int(number): name for name, number in _KINDS.items()}
 _REASON_NAMES = {int(number): name for name, number in _REASONS.items()}
 
@@ -154,7 +153,6 @@ def read_request(message: pb.Request) -> Request | None:
 def report(value: NodeReport) -> pb.ShipRequest:
     made = pb.ShipRequest()
     made.report.kind = _REPORT_KINDS.get(value.kind, pb.Report.KIND_UNKNOWN)
-    made.report.next_s = min(_MAX_NEXT_S, value.next_s)
     if value.packed:
         made.report.age_ms = min(_MAX_AGE_MS, round(1000 * value.age_s))
         made.report.json.packing = pb.PACKING_ZSTD
@@ -166,14 +164,14 @@ def read_report(message: pb.Report) -> NodeReport:
     """Return it without its JSON where that is too large, or packed in a way that is not known here."""
     kind = _REPORT_KIND_NAMES.get(message.kind, node_report.OFF)
     made_at = time.monotonic() - min(_MAX_AGE_MS, message.age_ms) / 1000
-    next_s, packed = min(_MAX_NEXT_S, message.next_s), message.json
+    packed = message.json
     if len(packed.data) > node_report.MAX_PACKED_BYTES or packed.size > node_report.MAX_BYTES:
         text = f"its report is larger than the {node_report.MAX_PACKED_BYTES >> 10} KiB that are kept here"
-        return NodeReport(kind, made_at, trouble=text, next_s=next_s)
+        return NodeReport(kind, made_at, trouble=text)
     if packed.data and packed.packing != pb.PACKING_ZSTD:
         text = "its report is packed in a way that is not known here"
-        return NodeReport(kind, made_at, trouble=text, next_s=next_s)
-    return NodeReport(kind, made_at, packed.size, packed.data, next_s=next_s)
+        return NodeReport(kind, made_at, trouble=text)
+    return NodeReport(kind, made_at, packed.size, packed.data)
 
 
 def read_reply(data: bytes) -> Welcome | Ack | NotTaken | Request | None:

@@ -27,7 +27,6 @@ class NodeReport:
     size: int = 0  # bytes of the JSON
     packed: bytes = b""  # the JSON as one zstd frame; empty: there is none
     trouble: str = ""  # a sentence: why there is none
-    next_s: int = 0  # the next one comes within so many seconds
 
     @property
     def age_s(self) -> float:

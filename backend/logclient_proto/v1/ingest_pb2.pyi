@@ -162,7 +162,7 @@ class Alive(_message.Message):
     def __init__(self) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("kind", "age_ms", "next_s", "json")
+    __slots__ = ("kind", "age_ms", "json")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNKNOWN: _ClassVar[Report.Kind]
@@ -175,13 +175,11 @@ class Report(_message.Message):
     KIND_STALLED: Report.Kind
     KIND_FIELD_NUMBER: _ClassVar[int]
     AGE_MS_FIELD_NUMBER: _ClassVar[int]
-    NEXT_S_FIELD_NUMBER: _ClassVar[int]
     JSON_FIELD_NUMBER: _ClassVar[int]
     kind: Report.Kind
     age_ms: int
-    next_s: int
     json: Packed
-    def __init__(self, kind: _Optional[_Union[Report.Kind, str]] = ..., age_ms: _Optional[int] = ..., next_s: _Optional[int] = ..., json: _Optional[_Union[Packed, _Mapping]] = ...) -> None: ...
+    def __init__(self, kind: _Optional[_Union[Report.Kind, str]] = ..., age_ms: _Optional[int] = ..., json: _Optional[_Union[Packed, _Mapping]] = ...) -> None: ...
 
 class Ack(_message.Message):
     __slots__ = ("upto",)

@@ -32,7 +32,7 @@ def test_newest_report_of_a_node_is_kept_until_it_gets_on(start: Start) -> None:
     for client in (first, second):
         client.send(records(1, 1, stream=os.urandom(16)))
         client.settle()
-    assert kept.of_run("mlp")["aa"].report is None
+    assert (kept.of_run("mlp")["aa"].report, kept.of_run("mlp")["aa"].conversations) == (None, 1)
     first.session.report(report(b'{"old": 1}'))
     first.session.report(report(b'{"new": 1}'))
     second.session.report(report(b"{}", "quiet"))
@@ -48,6 +48,8 @@ def test_newest_report_of_a_node_is_kept_until_it_gets_on(start: Start) -> None:
     first.session.report(NodeReport("ok"))
     wait_until(lambda: has("aa", "ok", None), WAIT_S, "it is gone")
     assert has("bb", "quiet", b"{}")
+    first.close()
+    wait_until(lambda: kept.of_run("mlp")["aa"].conversations == 0, WAIT_S, "the conversation is closed")
     assert inside.collector.delete("mlp")
     assert kept.of_run("mlp") == {}
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from logclient_backend.observe import groups, process, stacks, verdict, where
+from logclient_backend.observe.described import groups_of
 from logclient_backend.observe.mounts import Awaited
 from logclient_backend.observe.process import Blocked, Sample
 from logclient_backend.observe.stacks import Frame, Stacks, Thread
@@ -232,6 +233,14 @@ def test_who_waits_for_its_gpu_waits_for_the_rank_that_is_elsewhere(
     assert "as in a collective" in found.text or len(ranks) > 1
     mixed = judge([*waiting, odd, observed(4, BARRIER, MAIN)])
     assert (mixed.kind, mixed.pids) == (kind, (101,)), mixed.text
+
+
+def test_stacks_of_who_is_to_blame_come_first() -> None:
+    """Also where no group is the smallest."""
+    some = [observed(0, SYNCHRONIZE, MAIN), observed(1, LOOP, MAIN)]
+    first, second = groups_of(some, judge(some).blamed)
+    assert [member.rank for member in first.members] == [1]
+    assert [member.rank for member in second.members] == [0]
 
 
 def test_all_that_wait_for_a_gpu_are_named() -> None:

@@ -202,10 +202,15 @@ def test_newest_report_is_sent_once_in_each_conversation(tmp_path: Path, sending
     made.send()
     assert made.wire.reports[1:] == [late] and not made.sender.has_due()
     assert made.sender.is_at_rest
+    newest[0] = late = NodeReport("stalled", 2.0, 2, b"yy")
+    assert not made.sender.has_due()  # no conversation is opened for it
+    made.send()
+    assert made.wire.reports[-1] is late
     made.begin("a")  # whether the last one arrived is not known
     assert made.sender.has_due()
     made.send()
     assert made.wire.reports == [late]
     newest[0] = NodeReport("ok")
+    assert made.sender.has_due()
     made.send()
     assert made.wire.reports[1:] == newest

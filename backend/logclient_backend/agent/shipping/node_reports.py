@@ -6,7 +6,6 @@ collector had of this node is not true any more.
 
 from __future__ import annotations
 
-import math
 import os
 import time
 
@@ -28,7 +27,6 @@ class NodeReports:
         self._words = words
         self._seen = (0, 0)  # the version of the file that `_newest` was made of
         self._newest = NodeReport(node_report.OFF)
-        self._made_at = math.inf  # by the clock of the file
 
     def newest(self) -> NodeReport:
         """With each turn of the shipper; the same object until something is new."""
@@ -36,7 +34,7 @@ class NodeReports:
         kind = layout.OBSERVED_STATES[number] if number < len(layout.OBSERVED_STATES) else node_report.OFF
         if kind not in (node_report.QUIET, node_report.STALLED):
             if self._newest.kind != kind:
-                self._newest, self._seen, self._made_at = NodeReport(kind), (0, 0), math.inf
+                self._newest, self._seen = NodeReport(kind), (0, 0)
             return self._newest
         try:
             found = os.stat(self._handle.file(why_files.JSON_FILE))
@@ -44,20 +42,13 @@ class NodeReports:
             found = None
         seen = (found.st_ino, found.st_mtime_ns) if found is not None else (0, 0)
         if kind != self._newest.kind or seen != self._seen:
-            made_at = seen[1] / 1e9
-            # the time between two samples grows by a factor of two at most (`observe/stall.py`)
-            next_s = (
-                math.ceil(2 * max(0.0, made_at - self._made_at))
-                if seen != self._seen
-                else self._newest.next_s
-            )
-            self._seen, self._made_at = seen, made_at
-            self._newest = self._made(kind, max(0.0, time.time() - made_at), next_s)
+            self._seen = seen
+            self._newest = self._made(kind, age_s=max(0.0, time.time() - seen[1] / 1e9))
         return self._newest
 
-    def _made(self, kind: str, age_s: float, next_s: int) -> NodeReport:
+    def _made(self, kind: str, age_s: float) -> NodeReport:
         """Return the report that lies there, cut to the size that is sent."""
-        nothing = NodeReport(kind, time.monotonic(), next_s=next_s)
+        nothing = NodeReport(kind, time.monotonic())
         reports = why_files.read(self._handle).get("reports")
         if not isinstance(reports, list) or not reports:
             return nothing  # nothing was sampled yet
@@ -75,4 +66,4 @@ class NodeReports:
         packed = bounded.bounded(report, fit)
         if packed is None:
             return nothing
-        return NodeReport(kind, time.monotonic() - age_s, size, packed, next_s=next_s)
+        return NodeReport(kind, time.monotonic() - age_s, size, packed)

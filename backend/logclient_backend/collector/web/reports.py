@@ -54,6 +54,6 @@ def _row(node: str, seen: SeenNode) -> dict[str, Any]:
         "report": text,
         "age_s": report.age_s if text is not None and report is not None else None,
         "silent_s": seen.silent_s,
-        "next_s": report.next_s if report is not None else 0,
+        "is_open": seen.conversations > 0,
         "trouble": trouble,
     }

@@ -107,8 +107,8 @@ class NodeReport(Shape):
     )
     age_s: float | None = Field(description="Since it was seen on the node; null: there is no report.")
     silent_s: float = Field(description="Since anything came from the node.")
-    next_s: int = Field(
-        description="The node sends its next report within so many seconds, while it does not get on."
+    is_open: bool = Field(
+        description="Its agent has a conversation open, in which something comes every 10 s."
     )
     trouble: str = Field(description="Why there is no report; empty: there is one, or none is needed.")
 
