@@ -144,6 +144,11 @@ SETTINGS = (
     Setting("linger_s", 10.0, "seconds that the agent waits for the cause of a process's end"),
     # the agent's observer: see "My training hangs"
     Setting("observe", "on", "on or off: does the agent watch whether the run gets on"),
+    Setting(
+        "system",
+        "10",
+        "seconds between two samples of CPU, memory, disk, network and GPUs, at least 1; or off",
+    ),
     Setting("observe_s", 2.0, "seconds between two looks at the last steps of the run"),
     Setting("late_after_s", 10.0, "seconds without a record before which no rank is late"),
     Setting(
@@ -225,6 +230,7 @@ class Config:
         keep_bytes: int
         linger_s: float
         observe: str
+        system: str
         observe_s: float
         late_after_s: float
         late_factor: float
@@ -296,6 +302,8 @@ def _check(name: str, value: Any) -> Any:
         )
     if name == "server" and value:
         _check_server(value)
+    if name == "system":
+        _check_system(value)
     if name == "run_id" and not _is_id(value):
         raise BadArgument(
             f"run_id={value!r}: control characters and halves of surrogate pairs are in no id; choose another one"
@@ -311,6 +319,23 @@ def _check(name: str, value: Any) -> Any:
 def _is_id(text: str) -> bool:
     """Can a collector take it? By the rule of `collector/limits.py`."""
     return not any(ord(char) < 32 or 127 <= ord(char) < 160 or 0xD800 <= ord(char) < 0xE000 for char in text)
+
+
+def system_s(text: str) -> float:
+    """Return the seconds between two samples of the host that this setting asks for; 0 for none, 10 for no sense."""
+    try:
+        return 0.0 if text == "off" else min(86400.0, max(1.0, float(text)))
+    except ValueError:
+        return 10.0
+
+
+def _check_system(text: str) -> None:
+    try:
+        is_good = text == "off" or 1 <= float(text) <= 86400
+    except ValueError:
+        is_good = False
+    if not is_good:
+        raise BadArgument(f"system={text!r}: expected off, or seconds from 1 to 86400")
 
 
 def _check_server(address: str) -> None:

@@ -66,6 +66,10 @@ FAILS = r"""
 const char *nvmlErrorString(int code) { return "GPU is lost"; }
 int nvmlInitWithFlags(unsigned flags) { return 15; }
 """
+NOT_LOADED = r"""
+const char *nvmlErrorString(int code) { return "Driver Not Loaded"; }
+int nvmlInitWithFlags(unsigned flags) { return 9; }
+"""
 CRASHES = r"""
 int nvmlInitWithFlags(unsigned flags) { return *(volatile int *)8; }
 """

@@ -22,11 +22,10 @@ import errno
 import mmap
 import os
 from sys import getrefcount
-from time import monotonic_ns, time_ns
 
 from ..guest.descriptors import Mapped
-from ..shm import layout, modes
-from ..shm.proc import file_limit, pid_namespace, start_ticks
+from ..shm import lane_file, layout, modes
+from ..shm.proc import file_limit
 from ..shm.ring import Blocks, RingWriter
 from ..shm.shm_dir import LANES_FLOOR, MIN_LANES, SHARE, ShmDir
 
@@ -199,17 +198,9 @@ def _lay_out(words: memoryview, total: int, count: int, process: bytes, rank: in
     keys = _page(scale * (128 << 10), 8 << 10)
     large = _page(scale * (64 << 10), 4 << 10)
     small = _page(scale * (8 << 10), 1 << 10, 1 << 10)
-    documents = 2 * (layout.LARGE_KINDS * large + (len(layout.DOCUMENT_KINDS) - layout.LARGE_KINDS) * small)
     cells = 2 if scale > 0.2 else 0
     cell = _page(scale * (128 << 10), 4 << 10)
-    at = layout.KEYS_OFFSET
-    words[layout.FILE_KEYS], words[layout.FILE_KEYS + 1] = at, keys
-    at += keys
-    words[layout.FILE_DOCUMENTS] = at
-    words[layout.FILE_DOCUMENTS + 1], words[layout.FILE_DOCUMENTS + 2] = large, small
-    at += documents
-    words[layout.FILE_BLOCKS], words[layout.FILE_BLOCKS + 1], words[layout.FILE_BLOCKS + 2] = at, cell, cells
-    at += cell * cells
+    at = lane_file.start_of_lanes(keys, (large, small), (cell, cells))
     first = total * 3 // 4
     if total < LANES_FLOOR:
         count = min(count, _SMALL_LANES)
@@ -220,30 +211,11 @@ def _lay_out(words: memoryview, total: int, count: int, process: bytes, rank: in
     if count == 1:
         first = total - at - sum(device)
     rest = (total - at - first - sum(device)) // max(1, count - 1) & ~7
-    for index, size in enumerate([first & ~7, *[rest] * (count - 1), *device]):
-        header = layout.lane_header(index)
-        words[header + layout.LANE_OFFSET], words[header + layout.LANE_BYTES] = at, size
-        stream = os.urandom(16)
-        for word in (0, 1):
-            words[header + layout.LANE_STREAM + word] = int.from_bytes(
-                stream[8 * word : 8 * word + 8], "little"
-            )
-        at += size
-    if at > total or (rest < _MIN_LANE and count > 1):
+    sizes = [first & ~7, *[rest] * (count - 1), *device]
+    if at + sum(sizes) > total or (rest < _MIN_LANE and count > 1):
         raise OSError(errno.ENOMEM, f"{total} bytes are too few for {count} lanes")
-    words[layout.FILE_VERSION] = layout.VERSION
-    words[layout.FILE_BYTES] = total
-    words[layout.FILE_LANES] = count + len(device)
-    words[layout.FILE_DEVICE_LANES] = len(device)
-    words[layout.FILE_PID] = os.getpid()
-    words[layout.FILE_START_TICKS] = start_ticks()
-    words[layout.FILE_PID_NAMESPACE] = pid_namespace()
-    words[layout.FILE_PROCESS] = int.from_bytes(process[:8], "little")
-    words[layout.FILE_PROCESS + 1] = int.from_bytes(process[8:], "little")
-    words[layout.FILE_CREATED_NS] = max(0, time_ns())  # a clock before 1970: 0, unknown
-    words[layout.FILE_CREATED_MONO_NS] = monotonic_ns()
-    words[layout.FILE_RANK] = 0 if rank is None else rank + 1
-    words[layout.FILE_MAGIC] = layout.MAGIC
+    lanes = [(size, os.urandom(16)) for size in sizes]
+    lane_file.lay_out(words, process, rank, keys, (large, small), (cell, cells), lanes, len(device))
 
 
 def _page(size: float, least: int, step: int = 4096) -> int:

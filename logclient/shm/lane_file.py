@@ -1,4 +1,4 @@
-"""Reading a lane file: the headers of its lanes, the schemas in its key area, its newest frames.
+"""A lane file beside its rings: its header as it is made; headers of its lanes, schemas and newest frames as read.
 
 Runs in the training process (`flush`, a notebook), in the agent and in readers. Everybody but the writer of a ring
 finds its way in the file by this module; frames that are to be kept are taken by `ring.RingReader`.
@@ -6,26 +6,76 @@ finds its way in the file by this module; frames that are to be kept are taken b
 Invariants:
 
 - the file is written to meanwhile: what does not check is not returned, and nothing is waited for;
-- nothing is written.
+- nothing is written but the header, once, while the file is made.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from struct import Struct
 
 from ..errors import Corrupt
 from . import layout
+from .proc import pid_namespace, start_ticks
 from .record import Shape
 from .ring import next_sound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _SEQ = Struct("<Q")
 _STREAM = Struct("<QQ")
 _PIECE = 64 << 10  # bytes of a ring that are looked at at a time, newest first
+
+
+def start_of_lanes(keys: int, documents: tuple[int, int], blocks: tuple[int, int]) -> int:
+    """Return the byte offset behind the areas of these sizes, see `lay_out`."""
+    large, small = documents
+    slots = layout.LARGE_KINDS * large + (len(layout.DOCUMENT_KINDS) - layout.LARGE_KINDS) * small
+    return layout.KEYS_OFFSET + keys + 2 * slots + blocks[0] * blocks[1]
+
+
+def lay_out(
+    words: memoryview,
+    process: bytes,
+    rank: int | None,
+    keys: int,
+    documents: tuple[int, int],
+    blocks: tuple[int, int],
+    lanes: Sequence[tuple[int, bytes]],
+    device_lanes: int = 0,
+) -> None:
+    """Write the header of a new lane file of this process; all sizes are multiples of 8.
+
+    `keys`: bytes of the key area. `documents`: bytes of a large slot and of a small one. `blocks`: bytes of a cell, and
+    how many there are. `lanes`: bytes and stream of each.
+    """
+    at = layout.KEYS_OFFSET
+    words[layout.FILE_KEYS], words[layout.FILE_KEYS + 1] = at, keys
+    words[layout.FILE_DOCUMENTS] = at + keys
+    words[layout.FILE_DOCUMENTS + 1], words[layout.FILE_DOCUMENTS + 2] = documents
+    at = start_of_lanes(keys, documents, blocks)
+    words[layout.FILE_BLOCKS] = at - blocks[0] * blocks[1]
+    words[layout.FILE_BLOCKS + 1], words[layout.FILE_BLOCKS + 2] = blocks
+    for index, (size, stream) in enumerate(lanes):
+        header = layout.lane_header(index)
+        words[header + layout.LANE_OFFSET], words[header + layout.LANE_BYTES] = at, size
+        words[header + layout.LANE_STREAM], words[header + layout.LANE_STREAM + 1] = _STREAM.unpack(stream)
+        at += size
+    words[layout.FILE_VERSION] = layout.VERSION
+    words[layout.FILE_BYTES] = words.nbytes
+    words[layout.FILE_LANES] = len(lanes)
+    words[layout.FILE_DEVICE_LANES] = device_lanes
+    words[layout.FILE_PID] = os.getpid()
+    words[layout.FILE_START_TICKS] = start_ticks()
+    words[layout.FILE_PID_NAMESPACE] = pid_namespace()
+    words[layout.FILE_PROCESS], words[layout.FILE_PROCESS + 1] = _STREAM.unpack(process)
+    words[layout.FILE_CREATED_NS] = max(0, time.time_ns())  # a clock before 1970: 0, unknown
+    words[layout.FILE_CREATED_MONO_NS] = time.monotonic_ns()
+    words[layout.FILE_RANK] = 0 if rank is None else rank + 1
+    words[layout.FILE_MAGIC] = layout.MAGIC
 
 
 def headers(words: memoryview) -> list[memoryview]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from logclient.shm import layout
+from logclient.shm.system_stream import is_system
 from logclient_backend.agent.host.status import StatusPage
 from logclient_backend.wal.encoded import StreamColumns
 from logclient_backend.wal.reader import WalReader
@@ -197,7 +198,9 @@ class Stored:
         return sum(map(len, self.seqs.values()))
 
     def take(self, item: StreamColumns) -> None:
-        """Records of one stream, and whether their values are what was logged."""
+        """Records of one stream, and whether their values are what was logged; none of what the agent measured."""
+        if is_system(item.stream):
+            return
         columns = item.columns
         self.seqs.setdefault(item.stream, []).extend(columns.seq)
         self.steps.setdefault(item.stream, []).extend(columns.step)
@@ -224,7 +227,7 @@ def stored(run_dir: Path) -> Stored:
         for item in reader.items():
             if isinstance(item, StreamColumns):
                 found.take(item)
-        for span in reader.spans().values():
+        for span in [span for span in reader.spans().values() if not is_system(span.stream)]:
             found.forgotten += len(span.forgotten) + len(span.trimmed) + len(span.missing())
             found.damaged += len(span.damaged)
     return found

@@ -1,9 +1,9 @@
 """CPU time of an agent at rest, beside as many processes that only sleep a second and wake.
 
-    python tools/bench/agent_rest.py [--quick] [--seconds S] [--ranks LIST]
+    python tools/bench/agent_rest.py [--quick] [--seconds S] [--ranks LIST] [--system off|S]
 
 A run is open and nothing is logged any more: supervisor, worker, observer and the process that ships (a server is set,
-its collector is idle) are watched by the scheduler's own count, all threads and ended children included. The floor runs
+its collector is idle) are watched by the scheduler's own count, all threads and children included. The floor runs
 beside them for the same seconds: as many processes of the same interpreter, each in a loop of `time.sleep(1)`. An agent
 takes short pauses for half a minute after the last record; the watch begins afterwards.
 """
@@ -30,6 +30,7 @@ if __name__ == "__main__":
 from logclient.shm import layout
 from tools.bench.probe import Probe
 from tools.collector import collector
+from tools.faults import processes
 
 RATIO = 10.0  # bar
 SETTLE_S = 40.0  # the short pauses after the last record, and a heartbeat
@@ -45,15 +46,26 @@ SLEEPER = "import time\nwhile True: time.sleep(1)"
 
 
 def cpu_s(pid: int) -> float:
-    """User and system time of a process so far: of all its threads, and of its children that have ended.
+    """User and system time of a process so far: of all its threads, and of its children.
 
-    That of threads by the scheduler, since ticks of 10 ms are too coarse; of children there is nothing finer.
+    By the scheduler, since ticks of 10 ms are too coarse; for children that have ended there is nothing finer.
     """
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     total = sum(map(int, fields[_CHILDREN])) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
     for task in os.listdir(f"/proc/{pid}/task"):
         total += int(Path(f"/proc/{pid}/task/{task}/schedstat").read_text().split()[0])
     return total / 1e9
+
+
+def each_cpu_s(pids: list[int]) -> list[float]:
+    """Return that of these processes, each with its descendants that are not in the list, or counted already."""
+    counted = set(pids)
+    found = []
+    for pid in reversed(pids):  # a supervisor comes first, and has the others as children
+        more = set(processes.children_of(pid)) - counted
+        counted |= more
+        found.append(sum(map(cpu_s, [pid, *more])))
+    return found[::-1]
 
 
 @contextlib.contextmanager
@@ -68,13 +80,21 @@ def sleepers(python: str, count: int) -> Iterator[list[int]]:
             process.wait()
 
 
-def measure(report: harness.Report, python: str, ranks: int, seconds: float) -> None:
+def measure(report: harness.Report, python: str, ranks: int, seconds: float, system: str) -> None:
     """One run with so many ranks on this node."""
     with contextlib.ExitStack() as stack:
         there = stack.enter_context(collector())
         place = stack.enter_context(harness.place())
         probes = [
-            stack.enter_context(Probe(place, python, env=there.env, id=f"rest-{ranks}", rank=rank))
+            stack.enter_context(
+                Probe(
+                    place,
+                    python,
+                    env={**there.env, "LOGCLIENT_SYSTEM": system},
+                    id=f"rest-{ranks}",
+                    rank=rank,
+                )
+            )
             for rank in range(ranks)
         ]
         for probe in probes:
@@ -84,10 +104,10 @@ def measure(report: harness.Report, python: str, ranks: int, seconds: float) -> 
         wait_acked(probes)
         floor = stack.enter_context(sleepers(python, len(pids)))
         time.sleep(SETTLE_S)
-        before = [cpu_s(pid) for pid in pids + floor]
+        before = each_cpu_s(pids + floor)
         begun = time.monotonic()
         time.sleep(seconds)
-        used = [cpu_s(pid) - was for pid, was in zip(pids + floor, before, strict=True)]
+        used = [now - was for now, was in zip(each_cpu_s(pids + floor), before, strict=True)]
         wall_s = time.monotonic() - begun
         agent, slept = used[: len(pids)], used[len(pids) :]
         report.figure(
@@ -118,12 +138,13 @@ def wait_acked(probes: list[Probe]) -> None:
 def run(report: harness.Report, given: argparse.Namespace) -> None:
     with harness.plain_python() as python:
         for ranks in map(int, given.ranks.split(",")):
-            measure(report, python, ranks, given.seconds)
+            measure(report, python, ranks, given.seconds, given.system)
 
 
 if __name__ == "__main__":
     options: dict[str, Any] = {
         "seconds": (60.0, 20.0, "seconds of watching"),
         "ranks": ("1,8", "1,8", "processes of the run, separated by commas"),
+        "system": ("10", "10", "LOGCLIENT_SYSTEM: seconds between two samples of the host, or off"),
     }
     sys.exit(harness.main(__doc__, run, **options))

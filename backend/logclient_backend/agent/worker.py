@@ -29,7 +29,7 @@ from .. import failpoint
 from .drain import drain, other_nodes
 from .drain.node_document import Ledger
 from .drain.producer import Lane, Producer
-from .drain.producers import Roster
+from .drain.producers import Roster, SystemRoster
 from .drain.stop_requests import StopRequests
 from .drain.worker_pause import WorkerPause
 from .host.crash_report import Handover
@@ -55,6 +55,8 @@ _LEAVING_PAUSE_S = 0.25
 _LONG_S = 0.15  # a pause that a result of the copier's ends
 _SLOW_NS = 1_000_000_000
 _BUSY_NS = 200_000_000  # a copier that is busy for less is not waited for
+# host and device metrics are staged together, as small blocks cost most: with few samples in a run at rest more seldom
+_SYSTEM_EVERY_S, _SYSTEM_AT_REST_S, _SYSTEM_SAMPLES = 29.0, 119.0, 12
 _LAST_LOOKS = 8  # at a producer that is gone; more than RingReader needs to give a frame up
 
 
@@ -74,6 +76,7 @@ class Worker:
         self.copier = Copier(self.stage.segments, self.stage.writer, budget, status.words)
         self.ledger = Ledger(handle.shm_dir, status.words)
         self.roster = Roster(handle, handover, self.ledger, self.copier.write_line)
+        self.system = SystemRoster(handle, handover, self.ledger, self.copier.write_line)
         self.requests = StopRequests(
             handle,
             status.words,
@@ -98,6 +101,7 @@ class Worker:
         self._pipes = pipes
         self._sleeper = Sleeper(pipes.worker)
         self._staged_at = 0.0  # the first look stages at once
+        self._system_at = 0.0  # when host and device metrics were staged last
         self._next_look = 0.0  # not later than then (monotonic) everything is looked at
         self._hasty_since = 0.0  # when something came under way; 0: nothing is
         self._turns = -1  # of the copier, at the last look
@@ -261,10 +265,12 @@ class Worker:
             self._drain_all(gone, at_once=urgent)
             self._staged_at = now
             self.stage.close_old()
+        gone_system = self._drain_system(now)
         self._write_documents(at_once=urgent)
         saved_version = self.copier.document_done if self.destination.is_there else self.ledger.version
-        for producer in gone:
-            self.roster.farewell(producer, saved_version=saved_version, linger_s=self.settings.linger_s)
+        for roster, ended in ((self.roster, gone), (self.system, gone_system)):
+            for producer in ended:
+                roster.farewell(producer, saved_version=saved_version, linger_s=self.settings.linger_s)
         if self.roster.producers or self.shipped.is_behind:
             self.roster.mark_swept()  # the folder is still in use, and not for them
 
@@ -314,6 +320,36 @@ class Worker:
         is_short = self.stage.lacks_room or self.stage.is_half_full
         if some or at_once or self.stage.lacks_room:  # what was staged before may not be copied or sealed yet
             self._wake_copier(at_once=at_once or is_short)
+
+    def _drain_system(self, now: float) -> list[Producer]:
+        """Stage host and device metrics, if it is time; returns the producers from which no more is wanted.
+
+        That is all of them once nobody logs any more: whoever measures keeps no run alive. Else it is time when
+        documents are due: a run at rest looks, writes and ships for those anyway.
+        """
+        for producer in self.system.find():
+            for lane in producer.lanes:
+                self.stage.resume(lane)
+        if not self.system.producers:
+            return []
+        is_last = all(producer.has_left for producer in self.roster.producers.values())
+        every_s = _SYSTEM_EVERY_S
+        if self.pace.is_at_rest(now):
+            every_s = max(every_s, min(_SYSTEM_AT_REST_S, _SYSTEM_SAMPLES * self.settings.system_s))
+        is_due = now - self._system_at >= every_s and self.ledger.is_due(at_once=False)
+        if not is_last and (not is_due or self.stage.is_half_full):
+            return []
+        self._system_at = now
+        gone = list(self.system.producers.values()) if is_last else self.system.gone()
+        some = False
+        for producer in self.system.each():
+            for lane in producer.lanes:
+                some |= self._drain(producer, lane, is_gone=producer in gone)
+        if some:
+            if is_last:
+                self._notify_shipper()
+            self._wake_copier(at_once=is_last)
+        return gone
 
     def _notify_shipper(self) -> None:
         if self.status.words[layout.AGENT_SHIP_STATE] != layout.SHIP_OFF:
@@ -385,7 +421,7 @@ class Worker:
         if self.copier.found is not None and not self.ledger.has_absorbed:
             self.ledger.absorb(self.copier.found)
         if self.ledger.is_due(at_once=at_once):
-            for producer in self.roster.producers.values():
+            for producer in (*self.roster.producers.values(), *self.system.producers.values()):
                 self.ledger.note(producer)
             self.ledger.is_at_rest = self.pace.is_at_rest(time.monotonic())
             document = self.ledger.content()
@@ -430,6 +466,8 @@ class Worker:
         self.stage.settle()
         if not self.destination.is_there and not self.ledger.has_run:
             return True  # `init` raised, and nothing is to be left of it
+        if self.system.producers:
+            return False
         self._is_result_awaited = True
         if self.stage.segments:
             self.copier.wake()

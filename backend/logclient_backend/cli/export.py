@@ -40,6 +40,12 @@ from .text import plural, safe, safe_lines
     is_flag=True,
     help="With csv, for spreadsheets: an apostrophe before keys and texts that begin with = + - @.",
 )
+@click.option(
+    "--system",
+    "of_system",
+    is_flag=True,
+    help="Host and device metrics, instead of what was logged.",
+)
 @with_source
 @with_json
 @click.pass_context
@@ -50,6 +56,7 @@ def command(
     out: str | None,
     replace: bool,
     guard_cells: bool,
+    of_system: bool,
     source: RunSource,
     as_json: bool,
 ) -> None:
@@ -72,7 +79,8 @@ def command(
         raise BadArgument(
             "--guard-cells is for spreadsheets and changes texts: use --format csv, and send standard output to a file"
         )
-    shown = source.run(run).view()
+    stored = source.run(run)
+    shown = (stored.of_system() if of_system else stored).view()
     made = Export(shown)
     total = made.reader.records
     if out is None:

@@ -19,7 +19,7 @@ from ..runs.replicas import Comparison, compare
 from ..runs.source import RunSource
 from ..runs.view import RunView, Shipment
 from ..signals import signal_name
-from . import screen
+from . import screen, system_page
 from .options import amount, with_json, with_source
 from .text import ago, clock, duration, iso, moment, number, plural, safe, safe_lines
 
@@ -43,6 +43,12 @@ _TWO_COLUMNS = 110  # characters from which two curves stand side by side
 @click.option(
     "--all", "everything", is_flag=True, help="All keys, settings, gaps and notices; still N curves."
 )
+@click.option(
+    "--system",
+    "of_system",
+    is_flag=True,
+    help="Host and device metrics: their last values, and curves of --key.",
+)
 @click.option("--replicas", is_flag=True, help="Compare the fingerprints of ranks that should hold the same.")
 @click.option(
     "--tolerance",
@@ -61,6 +67,7 @@ def command(
     keys: tuple[str, ...],
     curves: int,
     everything: bool,
+    of_system: bool,
     replicas: bool,
     tolerance: float,
     source: RunSource,
@@ -77,6 +84,8 @@ def command(
     logclient show mlp --replicas
     """
     stored = source.run(run)
+    if of_system:
+        stored, curves = stored.of_system(), curves if keys else 0
     shown = stored.view()
     if replicas:
         return _show_replicas(compare(shown, tolerance), tolerance, as_json)
@@ -86,7 +95,9 @@ def command(
     if keys:
         is_meant = _matcher(keys)
         found.keys = {name: key for name, key in found.keys.items() if is_meant(name)}
-    if as_json:
+    if of_system:
+        _show_system(shown, found, curves, as_json=as_json)
+    elif as_json:
         screen.print_json(as_dict(shown, found))
     else:
         most = 10**9 if everything else 0
@@ -94,6 +105,14 @@ def command(
             screen.show(thing)
     if found.damage or found.unsupported or any(node.problem for node in shown.nodes):
         ctx.exit(4)
+
+
+def _show_system(run: RunView, found: Contents, curves: int, *, as_json: bool) -> None:
+    if as_json:
+        screen.print_json(system_page.as_dict(run, found))
+        return
+    for thing in (*_name_and_state(run), *system_page.pages(run, found), *_curves(run, found, curves)):
+        screen.show(thing)
 
 
 def _show_replicas(found: Comparison, tolerance: float, as_json: bool) -> None:
@@ -239,7 +258,7 @@ def _pages(run: RunView, found: Contents, curves: int, most: int) -> Iterator[An
     yield from _curves(run, found, curves)
 
 
-def _head(run: RunView, found: Contents) -> Iterator[Any]:
+def _name_and_state(run: RunView) -> Iterator[Any]:
     mark, colour = screen.state_mark(run.state.name)
     name = safe(run.name)
     cause = f": {safe(run.state.cause)}" if run.state.cause else ""
@@ -250,6 +269,10 @@ def _head(run: RunView, found: Contents) -> Iterator[Any]:
         since = f" (since {ago(observed.since_ns, time.time_ns())}{where})" if observed.since_ns else where
         colour = "yellow" if observed.kind == "stalled" else "dim"
         yield screen.line((safe(observed.line), colour), (since, "dim"))
+
+
+def _head(run: RunView, found: Contents) -> Iterator[Any]:
+    yield from _name_and_state(run)
     for at in run.state.exception.get("last_lines") or ():
         yield screen.line(("    " + safe(at), "dim"))
     facts = _facts(run, found)

@@ -21,6 +21,7 @@ import time
 
 from logclient.errors import Unsupported
 from logclient.shm.record import Shape
+from logclient.shm.system_stream import is_system
 
 from ..runs.document_head import revision_of
 from ..wire.messages import (
@@ -48,7 +49,7 @@ from .limits import Limits, Pace, RunLimits, busy, check_ids
 from .metrics import Metrics
 from .node_reports import NodeReports
 from .stop_requests import StopRequests
-from .store.interface import Store, StoreError, StoreFull
+from .store.interface import Store, StoreError, StoreFull, system_id
 from .tokens import INGEST, Grant, Tokens
 
 _MAX_SHAPES = 1000  # that a conversation remembers to have checked
@@ -209,8 +210,9 @@ class Ingest:
             is_new = reader.run(run) is None
             found = RunLimits(
                 self.limits,
-                () if is_new else reader.contents(run),
+                () if is_new else [*reader.contents(run), *reader.contents(system_id(run))],
                 () if is_new else reader.key_names(run),
+                () if is_new else reader.key_names(system_id(run)),
             )
         with self._lock:
             found = self._runs.setdefault(run, found)
@@ -333,7 +335,7 @@ class Shipment:
                 self._streams.add(stream)
         for batch in parcel.batches:
             if id(batch.shape) not in self._shapes:
-                self._run.take_keys(batch.shape)
+                self._run.take_keys(batch.shape, is_system=is_system(batch.stream))
                 if len(self._shapes) >= _MAX_SHAPES:
                     self._shapes.clear()
                 self._shapes[id(batch.shape)] = batch.shape

@@ -84,12 +84,15 @@ class Pace:
 class RunLimits:
     """Limits of streams and keys of one run, for as long as somebody ships it."""
 
-    def __init__(self, limits: Limits, streams: Iterable[bytes], keys: Iterable[str]) -> None:
+    def __init__(
+        self, limits: Limits, streams: Iterable[bytes], keys: Iterable[str], system_keys: Iterable[str] = ()
+    ) -> None:
+        """`system_keys`: of host and device metrics, which take no room from the others."""
         self.conversations = 0
         self._limits = limits
         self._lock = threading.Lock()
         self._streams = set(streams)
-        self._keys = set(keys)
+        self._keys = {False: set(keys), True: set(system_keys)}
 
     def take_stream(self, stream: bytes) -> None:
         """`NotTaken`, final for this parcel, where that is one too many."""
@@ -101,13 +104,14 @@ class RunLimits:
                     )
                 self._streams.add(stream)
 
-    def take_keys(self, shape: Shape) -> None:
+    def take_keys(self, shape: Shape, *, is_system: bool = False) -> None:
         """Count the keys of some records against the limit."""
         with self._lock:
-            new = [name for name in shape.names if name not in self._keys]
-            if len(self._keys) + len(new) > self._limits.run_keys:
+            keys = self._keys[is_system]
+            new = [name for name in shape.names if name not in keys]
+            if len(keys) + len(new) > self._limits.run_keys:
                 raise _wrong(
-                    f"the run would have {len(self._keys) + len(new):,} keys, and at most {self._limits.run_keys:,} "
+                    f"the run would have {len(keys) + len(new):,} keys, and at most {self._limits.run_keys:,} "
                     f"are taken: are numbers part of the names?"
                 )
-            self._keys.update(new)
+            keys.update(new)

@@ -20,6 +20,7 @@ from typing import Any
 
 MAX_LEFT = 4
 _MAX_BYTES = 1 << 24
+_MAX_FD = 1 << 20
 _REAP_S = 0.2
 _left: set[int] = set()  # children that were killed and had not ended then
 
@@ -105,19 +106,32 @@ def left_behind() -> list[int]:
     return sorted(_left)
 
 
+def begin_child(*kept: int) -> None:
+    """Have a forked child end by signals, and close all that it inherited but these descriptors."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in range(3):
+        os.dup2(null, fd)
+    first = 3
+    for fd in sorted(kept):
+        os.closerange(first, fd)
+        first = fd + 1
+    os.closerange(first, _MAX_FD)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of it into a pipe."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(fd, left) :]
+
+
 def _answer(ask: Callable[[], Any], write: int) -> None:
     """Ask in the child and write the answer. Does not return."""
     try:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
-        null = os.open(os.devnull, os.O_RDWR)
-        for fd in range(3):
-            os.dup2(null, fd)
-        os.closerange(3, write)
-        os.closerange(write + 1, 1 << 20)
-        data = memoryview(json.dumps({"answer": ask()}).encode())
-        while data:
-            data = data[os.write(write, data) :]
+        begin_child(write)
+        write_all(write, json.dumps({"answer": ask()}).encode())
     except BaseException:  # noqa: BLE001 - a forked child never returns into its parent's code
         pass
     finally:

@@ -22,7 +22,7 @@ NO_DRIVER = "no NVIDIA driver"
 _NODES = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl")
 _DRIVER = "the NVIDIA driver"
 # Bits of NVML's clock event reasons under which a device is slower than it could be; idling is none of them.
-_THROTTLES = (
+THROTTLES = (
     (0x004, "power limit"),
     (0x008, "hardware slowdown"),
     (0x010, "synchronised with slower devices"),
@@ -132,15 +132,20 @@ def _read() -> dict[str, Any]:
     return asdict(Gpus(devices))
 
 
-def _device(nvml: Any, index: int) -> Gpu:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+def getter(nvml: Any, handle: Any) -> Callable[..., Any]:
+    """Return what calls a function of NVML for a device: None where it is not of this device, driver or binding."""
 
     def get(function: str, *more: Any, take: Callable[[Any], Any] = lambda found: found) -> Any:
         try:
             return take(getattr(nvml, function)(handle, *more))
         except (nvml.NVMLError, AttributeError):
-            return None  # not of this device, this driver, or this version of the bindings
+            return None
 
+    return get
+
+
+def _device(nvml: Any, index: int) -> Gpu:
+    get = getter(nvml, nvml.nvmlDeviceGetHandleByIndex(index))
     ecc = "nvmlDeviceGetTotalEccErrors"
     reasons = get("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
     memory = get("nvmlDeviceGetMemoryInfo")
@@ -165,5 +170,5 @@ def _device(nvml: Any, index: int) -> Gpu:
         get("nvmlDeviceGetRetiredPages", nvml.NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR, take=len),
         None if rows is None else rows[1],
         is_pending,
-        tuple(text for bit, text in _THROTTLES if reasons & bit),
+        tuple(text for bit, text in THROTTLES if reasons & bit),
     )

@@ -171,6 +171,14 @@ class Run:
             made[key] = found._replace(**{what: value for what, value in own.items() if value is not None})
         return made
 
+    @property
+    def system(self) -> Run:
+        """This run with its host and device metrics in the place of what was logged.
+
+        `run.system.keys()`, `run.system.series("system/cpu_percent")`: steps are seconds since 1970.
+        """
+        return Run(self._stored.of_system())
+
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name != self.id else ""
         return f"<Run {self.id}{name}: {self.state}>"

@@ -29,7 +29,7 @@ def read(
     stored: ServerRun, run: RunView, curves: int = 0, only: Only = None, progress: Progress = None
 ) -> Contents:
     """Return the contents of a run, as `runs.contents.read` does for a folder."""
-    reader = stored.records()
+    reader = run.found.records()
     if reader.records <= SMALL_RECORDS:
         return contents.read(run, curves, only, progress)
     made = contents.begun(reader)

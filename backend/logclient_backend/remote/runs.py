@@ -36,11 +36,12 @@ _BY_SILENCE = ("late", "lost")  # what only the collector's clock shows
 class ServerRun:
     """A run behind an HTTP API. What its documents contain is asked for once, and again by `look_again`."""
 
-    def __init__(self, server: Server, listed: Row) -> None:
-        """`listed`: as the API lists it."""
+    def __init__(self, server: Server, listed: Row, *, is_system: bool = False) -> None:
+        """`listed`: as the API lists it. `is_system`: its host and device metrics, instead of what was logged."""
         self.id = str(listed["id"])
         self._server = server
         self._listed = listed
+        self._which = {"system": "1"} if is_system else {}  # parameters of each question for values
         self._described: dict[str, Any] = {}
         self._found: Found | None = None
 
@@ -70,7 +71,7 @@ class ServerRun:
         """Ask for its documents, as they are now; `NoRun` where there is no such run any more."""
         server, id = self._server, self.id
         described = server.json("/run", run=id)
-        found = Found(id, f"{server.url}/api/v1/run?run={quote(id, safe='')}", reader=self.records)
+        found = Found(id, f"{server.url}/api/v1/run?run={quote(id, safe='')}", reader=self._records)
         documents = server.json("/run/documents", run=id)
         silent_ns = max(0, nodes.whole(documents.get("now_ns")) - nodes.whole(documents.get("last_seen_ns")))
         for node, wrapped in sorted(nodes.table(documents.get("nodes")).items()):
@@ -97,7 +98,10 @@ class ServerRun:
             run.state = State(
                 state, nodes.text(self._described.get("reason")), since if isinstance(since, int) else 0
             )
-        return run
+        return run.of_system() if self._which else run
+
+    def of_system(self) -> ServerRun:
+        return ServerRun(self._server, self._listed, is_system=True)
 
     def _documents(self) -> Found:
         if self._found is None:
@@ -113,22 +117,28 @@ class ServerRun:
     def follower(self) -> source.Follower:
         return ServerFollower(self)
 
-    def records(self) -> PagedReader:
-        """Return the records that are stored now."""
+    def _records(self) -> PagedReader:
         found = self._documents()
-        paths = {bytes.fromhex(stream): node.path for node in found.nodes for stream in node.streams}
+        mine = [node.of_system() if self._which else node for node in found.nodes]
+        paths = {bytes.fromhex(stream): node.path for node in mine for stream in node.streams}
         return PagedReader(self.coverage(), self.fetch, paths)
 
     def coverage(self) -> Spans:
         """Return the coverage of each stream now, and its gaps."""
-        return pages.read_contents(self._server.data("/run/contents", run=self.id))
+        return pages.read_contents(self._server.data("/run/contents", run=self.id, **self._which))
 
     def fetch(
         self, stream: bytes, first: int, most: int, keys: list[str] | None = None
     ) -> tuple[list[StreamColumns], int]:
         """Records from that seq on, whole or these keys of them, and the seq to ask for next."""
         data = self._server.data(
-            "/run/records", run=self.id, stream=stream.hex(), first=first, limit=most, key=keys or []
+            "/run/records",
+            run=self.id,
+            stream=stream.hex(),
+            first=first,
+            limit=most,
+            key=keys or [],
+            **self._which,
         )
         return pages.read_page(data)
 
@@ -145,7 +155,7 @@ class ServerRun:
         """Its keys as the API has them, in the order in which they came first."""
         after = ""
         while True:
-            page = self._server.json("/run/keys", run=self.id, after=after)
+            page = self._server.json("/run/keys", run=self.id, after=after, **self._which)
             yield from page["keys"]
             after = page["next"]
             if not after:
@@ -160,7 +170,7 @@ class ServerRun:
         after = ""
         while True:
             try:
-                page = self._server.json("/run/extremes", run=self.id, after=after)
+                page = self._server.json("/run/extremes", run=self.id, after=after, **self._which)
             except NoRun:
                 return found
             for row in page["keys"]:
@@ -172,6 +182,8 @@ class ServerRun:
     def buckets(self, key: str, most: int, *, every: bool = False) -> dict[str, Any] | None:
         try:
             flag = str(every).lower()
-            return self._server.json("/run/buckets", run=self.id, key=key, most=most, all_attempts=flag)
+            return self._server.json(
+                "/run/buckets", run=self.id, key=key, most=most, all_attempts=flag, **self._which
+            )
         except NoRun:
             return None

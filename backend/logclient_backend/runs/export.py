@@ -162,7 +162,7 @@ class Export:
             "gaps": self._gaps(streams),
             "shapes": [{"codes": shape.codes, "keys": list(shape.names)} for shape in self._shapes],
             "streams": dict(sorted(streams.items())),
-            "nodes": {node.id: None if node.raw is None else strict.wrap(node.raw) for node in nodes},
+            "nodes": {node.id: strict.wrap(node.own_raw()) for node in nodes},
         }
 
     def _streams(self) -> dict[str, dict[str, Any]]:

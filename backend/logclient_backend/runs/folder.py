@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from logclient import config as settings
 from logclient.errors import NoRun, Unsupported
@@ -38,6 +39,11 @@ class Found:
     live: dict[str, LiveShmDir] = field(default_factory=dict)  # by node, for those that are live on this host
     problem: str = ""  # why this is no run
     reader: Callable[[], Records] | None = None  # of its records, where they do not lie in folders
+    is_system: bool = False  # of host and device metrics
+
+    def of_system(self) -> Self:
+        """Return the same run with its host and device metrics in the place of what was logged."""
+        return replace(self, nodes=[each.of_system() for each in self.nodes], live={}, is_system=True)
 
     @property
     def id(self) -> str:
@@ -72,7 +78,9 @@ class Found:
 
     def records(self) -> Records:
         """Return the records that are stored now."""
-        return self.reader() if self.reader is not None else RunReader(found.path for found in self.nodes)
+        if self.reader is not None:
+            return self.reader()
+        return RunReader((found.path for found in self.nodes), system=self.is_system)
 
     def last_record_ns(self, process: Process) -> int:
         """Time of the last record of a process that is stored, by what footers (or a store) say; 0 for none."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from logclient.shm.system_stream import is_system
+
 from ..wal.encoded import StreamColumns
 from ..wal.reader import Follower, WalReader
-from ..wal.scan import Item
+from ..wal.scan import Gap, Item
 from . import folder, live
 from .folder import Found
 from .view import RunView, view
@@ -38,7 +40,7 @@ class FolderFollower:
             since = {span.stream: max(0, (span.last or 0) - count) for span in spans.values()}
             follower = self._followers[node.path] = Follower(node.path, since=since)
             for item in follower.poll():
-                if isinstance(item, StreamColumns):
+                if isinstance(item, StreamColumns) and not is_system(item.stream):
                     yield item
 
     def poll(self) -> Iterator[Item]:
@@ -47,7 +49,9 @@ class FolderFollower:
             follower = self._followers.get(node.path)
             if follower is None:
                 follower = self._followers[node.path] = Follower(node.path)
-            yield from follower.poll()
+            for item in follower.poll():
+                if not isinstance(item, StreamColumns | Gap) or not is_system(item.stream):
+                    yield item
 
     def notices(self) -> list[str]:
         """A folder is always there."""

@@ -25,6 +25,7 @@ from logclient.shm.owner import is_alive, is_locked
 from logclient.shm.regular import open_regular, read_regular
 from logclient.shm.ring import RingReader, read_counts
 from logclient.shm.shm_dir import ShmDir
+from logclient.shm.system_stream import is_system
 from logclient.spawn.agent import map_status
 
 from . import sections
@@ -325,7 +326,7 @@ class LiveShmDir:
         try:
             streams = json.loads(read_regular(self.shm_dir.file("ledger.json")))["streams"].values()
             for told in streams:
-                if told["process"] not in live:
+                if told["process"] not in live and not is_system(told["process"]):
                     missing += max(0, told["stored"] - told.get("acked", 0))
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             pass  # no agent has written one
@@ -392,7 +393,9 @@ class LiveShmDir:
             found = json.loads(read_regular(self.shm_dir.file("ledger.json")))["processes"]
         except (OSError, ValueError, LookupError, TypeError):
             return {}  # no agent has written one
-        return found if isinstance(found, dict) else {}
+        if not isinstance(found, dict):
+            return {}
+        return {id: each for id, each in found.items() if not is_system(id)}
 
     def requests(self) -> list[Any]:
         """Requests to stop or to save that its agent took, as the documents have them."""

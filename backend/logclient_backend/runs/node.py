@@ -13,11 +13,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from logclient.errors import Unsupported
+from logclient.shm.system_stream import is_system
 
 from ..wal.coverage import Spans
 from ..wal.documents import DocumentFile
@@ -128,14 +129,36 @@ class Node:
     ship: dict[str, Any] = field(
         default_factory=dict
     )  # server, state and error of shipping; empty: it is not shipped
-    requests: list[Any] = field(default_factory=list)  # to stop or to save, see `requests.py`
+    requests: list[Any] = field(default_factory=list)  # to stop or to save, see `stop_requests.py`
     observed: Observation | None = None  # by its observer; None: it has none
     stalls: list[StallSpan] = field(default_factory=list)
     processes: dict[str, Process] = field(default_factory=dict)
     streams: dict[str, Told] = field(default_factory=dict)
+    # the same of host and device metrics, which are in no count of the run
+    system_processes: dict[str, Process] = field(default_factory=dict)
+    system_streams: dict[str, Told] = field(default_factory=dict)
+    is_system: bool = False  # `processes` and `streams` are those, too
     # where they are not what this host's clock and the segments in `path` tell: in a collector, and read from one
     now_ns: int = 0  # what time it is by the clock of this node
     spans: Callable[[], Spans] | None = None
+
+    def of_system(self) -> Node:
+        """Return the same node with its host and device metrics in the place of what was logged."""
+        processes, streams = self.system_processes, self.system_streams
+        return replace(self, processes=processes, streams=streams, refused=0, is_system=True)
+
+    def own_raw(self) -> dict[str, Any] | None:
+        """Return the documents as stored, with its kind of processes and streams only; None: there are none."""
+        if self.raw is None or not (self.system_processes or self.system_streams):
+            return self.raw
+        return self.raw | {
+            name: {
+                key: each
+                for key, each in table(self.raw.get(name)).items()
+                if is_system(key) == self.is_system
+            }
+            for name in ("processes", "streams")
+        }
 
     @property
     def rest_s(self) -> int:
@@ -193,6 +216,7 @@ def shorten(node: Node) -> None:
     if node.raw is not None:
         node.raw = {"node": node.raw.get("node")}
     node.processes, node.streams = {}, {}
+    node.system_processes, node.system_streams = {}, {}
 
 
 def take(node: Node, raw: Any) -> None:
@@ -215,13 +239,17 @@ def take(node: Node, raw: Any) -> None:
     observed = table(raw.get("observed"))
     node.observed = observation_of(observed, partial(_when, node), node=node.id, host=node.host)
     node.stalls = stalls_of(observed.get("stalls"), partial(_when, node), host=node.host)
-    node.processes = {
-        key: _process(key, node, value)
-        for key, value in table(raw.get("processes")).items()
-        if is_id(key) and isinstance(value, dict)
-    }
-    node.streams = {
-        key: Told(
+    node.processes, node.system_processes = {}, {}
+    for key, value in table(raw.get("processes")).items():
+        if is_id(key) and isinstance(value, dict):
+            processes = node.system_processes if is_system(key) else node.processes
+            processes[key] = _process(key, node, value)
+    node.streams, node.system_streams = {}, {}
+    for key, value in table(raw.get("streams")).items():
+        if not is_id(key) or not isinstance(value, dict):
+            continue
+        streams = node.system_streams if is_system(key) else node.streams
+        streams[key] = Told(
             value["process"] if is_id(value.get("process")) else "",
             whole(value.get("lane")),
             whole(value.get("accepted")),
@@ -229,9 +257,6 @@ def take(node: Node, raw: Any) -> None:
             whole(value.get("damaged")),
             whole(value.get("acked")),
         )
-        for key, value in table(raw.get("streams")).items()
-        if is_id(key) and isinstance(value, dict)
-    }
 
 
 def _process(key: str, node: Node, value: dict[str, Any]) -> Process:

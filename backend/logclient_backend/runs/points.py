@@ -15,8 +15,10 @@ from collections.abc import Iterable, Iterator
 
 from logclient.errors import Unsupported
 from logclient.shm.columns import Columns
+from logclient.shm.system_stream import is_system
 
 from ..wal.codec import Codec
+from ..wal.coverage import Spans
 from ..wal.encoded import StreamColumns
 from ..wal.files import REAL, Files, read_file
 from ..wal.reader import OPEN, SEALED, segment_spans, settled_stems
@@ -27,8 +29,10 @@ from .order import Records, Segment
 class RunReader(Records):
     """The records of some node folders as they are now."""
 
-    def __init__(self, folders: Iterable[str], *, files: Files = REAL) -> None:
+    def __init__(self, folders: Iterable[str], *, system: bool = False, files: Files = REAL) -> None:
+        """`system`: host and device metrics, instead of what was logged."""
         self._files = files
+        self._is_system = system
         self._codec = Codec()
         bad: dict[str, str] = {}
         super().__init__(segment for folder in folders for segment in self._segments(folder, bad))
@@ -40,8 +44,10 @@ class RunReader(Records):
                 spans, _ = segment_spans(self._files, folder, stem.name, self._codec)
             except (Unsupported, OSError) as error:
                 bad[stem.name] = why(error)
-            else:
-                yield Segment(folder, stem.name, spans)
+                continue
+            wanted = Spans((id, span) for id, span in spans.items() if is_system(id) == self._is_system)
+            if wanted or not spans:  # what nothing is known of may be damaged
+                yield Segment(folder, stem.name, wanted)
 
     def _decode(self, segment: Segment) -> dict[bytes, list[Columns]]:
         found: dict[bytes, list[Columns]] = {stream: [] for stream in segment.spans if stream in self.streams}

@@ -91,6 +91,9 @@ class StoredRun(Protocol):
     def extremes(self) -> dict[str, Extreme]:
         """Newest, lowest and highest value of each key."""
 
+    def of_system(self) -> StoredRun:
+        """Return this run with its host and device metrics in the place of what was logged."""
+
 
 @dataclass(slots=True)
 class Listing:
@@ -139,9 +142,11 @@ class FolderSource:
 class FolderRun:
     """A run of a folder."""
 
-    def __init__(self, found: Found, base: str) -> None:
+    def __init__(self, found: Found, base: str, *, is_system: bool = False) -> None:
         """`base`: the folder that it was found in."""
-        self._found = found
+        self._whole = found
+        self._is_system = is_system
+        self._found = found.of_system() if is_system else found
         self._base = base
         self._looker = Looker([node.path for node in found.nodes])
 
@@ -167,7 +172,11 @@ class FolderRun:
         )
 
     def view(self) -> RunView:
-        return view(self._found)
+        run = view(self._whole)
+        return run.of_system() if self._is_system else run
+
+    def of_system(self) -> FolderRun:
+        return FolderRun(self._whole, self._base, is_system=True)
 
     def contents(
         self, run: RunView, curves: int = 0, only: Only = None, progress: Progress = None

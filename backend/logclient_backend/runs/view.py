@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import state as states
@@ -84,6 +84,16 @@ class RunView:
     @property
     def ranks(self) -> list[int]:
         return sorted({process.rank for process in self.processes.values() if process.rank is not None})
+
+    def of_system(self) -> RunView:
+        """Return the same run with its host and device metrics in the place of what was logged."""
+        found = self.found.of_system()
+        processes = {id: each for node in found.nodes for id, each in node.processes.items()}
+        nothing: dict[str, Any] = {"config": {}, "summary": {}, "tags": [], "notes": "", "group": ""}
+        states = dict.fromkeys(processes, self.state)
+        return replace(
+            self, found=found, processes=processes, states=states, alerts=[], notices=[], **nothing
+        )
 
     @property
     def observed(self) -> Observation | None:

@@ -18,6 +18,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from logclient.shm.system_stream import is_system
+
 from ..wal.dedup import new_part
 from ..wire import messages
 from ..wire.client import Session
@@ -216,7 +218,8 @@ class Sender:
             if self.phase is not Phase.DRAINING:
                 for item in self._source.take(self._settings.parcel_bytes):
                     self._packer.add(item)
-                    self._moved_at = time.monotonic()
+                    if not is_system(item.stream):  # those come at rest, too, beside a heartbeat
+                        self._moved_at = time.monotonic()
         if not self._packer:
             for gap in self._losses.gaps():
                 self._packer.add(gap)

@@ -13,6 +13,7 @@ import pytest
 from logclient.shm import layout
 from logclient.shm.columns import Columns
 from logclient.shm.record import Shape
+from logclient.shm.system_stream import MARK
 from logclient_backend.agent.drain import drain
 from logclient_backend.agent.host.shm_dir_handle import ShmDirHandle
 from logclient_backend.agent.output.segment_pool import Memory
@@ -56,10 +57,10 @@ def stage_of(handle: ShmDirHandle, status: memoryview) -> Stage:
     return made
 
 
-def lane_of(header: memoryview, stage: Stage):
+def lane_of(header: memoryview, stage: Stage, stream: bytes = STREAM):
     from logclient_backend.agent.drain.producer import Lane
 
-    lane = Lane(FakeReader(header), 0, STREAM)  # type: ignore[arg-type]
+    lane = Lane(FakeReader(header), 0, stream)  # type: ignore[arg-type]
     stage.resume(lane)
     return lane
 
@@ -103,6 +104,18 @@ def test_successor_continues_behind_what_is_committed(handle, status, header) ->
     assert (again.staged_seq, again.staged_stored, again.lost) == (30, 30, [])
     assert second.add(PRODUCER, again, look(again, 10))
     assert again.staged_seq == header[layout.STAGED_SEQ] == 40
+
+
+def test_segment_of_measurements_alone_is_sealed_late(handle, status, header) -> None:
+    """A run that logs nothing makes two files an hour of them, and none a minute; what was logged is sealed in time."""
+    stage = stage_of(handle, status)
+    ours = lane_of(header, stage, MARK + b"stream.0")
+    assert stage.add(PRODUCER, ours, look(ours, 3))
+    started = stage.segments[-1].started
+    assert stage.seal_at == started + 30 * 60.0
+    lane = lane_of(memoryview(bytearray(8 * layout.LANE_HEADER_WORDS)).cast("Q"), stage)
+    assert stage.add(PRODUCER, lane, look(lane, 3))
+    assert stage.seal_at == started + 60.0
 
 
 def test_worker_that_dies_before_it_releases_repeats_nothing(handle, status, header) -> None:

@@ -83,7 +83,7 @@ def test_supervisor_and_workers_open_nothing_outside_tmpfs_and_proc(
     assert any(line.startswith("main open /proc/self/fd/") for line in lines)
     for line in lines:
         who, event, what = line.split(" ", 2)
-        is_memory = what.startswith((f"{shm_root}/", "/proc/")) or what.isdecimal()
+        is_memory = what.startswith((f"{shm_root}/", "/proc/", "/sys/")) or what.isdecimal()
         assert event != "import" and (is_memory or (who == "copier" and what.startswith(runs))), line
 
 
@@ -102,6 +102,7 @@ def test_observer_opens_nothing_outside_tmpfs_proc_and_dev(run_dir: Path, tmp_pa
         "LOGCLIENT_LATE_AFTER_S": "0.5",
         "LOGCLIENT_LATE_FACTOR": "1",
         "LOGCLIENT_STALL_SAMPLES_S": "0.3",
+        "LOGCLIENT_SYSTEM": "1",
     }
     trainer = Trainer(tmp_path, ROOMY | env, rate=100, until_told=True)
     both_killed(trainer)
@@ -111,9 +112,12 @@ def test_observer_opens_nothing_outside_tmpfs_proc_and_dev(run_dir: Path, tmp_pa
     shm_root, runs = os.environ["LOGCLIENT_SHM_DIR"], str(run_dir)
     lines = sorted(set(log.read_text().splitlines()))
     assert any("/why.txt" in line for line in lines), "it is noted at all"
+    assert any(".system" in line for line in lines), "and it measures"
     for line in lines:
         who, event, what = line.split(" ", 2)
-        is_memory = what.startswith((f"{shm_root}/", "/proc/", "/dev/", f"{folder}/")) or what.isdecimal()
+        is_memory = (
+            what.startswith((f"{shm_root}/", "/proc/", "/sys/", "/dev/", f"{folder}/")) or what.isdecimal()
+        )
         assert event != "import" and (is_memory or (who == "copier" and what.startswith(runs))), line
 
 

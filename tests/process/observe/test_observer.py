@@ -324,8 +324,9 @@ def test_observer_that_is_killed_or_stopped_is_replaced(tmp_path: Path, run_dir:
 
 
 def test_observer_can_be_turned_off(tmp_path: Path, run_dir: Path) -> None:
-    """No process, no file; the run is stored as ever."""
-    with job(tmp_path, "logs(100)\nwait_for('go')\nrun.finish()\n", LOGCLIENT_OBSERVE="off") as run:
+    """No process (nobody measures the host, either), no file; the run is stored as ever."""
+    program = "logs(100)\nwait_for('go')\nrun.finish()\n"
+    with job(tmp_path, program, LOGCLIENT_OBSERVE="off", LOGCLIENT_SYSTEM="off") as run:
         wait_until(lambda: run.word(layout.AGENT_WORKER), PATIENCE_S, "there is an agent")
         time.sleep(3.0)
         assert not run.word(layout.AGENT_OBSERVER) and not (run.shm_dir / "why.txt").exists()

@@ -27,7 +27,7 @@ from logclient.shm.regular import read_regular
 from logclient.shm.ring import RingReader, read_counts
 
 from ..host.mapping import map_file
-from ..host.shm_dir_handle import LANES, Kept, ShmDirHandle
+from ..host.shm_dir_handle import Kept, ShmDirHandle
 from .device_records import Cells
 from .other_nodes import Beside
 
@@ -93,7 +93,7 @@ class Producer:
         """Raises `BadLaneFile`, or ValueError, where the file is none that can be read."""
         self.kept = kept
         self.name = kept.name
-        self.process = bytes.fromhex(self.name[: -len(LANES)])
+        self.process = bytes.fromhex(kept.stem)
         self.watch = kept.watch
         self._mapped = _map(kept)
         self.mem = memoryview(self._mapped)
@@ -103,7 +103,7 @@ class Producer:
         self.created_ns = words[layout.FILE_CREATED_NS]
         self.created_mono_ns = words[layout.FILE_CREATED_MONO_NS]
         self._handle = handle
-        self.cells = Cells(handle, f"{self.name[: -len(LANES)]}.device")
+        self.cells = Cells(handle, f"{kept.stem}.device")
         self.lanes = [self._lane(index) for index in range(words[layout.FILE_LANES])]
         self.documents: dict[str, Any] = {}
         self.documents_seen = 0
@@ -226,7 +226,7 @@ class Producer:
             content = json.loads(payload)
             if "file" in content:
                 name = str(content["file"])
-                if "/" in name or not name.startswith(self.name[: -len(LANES)]):
+                if "/" in name or not name.startswith(self.kept.stem):
                     return None
                 content = json.loads(read_regular(self._handle.file(name), max_bytes=_MAX_DOCUMENT))
             return content if isinstance(content, dict) else None
@@ -244,7 +244,7 @@ class Producer:
 
     def keep_calls(self) -> None:
         """Keep its last calls beyond its other files, if it recorded them."""
-        stem = self.name[: -len(LANES)]
+        stem = self.kept.stem
         try:
             os.rename(self._handle.file(stem + SUFFIX), self._handle.file(KEPT + stem))
         except OSError:
@@ -260,7 +260,7 @@ class Producer:
 
 def remove_files(handle: ShmDirHandle, kept: Kept) -> None:
     """The lane file and what belongs to it."""
-    stem = kept.name[: -len(LANES)]
+    stem = kept.stem
     handle.let_go(kept)
     for name in os.listdir(handle.path):
         if name.startswith(stem + "."):

@@ -21,7 +21,7 @@ from logclient.shm.calls import KEPT
 
 from ..host.crash_report import Handover
 from ..host.process_handle import Cause, Watch
-from ..host.shm_dir_handle import Kept, ShmDirHandle, is_lane_file, open_regular
+from ..host.shm_dir_handle import Kept, ShmDirHandle, is_lane_file, is_system_file, open_regular
 from .node_document import Ledger
 from .producer import BadLaneFile, Producer, remove_files
 from .slurm import Scheduler, is_cut_short, job_of
@@ -34,6 +34,8 @@ _EXEC_EVERY_S = 2.0  # the others are asked whether they have become another pro
 
 class Roster:
     """Producers, by name of their lane file."""
+
+    takes = staticmethod(is_lane_file)  # names of its lane files
 
     def __init__(
         self, handle: ShmDirHandle, handover: Handover, ledger: Ledger, log: Callable[[str], None]
@@ -60,7 +62,7 @@ class Roster:
         self._handle.look()
         self._changes = self._handle.changes
         for kept in self._handle.kept():
-            if not is_lane_file(kept.name) or kept.name in self.producers:
+            if not self.takes(kept.name) or kept.name in self.producers:
                 continue
             if kept.is_done:  # a worker died just before it removed it
                 remove_files(self._handle, kept)
@@ -189,3 +191,26 @@ class Roster:
         if verdict:
             self._ledger.note_job(producer, verdict)
         return verdict is not None
+
+
+class SystemRoster(Roster):
+    """Lane files with host and device metrics, which nobody waits for.
+
+    They are beside the producers: no count, no pace and no end of the run depends on them.
+    """
+
+    takes = staticmethod(is_system_file)
+
+    def farewell(self, producer: Producer, *, saved_version: int, linger_s: float = 0.0) -> None:
+        """All that is wanted of it is staged: let it go once that is on disk. Its process may live on."""
+        self._handover.take(producer.process)
+        producer.read_documents()
+        self._ledger.note(producer)
+        self._handover.put_down()
+        if any(lane.durable < lane.staged_seq or lane.lost for lane in producer.lanes):
+            return
+        self._ledger.end(producer, None, alive=False)
+        if self._ledger.version_of(producer) <= saved_version:
+            del self.producers[producer.name]
+            self._ledger.let_go(producer)
+            producer.sweep()

@@ -30,6 +30,7 @@ from logclient.shm import layout, refusals, regular
 from logclient.shm.proc import has_mapped, pid_namespace
 from logclient.shm.shm_dir import ShmDir
 from logclient.shm.stop_requests import SUFFIX as REQUEST
+from logclient.shm.system_stream import SUFFIX as SYSTEM
 
 from ...wal.segment import parse_name
 from . import rlimits
@@ -60,7 +61,7 @@ class Kept:
         self._handle = handle
         self._asked_at = 0.0
         self._live = -1
-        self._is_lanes = is_lane_file(name)
+        self._is_lanes = holds_lanes(name)
         if self._is_lanes:
             self.watch = watch_of(fd)
             if self.watch is None and stays_open:
@@ -103,6 +104,11 @@ class Kept:
             return _is_locked(live)
         finally:
             os.close(live)
+
+    @property
+    def stem(self) -> str:
+        """The name of a lane file without its suffix: its process, in hex."""
+        return self.name[:_STEM]
 
     @contextmanager
     def opened(self) -> Iterator[int]:
@@ -238,7 +244,7 @@ class ShmDirHandle:
     def _keep(self, inode: int, name: str) -> None:
         fd = open_regular(self.file(name))
         if fd < 0:  # swept since it was listed, nothing that we would read, or no descriptor is left
-            self._seen_ns = 0 if is_lane_file(name) and os.path.lexists(self.file(name)) else self._seen_ns
+            self._seen_ns = 0 if holds_lanes(name) and os.path.lexists(self.file(name)) else self._seen_ns
             return
         if os.fstat(fd).st_ino == inode:
             stays_open = not is_lane_file(name) or self._may_keep_open()
@@ -272,11 +278,21 @@ def is_lane_file(name: str) -> bool:
     return name.endswith(LANES) and len(name) == _STEM + len(LANES) and _is_hex(name[:_STEM])
 
 
+def is_system_file(name: str) -> bool:
+    """Is it the file of a `system_stream.SystemLane`, by its name?"""
+    return name.endswith(SYSTEM) and len(name) == _STEM + len(SYSTEM) and _is_hex(name[:_STEM])
+
+
+def holds_lanes(name: str) -> bool:
+    """Is it a lane file of a process that logs, or one with host and device metrics?"""
+    return is_lane_file(name) or is_system_file(name)
+
+
 def is_kept(name: str) -> bool:
     """A file that must outlive a worker?"""
     if name.endswith(SEGMENT):
         return parse_name(name) is not None
-    return is_lane_file(name) or name.endswith((SPARE, NOTE))
+    return holds_lanes(name) or name.endswith((SPARE, NOTE))
 
 
 def open_regular(path: str) -> int:

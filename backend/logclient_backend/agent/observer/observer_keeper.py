@@ -38,6 +38,7 @@ class ObserverKeeper:
         self._settings = settings
         self._pipes = pipes
         self._process = KeptProcess(status, layout.AGENT_OBSERVER, layout.AGENT_OBSERVER_TICKS)
+        self._is_wanted = settings.observes or settings.system_s > 0
         self._not_before = 0.0
         self._deaths = 0
         if not self._process.is_there:
@@ -49,14 +50,14 @@ class ObserverKeeper:
 
     def due_in_s(self, now: float) -> float:
         """Seconds until another one is to be started; infinite: none is."""
-        if not self._settings.observes or self._process.is_there:
+        if not self._is_wanted or self._process.is_there:
             return math.inf
         return max(0.0, self._not_before - now)
 
     def look(self) -> None:
         """Is there an observer, and does it get on?"""
         self._process.reap()
-        if not self._settings.observes:
+        if not self._is_wanted:
             return
         if not self._process.is_there:
             if time.monotonic() >= self._not_before:

@@ -22,6 +22,7 @@ from logclient.shm import layout
 from ...observe.gaps import Gaps, suspended_s
 from ...observe.rhythm import Limits
 from ...observe.stall import OK, STALLED, Stall, StallEpisode, Standing
+from ...observe.system.metrics import SystemMetrics
 from ..host.crash_report import describe
 from ..host.pauses import Pipes, Sleeper
 from ..host.shm_dir_handle import ShmDirHandle
@@ -70,11 +71,14 @@ class Observer:
         self._sampler = Sampler(self._beat)
         self._files = WhyFiles(handle)
         self._written: tuple[Standing, tuple[StallEpisode, ...]] | None = None
+        self._system = self._metrics(handle) if settings.system_s else None
         self._gaps = Gaps(suspended_s())
         self._beat()
         self.processes.look(now)
         self._go_on()
-        self._alerting = Alerting(handle, status.words, settings, self.processes)
+        self._alerting: Alerting | None = None  # without `observe` only the host is measured
+        if settings.observes:
+            self._alerting = Alerting(handle, status.words, settings, self.processes)
 
     def _go_on(self) -> None:
         """Go on from what an earlier observer knew."""
@@ -91,6 +95,17 @@ class Observer:
         if newest is not None:
             self.processes.run.restart(newest)
 
+    def _metrics(self, handle: ShmDirHandle) -> SystemMetrics:
+        words = self._status.words
+        own = (layout.AGENT_SUPERVISOR, layout.AGENT_WORKER, layout.AGENT_SHIPPER, layout.AGENT_OBSERVER)
+        missed = words[layout.AGENT_OBSERVER_RESTARTS]
+        return SystemMetrics(
+            handle.shm_dir,
+            self._settings.system_s,
+            lambda: [words[each] for each in own if words[each]],
+            missed,
+        )
+
     def is_wanted(self) -> bool:
         """Is this process to go on?"""
         beats = layout.AGENT_SUPERVISOR_BEAT, layout.AGENT_WORKER_BEAT
@@ -103,9 +118,18 @@ class Observer:
         return self.stall.standing
 
     def look(self) -> None:
-        """Look once; take a sample where one is due."""
+        """Look once; take samples where they are due."""
         self._beat()
         now = time.monotonic()
+        if self._alerting is not None:
+            self._look_for_progress(now, self._alerting)
+        else:
+            self.processes.look(now)
+        if self._system is not None:
+            there = [each for each in self.processes.all.values() if each.is_here and not each.is_over]
+            self._system.look(time.monotonic(), {each.pid: each.rank for each in there})
+
+    def _look_for_progress(self, now: float, alerting: Alerting) -> None:
         if self._gaps.is_after_one(now, suspended_s()):
             self._restart(now)
         self.processes.look(now)
@@ -118,7 +142,7 @@ class Observer:
             self.stall.sample(now, found)
             self._write(is_new=True)
         self._write(is_new=False)
-        self._alerting.look(now, self.standing)
+        alerting.look(now, self.standing)
 
     def _judge(self, now: float) -> None:
         self.stall.look(now, self.processes.sentence(self.processes.late(now), now))
@@ -136,7 +160,11 @@ class Observer:
         """Sleep until the next look or sample, a byte in the pipe, or the end of a process."""
         self._sleeper.watch(self.processes.watches())
         now = time.monotonic()
-        due_s = min(self.stall.sample_due - now, self._alerting.due_in_s)
+        due_s = self.stall.sample_due - now
+        if self._alerting is not None:
+            due_s = min(due_s, self._alerting.due_in_s)
+        if self._system is not None:
+            due_s = min(due_s, self._system.due_in_s(now, self._settings.observe_s))
         pause_s = max(0.0, min(self._settings.observe_s, due_s))
         if not self._sleeper.may_be_long:
             pause_s = min(pause_s, _SHORT_S)
@@ -145,15 +173,19 @@ class Observer:
 
     def close(self) -> None:
         """The run is over on this node, or another observer goes on."""
-        now = time.monotonic()
-        self.processes.look(now)
-        is_over = not self.processes.watched()
-        if is_over:
-            self.stall.close(now)
-            self._write(is_new=False)
-        self._alerting.end(now, self.standing, is_over=is_over)
+        if self._system is not None:
+            self._system.close()
+        if self._alerting is not None:
+            now = time.monotonic()
+            self.processes.look(now)
+            is_over = not self.processes.watched()
+            if is_over:
+                self.stall.close(now)
+                self._write(is_new=False)
+            self._alerting.end(now, self.standing, is_over=is_over)
         self._status.words[layout.AGENT_OBSERVER_STOP] = HAS_LET_GO
-        self._alerting.deliver(_DELIVER_S)
+        if self._alerting is not None:
+            self._alerting.deliver(_DELIVER_S)
 
     # ---- inside -------------------------------------------------------------------------------------------
 

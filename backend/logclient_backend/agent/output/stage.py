@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable
 
 from logclient.shm import layout
 from logclient.shm.ring import release_block
+from logclient.shm.system_stream import is_system
 
 from ... import failpoint
 from ...wal.segment import ORDER_BYTES, order_of, parse_name
@@ -36,6 +37,7 @@ from .spooler import SpooledSegment, Spooler
 from .staged import Staged, Watermark, resume, write_off
 
 _MAX_TAKEN = 1 << 20
+_SYSTEM_SEALS = 30  # seal times for a segment that holds host and device metrics alone: few and full ones
 _HIGHEST = b"\xff" * ORDER_BYTES
 
 
@@ -152,6 +154,7 @@ class Stage:
             self._undo(staged)
             lane.take_back()
             return False
+        staged.has_users |= not is_system(lane.stream)
         failpoint.hit("stage.appended")
         self._commit(staged)
         for reference in harvest.blocks:
@@ -234,13 +237,16 @@ class Stage:
 
     def close_old(self) -> None:
         """Close the current segment, if it is old enough."""
-        if self._current is not None and time.monotonic() - self._current.started >= self._seal_s:
+        if time.monotonic() >= self.seal_at:
             self.close_current()
 
     @property
     def seal_at(self) -> float:
         """The time at which the current segment will be old enough (monotonic); infinite where there is none."""
-        return math.inf if self._current is None else self._current.started + self._seal_s
+        if self._current is None:
+            return math.inf
+        seals = 1 if self._current.has_users else _SYSTEM_SEALS
+        return self._current.started + seals * self._seal_s
 
     # ---- what the copier got done ------------------------------------------------------------------------
 

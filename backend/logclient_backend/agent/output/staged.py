@@ -40,12 +40,23 @@ class Staged:
     rest.
     """
 
-    __slots__ = ("end", "gone", "is_complete", "is_sealed", "segment", "started", "synced", "watermarks")
+    __slots__ = (
+        "end",
+        "gone",
+        "has_users",
+        "is_complete",
+        "is_sealed",
+        "segment",
+        "started",
+        "synced",
+        "watermarks",
+    )
 
     def __init__(self, segment: OpenSegment | SpooledSegment, *, is_complete: bool) -> None:
         self.segment = segment
         self.end = segment.end  # committed; the copier copies no further
         self.is_complete = is_complete
+        self.has_users = False  # records of the user's
         self.synced = 0
         self.is_sealed = False
         self.gone: dict[bytes, SeqSet] = {}  # by stream: it went from the spool before it was sealed

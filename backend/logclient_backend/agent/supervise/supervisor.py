@@ -98,6 +98,7 @@ class Supervisor:
         page_pinning.prepare()
         if self.settings.observes:
             stacks.keep_sampler()
+        if self.settings.observes or self.settings.system_s:
             gpu.prepare()
             if self._sends_alerts:
                 node_alerts.prepare()

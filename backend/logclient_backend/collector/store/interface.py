@@ -104,6 +104,16 @@ class Description:
         return brief | {"text": str(brief["text"])[:_MAX_BRIEF]}
 
 
+def system_id(run: str) -> str:
+    """Return the id under which a store keeps host and device metrics of a run (`shm/system_stream.py`).
+
+    It is a run for `keys`, `key_names`, `points`, `buckets`, `contents`, `records` and `last_values`, and for nothing
+    else: no list has it, and what is done to its run is done to it. No run has such an id: control characters are in
+    none.
+    """
+    return f"{run}\x1fsystem"
+
+
 @dataclass(slots=True)
 class Parcel:
     """Records and documents of one node of one run that are written together."""

@@ -11,7 +11,7 @@ from fastapi import Depends, Query
 
 from ..limits import MAX_ID_BYTES
 from ..store.flatten import SEPARATOR
-from ..store.interface import Filter
+from ..store.interface import Filter, system_id
 from .responses import Refused
 
 MAX_FILTERS = 32
@@ -65,6 +65,23 @@ Step = Annotated[int | None, Query(ge=-INT64, lt=INT64)]
 Cursor = Annotated[
     str, Query(max_length=MAX_CURSOR, pattern=r"^[^\x00]*$", description="`next` of the page before.")
 ]
+
+
+def _system(
+    system: Annotated[
+        bool,
+        Query(description="Host and device metrics, instead of what was logged."),
+    ] = False,
+) -> bool:
+    return system
+
+
+System = Annotated[bool, Depends(_system)]
+
+
+def in_store(run: str, system: bool) -> str:
+    """Return the id by which the store knows the values that are asked for."""
+    return system_id(run) if system else run
 
 
 def filters(texts: Sequence[str]) -> list[Filter]:

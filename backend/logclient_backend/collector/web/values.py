@@ -9,7 +9,19 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from ..store.interface import Last, Points
 from .access import Stands, reader
 from .listing import known_run
-from .parameters import INT64, MAX_BUCKETS, MAX_NAMED, MAX_POINTS, Cursor, Key, Name, RunId, Step
+from .parameters import (
+    INT64,
+    MAX_BUCKETS,
+    MAX_NAMED,
+    MAX_POINTS,
+    Cursor,
+    Key,
+    Name,
+    RunId,
+    Step,
+    System,
+    in_store,
+)
 from .response_models import KeyList, LastList, Reduced, Series
 from .responses import Refused, as_json, kinds, number, numbers
 from .strict_query import only_known
@@ -31,6 +43,7 @@ def keys(
     request: Request,
     stands_on: Stands,
     run: RunId,
+    system: System,
     limit: Annotated[int, Query(ge=1, le=MAX_KEYS)] = MAX_KEYS,
     after: Annotated[str, Query(max_length=20, pattern=r"^[0-9]*$")] = "",
 ) -> Response:
@@ -39,7 +52,7 @@ def keys(
     start = int(after or 0)
     if start >= INT64:
         raise Refused(400, "bad_request", f"after={after}: no cursor of this question")
-    found = stands_on.store.reader.keys(run, start=start, most=limit)
+    found = stands_on.store.reader.keys(in_store(run, system), start=start, most=limit)
     rows = [
         {
             "key": key.name,
@@ -71,15 +84,16 @@ def last(
     request: Request,
     stands_on: Stands,
     run: RunId,
+    system: System,
     key: Annotated[list[Name], Query(max_length=MAX_NAMED, description="Which; default: all.")] = [],  # noqa: B006
 ) -> Response:
     """The newest value of each key of a run: of the record that was logged last."""
     known_run(stands_on, run)
     if not key:
-        found = stands_on.store.reader.keys(run, most=MAX_KEYS)
+        found = stands_on.store.reader.keys(in_store(run, system), most=MAX_KEYS)
         values = [{"run": run, "key": each.name, "last": last_value(each.last)} for each in found.keys]
         return as_json(request, {"values": values, "unknown_keys": [], "unknown_runs": []})
-    return as_json(request, _last_of(stands_on, [run], key))
+    return as_json(request, _last_of(stands_on, [run], key, system))
 
 
 @router.get("/last", response_model=LastList)
@@ -93,10 +107,11 @@ def last_of_runs(
     return as_json(request, _last_of(stands_on, run, key))
 
 
-def _last_of(stands_on: Stands, runs: list[str], keys: list[str]) -> dict[str, Any]:
+def _last_of(stands_on: Stands, runs: list[str], keys: list[str], system: bool = False) -> dict[str, Any]:
     reader = stands_on.store.reader
     runs, keys = list(dict.fromkeys(runs)), list(dict.fromkeys(keys))
-    found = reader.last_values(runs, keys)
+    stored = {in_store(run, system): run for run in runs}
+    found = {(stored[id], key): last for (id, key), last in reader.last_values(list(stored), keys).items()}
     values = [
         {"run": run, "key": key, "last": last_value(found[run, key])}
         for run in runs
@@ -117,6 +132,7 @@ def series(
     stands_on: Stands,
     run: RunId,
     key: Key,
+    system: System,
     after: Cursor = "",
     limit: Annotated[
         int,
@@ -135,9 +151,11 @@ def series(
     They come stream by stream. The last page is there when `is_all`; its `next` gives what came since, for live curves.
     """
     known_run(stands_on, run)
-    page = stands_on.store.reader.points(run, key, after=after, most=min(limit, PAGE_POINTS))
+    page = stands_on.store.reader.points(
+        in_store(run, system), key, after=after, most=min(limit, PAGE_POINTS)
+    )
     if not len(page.step) and not after:
-        _check_key(stands_on, run, key)
+        _check_key(stands_on, run, key, system)
     made: dict[str, Any] = {"run": run, "key": key, "is_reduced": False}
     for name in field or _USUAL:
         made[name] = _column(page, name)
@@ -158,9 +176,9 @@ def series(
     return as_json(request, made)
 
 
-def _check_key(stands_on: Stands, run: str, key: str) -> None:
+def _check_key(stands_on: Stands, run: str, key: str, system: bool) -> None:
     """Check the key of a series without points: a key that nobody logged is no key."""
-    if key not in stands_on.store.reader.key_names(run):
+    if key not in stands_on.store.reader.key_names(in_store(run, system)):
         raise Refused(404, "no_key", f"run {run[:100]!r} has no key {key[:100]!r}")
 
 
@@ -179,6 +197,7 @@ def buckets(
     stands_on: Stands,
     run: RunId,
     key: Key,
+    system: System,
     most: Annotated[int, Query(ge=1, le=MAX_BUCKETS)] = 2000,
     first_step: Step = None,
     last_step: Step = None,
@@ -195,10 +214,15 @@ def buckets(
     if first_step is not None and last_step is not None and first_step > last_step:
         raise Refused(400, "bad_request", f"first_step {first_step} lies behind last_step {last_step}")
     found = stands_on.store.reader.buckets(
-        run, key, most=most, first_step=first_step, last_step=last_step, all_attempts=all_attempts
+        in_store(run, system),
+        key,
+        most=most,
+        first_step=first_step,
+        last_step=last_step,
+        all_attempts=all_attempts,
     )
     if not found.codes:
-        _check_key(stands_on, run, key)
+        _check_key(stands_on, run, key, system)
     if found.codes == _TEXT:
         raise Refused(
             400,

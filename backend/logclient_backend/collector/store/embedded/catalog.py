@@ -27,6 +27,7 @@ from ..flatten import SEPARATOR, flattened
 from ..interface import Description, Filter, Listed, Run, RunPage, RunQuery
 from .last_seen import SeenRuns
 
+SYSTEM = -2  # `deleted_ns` of such a row: neither among the runs nor in the bin
 MAX_TEXT = 1000
 MAX_FACTS = 100_000  # of a run's config, and of its summary
 
@@ -135,6 +136,13 @@ def unpack(data: bytes | None) -> Description:
     table = json.loads(data)
     table["tags"], table["ranks"] = tuple(table["tags"]), tuple(table["ranks"])
     return Description(**table)
+
+
+def make_system(connection: sqlite3.Connection, id: str) -> int:
+    """Make the row for host and device metrics of a run (`interface.system_id`)."""
+    made = connection.execute("INSERT INTO runs(id, deleted_ns) VALUES(?, ?)", (id, SYSTEM)).lastrowid
+    assert made is not None
+    return made
 
 
 # ---- the reader's half --------------------------------------------------------------------------------------

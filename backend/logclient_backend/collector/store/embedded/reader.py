@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ....wal.coverage import Spans
 from ....wal.encoded import StreamColumns
-from ..interface import Buckets, Held, KeyPage, Last, Points, Run, RunPage, RunQuery
+from ..interface import Buckets, Held, KeyPage, Last, Points, Run, RunPage, RunQuery, system_id
 from . import buckets as charts
 from . import catalog, records, series
 from . import run_keys as names
@@ -37,8 +37,9 @@ class EmbeddedReader:
             if number is None:
                 return Held({}, {}, None)
             rows = session.connection.execute(
-                f"SELECT {_STREAM} FROM told AS t JOIN streams AS s ON s.stream=t.stream WHERE t.run=? AND t.node=?",
-                (number, node),
+                f"SELECT {_STREAM} FROM told AS t JOIN streams AS s ON s.stream=t.stream"
+                " WHERE t.run IN (?, ?) AND t.node=?",
+                (number, catalog.number_of(session.connection, system_id(run)), node),
             ).fetchall()
             spans = [span_of(session.connection, row) for row in rows]
             documents = session.connection.execute(
@@ -63,7 +64,9 @@ class EmbeddedReader:
     def run(self, run: str) -> Run | None:
         """Also one that is in the bin."""
         with self._database.reading() as session:
-            row = session.connection.execute(f"SELECT {catalog.RUN} FROM runs WHERE id=?", (run,)).fetchone()
+            row = session.connection.execute(
+                f"SELECT {catalog.RUN} FROM runs WHERE id=? AND deleted_ns!=?", (run, catalog.SYSTEM)
+            ).fetchone()
             return None if row is None else catalog.run_of(row, self._shared.seen)
 
     def runs(self, query: RunQuery) -> RunPage:

@@ -15,7 +15,9 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING
 
+from ..interface import system_id
 from .blocks import parts_of
+from .catalog import SYSTEM
 from .database import errors
 
 if TYPE_CHECKING:
@@ -43,7 +45,8 @@ class Remover:
                 (max(1, now_ns), self._shared.open_ns(), run),
             )
             _save_open(connection, self._shared.open_ns())
-            return connection.execute("SELECT 1 FROM runs WHERE id=?", (run,)).fetchone() is not None
+            there = connection.execute("SELECT 1 FROM runs WHERE id=? AND deleted_ns!=?", (run, SYSTEM))
+            return there.fetchone() is not None
 
     def undelete(self, run: str) -> bool:
         with self._database.changing(self._session) as connection:
@@ -59,6 +62,14 @@ class Remover:
         before_ns = now_ns - keep_ns
         with self._database.changing(self._session) as connection:
             _save_open(connection, now_ns)
+            gone = connection.execute(
+                "SELECT id FROM runs WHERE id IS NOT NULL AND deleted_ns>0 AND deleted_open_ns<=?",
+                (before_ns,),
+            )
+            connection.executemany(
+                "UPDATE runs SET id=NULL, deleted_ns=-1 WHERE id=?",
+                [(system_id(id),) for (id,) in gone.fetchall()],
+            )
             connection.execute(
                 "INSERT OR REPLACE INTO tombstones SELECT id, deleted_ns FROM runs"
                 " WHERE id IS NOT NULL AND deleted_ns>0 AND deleted_open_ns<=?",

@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from logclient.shm.columns import Columns
+from logclient.shm.system_stream import is_system
 
 from ....wal.encoded import StreamColumns, encode, pack
 from ....wal.scan import Gap
 from ....wal.seal import unseen_part
-from ..interface import Parcel, RunDeleted, StoreError, Written
+from ..interface import Parcel, RunDeleted, StoreError, Written, system_id
 from . import catalog
 from .key_tables import WriterTables
 from .ledger import MAX_SEQ, Ledger
@@ -106,6 +107,7 @@ class _Write:
         self._writer = writer
         self._connection = connection
         self._runs: dict[str, _RunWrite] = {}
+        self._systems: dict[str, _RunWrite] = {}
 
     def parcel(self, parcel: Parcel) -> None:
         run = self._runs.get(parcel.run)
@@ -113,11 +115,23 @@ class _Write:
             run = self._runs[parcel.run] = _RunWrite(self._run(parcel.run))
         run.seen_ns = max(run.seen_ns, parcel.received_ns)
         for item in parcel.batches:
-            self._batch(run, parcel.node, item)
+            self._batch(self._of(run, parcel, item.stream), parcel.node, item)
         for gap in parcel.holes:
-            self._gap(run, parcel.node, gap)
+            self._gap(self._of(run, parcel, gap.stream), parcel.node, gap)
         if parcel.documents is not None:
             self._documents(run, parcel)
+
+    def _of(self, run: _RunWrite, parcel: Parcel, stream: bytes) -> _RunWrite:
+        """Return where a stream goes: host and device metrics are kept apart."""
+        if not is_system(stream):
+            return run
+        id = system_id(parcel.run)
+        found = self._systems.get(id)
+        if found is None:
+            row = self._connection.execute("SELECT run FROM runs WHERE id=?", (id,)).fetchone()
+            made = row[0] if row is not None else catalog.make_system(self._connection, id)
+            found = self._systems[id] = _RunWrite(made)
+        return found
 
     def _run(self, id: str) -> int:
         row = self._connection.execute("SELECT run, deleted_ns FROM runs WHERE id=?", (id,)).fetchone()
@@ -215,7 +229,7 @@ class _Write:
             f"UPDATE runs SET {_SEEN}, records=records+?, points=points+?, bytes=bytes+? WHERE run=?",
             [
                 (now_ns, run.seen_ns, run.records, run.points, run.bytes, run.number)
-                for run in self._runs.values()
+                for run in (*self._runs.values(), *self._systems.values())
             ],
         )
         save_last_seen(self._connection, seen, now_ns)
