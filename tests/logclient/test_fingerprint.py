@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import re
 import subprocess
 import sys
 import weakref
@@ -238,7 +239,7 @@ def test_our_failure(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"replicas": "a/b"}, "replicas"),
         ({"replicas": 3}, "replicas"),
     ],
-    ids=str,
+    ids=lambda value: re.sub(" at 0x\\w+", "", str(value)),
 )
 def test_bad_arguments(given: dict[str, Any], why: str, run_dir: Path) -> None:
     """Said once, and nothing is taken; raised in strict mode."""

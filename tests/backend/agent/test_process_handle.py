@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import signal
 import subprocess
@@ -235,6 +236,7 @@ def test_what_was_watched_from_the_start_is_known_later() -> None:
 
 def test_watch_closes_its_descriptor() -> None:
     """Closed by hand or let go of."""
+    gc.collect()  # those of other tests
     before = len(list(Path("/proc/self/fd").iterdir()))
     watch = Watch(os.getpid())
     watch.close()
