@@ -124,6 +124,8 @@ def _no_settings_from_outside(
     for name in list(os.environ):
         if name.startswith("LOGCLIENT_"):
             monkeypatch.delenv(name)
+    # Tests that last longer than a sample count records, streams and segments; those of host metrics turn them on.
+    monkeypatch.setenv("LOGCLIENT_SYSTEM", "off")
     # The developer's server is none of ours. Nobody, root either, can make this folder; matplotlib would.
     monkeypatch.setenv("XDG_CONFIG_HOME", "/proc/none")
     monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path_factory.getbasetemp() / "matplotlib"))

@@ -63,7 +63,10 @@ _trainings: deque[tuple[object, ref[Guarded]]] = deque(maxlen=16)
 
 
 # what `logclient.init` names: every constructor has them, too, and a test compares the two
-ARGUMENTS = "project", "name", "id", "config", "group", "tags", "notes", "resume", "mode", "dir", "server"
+ARGUMENTS = (
+    *("project", "name", "id", "config", "group", "tags", "notes", "resume", "mode", "dir", "server"),
+    "alerts",
+)
 
 
 def keep_apart(runs: WeakSet[Run | NullRun]) -> None:
@@ -86,7 +89,7 @@ def given(names: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_empty(value: Any) -> bool:
-    """Is it the default of `notes` or `tags`? Asks no object of the user's, whose `==` may be anything."""
+    """Is it the default of `notes`, `tags` or `alerts`? Asks no object of the user's, whose `==` may be anything."""
     return type(value) in (str, tuple) and not value
 
 

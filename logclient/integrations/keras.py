@@ -56,6 +56,7 @@ class LogclientCallback(guard.Guarded, Callback):  # Keras has no types
         mode: str | None = None,
         dir: str | os.PathLike[str] | None = None,
         server: str | None = None,
+        alerts: Iterable[str | dict[str, Any]] = (),
         **settings: Any,
     ) -> None:
         self._tie = guard.Tie(run, guard.given(locals()))

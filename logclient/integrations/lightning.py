@@ -92,6 +92,7 @@ class LogclientLogger(guard.Guarded, Logger):
         mode: str | None = None,
         dir: str | os.PathLike[str] | None = None,
         server: str | None = None,
+        alerts: Iterable[str | dict[str, Any]] = (),
         **settings: Any,
     ) -> None:
         self._tie = guard.Tie(run, guard.given(locals()))

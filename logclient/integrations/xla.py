@@ -89,6 +89,7 @@ class LogclientXLACallback(guard.Guarded):
         mode: str | None = None,
         dir: str | os.PathLike[str] | None = None,
         server: str | None = None,
+        alerts: Iterable[str | dict[str, Any]] = (),
         **settings: Any,
     ) -> None:
         self._tie = guard.Tie(run, guard.given(locals()))

@@ -80,6 +80,7 @@ def test_every_argument_reaches_init(made: Any) -> None:
     """Those that are not given do not: a variable of the environment stands for them."""
     given: dict[str, Any] = {name: f"given {name}" for name in guard.ARGUMENTS}
     given |= {"mode": "disabled", "resume": "never", "server": "grpc://host", "config": {"a": 1}}
+    given["alerts"] = ["loss > 1"]
     for settings in (
         given,
         {"mode": "disabled", "quiet": True},

@@ -211,7 +211,7 @@ def test_cpu_of_a_child_that_came_and_went_between_two_looks_counts(parent: subp
     loggers = {parent.pid: "rank/3"}
     first, members = programs.read(loggers, [os.getpid()], 100.0)
     assert "rank/3/cpu_percent" not in first and first["rank/3/processes"] == 1
-    assert members["rank/3"] == {parent.pid} and members["agent"] == {os.getpid()}
+    assert members["rank/3"] == {parent.pid} and members["agent"] >= {os.getpid()}
     assert parent.stdin is not None and parent.stdout is not None
     print("go", file=parent.stdin, flush=True)
     assert parent.stdout.readline() == "ended\n"

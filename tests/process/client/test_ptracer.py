@@ -20,8 +20,9 @@ from ..disturbed import ROOT, wait_until
 PROGRAM = """
 import os, sys
 sys.path[:0] = [{root!r}, {root!r} + "/backend"]
-from logclient.session import ptracer
+from logclient.session import ptracer, start
 ptracer.SCOPE = {scope!r}
+start._SUPERVISOR_WAIT_S = 60.0  # a slow machine is no failure
 import logclient
 run = logclient.init("ptrace", dir={runs!r}, quiet=True{more})
 run.log(1, {{"a": 1.0}})

@@ -80,7 +80,7 @@ def test_a_program_that_becomes_itself_again_leaves_nothing(how: str, run_dir: P
     try:
         wait_until(lambda: states(run_dir) == wanted, 60, "the earlier runs are over")
         wait_until(lambda: len(scripts.shm_dirs()) == 1, 30, "one shm directory is left")
-        wait_until(lambda: len(scripts.agents()) == 2, 30, "one agent is left")
+        wait_until(lambda: len(scripts.agents()) == 3, 30, "one agent is left")
     finally:
         ended = scripts.end_with(trainer, "")
     assert ended.code == 0, ended

@@ -129,8 +129,12 @@ def test_what_several_nodes_show_is_one_alert(run_dir: Path, tmp_path: Path) -> 
             assert [each["phase"] for each in told(served, "gone")] == ["begin", "end"]
             assert "T0KEN" not in server.log.read_text() + (tmp_path / "data" / "alerts.json").read_text()
             assert b"T0KEN" not in server.cmdline()
-            metrics = server.get("/metrics").text
-            assert "logclient_alerts_total" in metrics and "logclient_alerts_waiting 0" in metrics
+            counted = "logclient_alerts_total", "logclient_alerts_waiting 0"
+            wait_until(
+                lambda: all(each in server.get("/metrics").text for each in counted),
+                PATIENCE_S,
+                "it is counted",
+            )
         finally:
             for rank in ranks:
                 rank.process.kill()
