@@ -126,6 +126,7 @@ def test_exit_hook_waits_for_what_was_dropped(run_dir: Path, tmp_path: Path) -> 
 REACHED = """
 import json, logclient
 first = logclient.init("case", name="first", quiet=True)
+assert first.flush(60)  # its agent knows this process, and sees how it ends
 kept = {kept}
 for number in range(3):
     other = logclient.init("case", name=f"n{{number}}", quiet=True)
@@ -151,7 +152,8 @@ def test_a_run_that_something_leads_to_goes_on(kept: str, use: str, run_dir: Pat
     scripts.run_well(tmp_path, REACHED.format(kept=kept, use=use))
     scripts.wait_gone(60)
     (first,) = [run for run in scripts.runs(run_dir) if run.name == "first"]
-    assert (first.state.name, first.state.cause) == ("finished", "")
+    # an agent that has stored all may leave before it sees the exit code, which is said then
+    assert first.state.name == "finished" and first.state.cause in ("", "its exit code was not seen")
     assert scripts.steps(first) == [7] or first.config == {"a": 1}
 
 

@@ -371,7 +371,8 @@ def test_stranger_with_the_pid_of_the_dead(
     """A PID comes again within a second: nobody takes the newcomer for the trainer or agent that had it."""
     monkeypatch.setenv(
         "LOGCLIENT_MODE", "offline"
-    )  # who looks for a server keeps the session's PID from coming again
+    )  # who looks for a server keeps the session's PID from coming again, and so does an observer
+    monkeypatch.setenv("LOGCLIENT_OBSERVE", "off")
     if not os.access("/proc/sys/kernel/ns_last_pid", os.W_OK):
         pytest.skip("needs a kernel with /proc/sys/kernel/ns_last_pid")
     ended = containers.run(tmp_path, REUSE, whose)
