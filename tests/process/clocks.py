@@ -36,6 +36,7 @@ class SteppingClock:
         home = folder / "clock"
         venv.create(home, symlinks=True)
         self.python = str(home / "bin" / "python")
+        (home / "bin" / "py-spy").symlink_to(Path(sysconfig.get_path("scripts"), "py-spy"))
         path = home / "offset"
         path.write_bytes(bytes(8))
         with open(path, "r+b") as file:
