@@ -14,6 +14,7 @@ from . import screen, why_calls
 from .text import duration, plural, safe
 
 _MAX_FRAMES, _MAX_THREADS = 12, 8
+_MAX_SPREAD_S = 60.0
 _MAX_ROWS, _MAX_NAMES, _MAX_BLAMED, _MAX_NODES = 64, 12, 4, 16
 _MERGE = "They log to no run here: `logclient why --local --json` on their hosts, then `logclient why --merge FILES`."
 
@@ -26,6 +27,11 @@ def page(job: Job, *, is_merged: bool) -> list[Any]:
     lines += _nodes(job)
     if job.missing and found.is_stuck and not (is_merged or job.nodes):
         lines.append(screen.line((_MERGE, "dim")))
+    if job.spread_s > _MAX_SPREAD_S and not job.nodes:  # their ages are shown with them
+        text = (
+            f"By their clocks the hosts were looked at within {duration(job.spread_s)}: ask them at one time."
+        )
+        lines.append(screen.line((text, "yellow")))
     lines.append(_ranks(job))
     if len(job.processes) > _MAX_ROWS:
         lines.append(screen.line((f"and {len(job.processes) - _MAX_ROWS} more", "dim")))
@@ -136,7 +142,7 @@ def _threads(each: Observed) -> Iterator[Any]:
 def _gpus(report: Report, is_named: bool) -> Iterator[Any]:
     """Yield the GPUs of a node; nothing where it has no driver."""
     at = f" of {safe(report.node.host)}" if is_named else ""
-    if report.gpus.is_hung:
+    if report.gpus.is_fault:
         yield screen.line((f"GPUs{at}: {safe(report.gpus.absent)}", "bold yellow"))
         return
     devices = report.gpus.devices

@@ -22,6 +22,7 @@ MAX_LEFT = 4
 _MAX_BYTES = 1 << 24
 _MAX_FD = 1 << 20
 _REAP_S = 0.2
+_ORPHAN_S = 1.0  # after its deadline a child ends by itself
 _left: set[int] = set()  # children that were killed and had not ended then
 
 
@@ -50,7 +51,7 @@ class Question:
             self._refused = True
             return
         if self.pid == 0:
-            _answer(ask, write)
+            _answer(ask, write, timeout_s)
         os.close(write)
 
     def answer(self) -> Any:
@@ -69,6 +70,12 @@ class Question:
             return found["answer"]
         except (ValueError, LookupError, TypeError):
             raise NoAnswer(f"{self._of} gave no answer: the process that asked has failed") from None
+
+    def drop(self) -> None:
+        """End the question without its answer."""
+        if not self._refused:
+            os.close(self._read)
+            self._end()
 
     def _received(self) -> bytes | None:
         """Return all that the child wrote; None where it was not done by the deadline."""
@@ -108,7 +115,7 @@ def left_behind() -> list[int]:
 
 def begin_child(*kept: int) -> None:
     """Have a forked child end by signals, and close all that it inherited but these descriptors."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
     null = os.open(os.devnull, os.O_RDWR)
     for fd in range(3):
@@ -127,10 +134,11 @@ def write_all(fd: int, data: bytes) -> None:
         left = left[os.write(fd, left) :]
 
 
-def _answer(ask: Callable[[], Any], write: int) -> None:
+def _answer(ask: Callable[[], Any], write: int, timeout_s: float) -> None:
     """Ask in the child and write the answer. Does not return."""
     try:
         begin_child(write)
+        signal.setitimer(signal.ITIMER_REAL, timeout_s + _ORPHAN_S)  # its parent may be killed before it
         write_all(write, json.dumps({"answer": ask()}).encode())
     except BaseException:  # noqa: BLE001 - a forked child never returns into its parent's code
         pass

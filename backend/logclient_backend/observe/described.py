@@ -39,6 +39,7 @@ def described(job: Job) -> dict[str, Any]:
         "blamed": [named(each) for each in blamed],
         "missing_ranks": job.missing,
         "nodes": [saved.to_json(node) for node in job.nodes],
+        "spread_s": job.spread_s,
         "processes": [_process(each) for each in job.processes],
         "groups": [
             {

@@ -76,11 +76,7 @@ class Gpus:
 
     devices: tuple[Gpu, ...] = ()
     absent: str = ""
-
-    @property
-    def is_hung(self) -> bool:
-        """Did a driver that is there give no answer?"""
-        return bool(self.absent) and self.absent != NO_DRIVER
+    is_fault: bool = False  # a driver that is there gave no answer, or an error
 
 
 def may_be_there() -> bool:
@@ -105,9 +101,9 @@ def answered(question: deadline.Question) -> Gpus:
     try:
         return from_json(Gpus, question.answer())
     except deadline.NoAnswer as error:
-        return Gpus(absent=str(error))
+        return Gpus(absent=str(error), is_fault=True)
     except Damaged as error:
-        return Gpus(absent=f"{_DRIVER} gave an answer that cannot be read: {error}")
+        return Gpus(absent=f"{_DRIVER} gave an answer that cannot be read: {error}", is_fault=True)
 
 
 def median_of_others(devices: Sequence[Gpu], index: int, field: str) -> float | None:
@@ -127,8 +123,9 @@ def _read() -> dict[str, Any]:
         nvml.nvmlInit()
         devices = tuple(_device(nvml, index) for index in range(nvml.nvmlDeviceGetCount()))
     except nvml.NVMLError as error:
-        is_missing = isinstance(error, nvml.NVMLError_LibraryNotFound)
-        return asdict(Gpus(absent=NO_DRIVER if is_missing else f"{_DRIVER}: {error}"))
+        if isinstance(error, (nvml.NVMLError_LibraryNotFound, nvml.NVMLError_DriverNotLoaded)):
+            return asdict(Gpus(absent=NO_DRIVER))
+        return asdict(Gpus(absent=f"{_DRIVER}: {error}", is_fault=True))
     return asdict(Gpus(devices))
 
 

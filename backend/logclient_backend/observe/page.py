@@ -31,7 +31,7 @@ def page(job: Job) -> Iterator[str]:
         if len(group.frames) > _MAX_FRAMES:
             yield f"    and {len(group.frames) - _MAX_FRAMES} more"
     for report in job.reports:
-        if report.gpus.is_hung:
+        if report.gpus.is_fault:
             yield ""
             yield f"GPUs: {report.gpus.absent}"
         for device in report.gpus.devices:

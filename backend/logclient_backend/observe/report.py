@@ -99,6 +99,12 @@ class Job:
         return found
 
     @property
+    def spread_s(self) -> float:
+        """Seconds between the first and the last report, by their hosts' clocks."""
+        times = [report.node.time_ns for report in self.reports]
+        return (max(times) - min(times)) / 1e9
+
+    @property
     def missing_text(self) -> str:
         """A clause; empty where none is missing."""
         if not self.missing:
@@ -146,7 +152,11 @@ def of_pids(pids: Iterable[int], *, apart_s: float = ranks.APART_S) -> Report:
 
 def _report(pids: Iterable[int], apart_s: float, live_dir: LiveShmDir | None) -> Report:
     question = gpu.ask(gpu.TIMEOUT_S)  # answers while the processes are looked at
-    processes = ranks.observe(pids, apart_s=apart_s)
+    try:
+        processes = ranks.observe(pids, apart_s=apart_s)
+    except BaseException:
+        question.drop()
+        raise
     return Report(here(live_dir), processes, [], gpu.answered(question), kernel_log.read())
 
 

@@ -80,3 +80,20 @@ os._exit(0)
         assert processes.is_alive(child)
     finally:
         os.kill(child, signal.SIGKILL)
+
+
+def test_child_of_a_parent_that_was_killed_ends_by_itself() -> None:
+    """Soon after its deadline; and a question that is dropped leaves no child."""
+    source = """
+import os, time
+from logclient_backend.observe import deadline
+print(deadline.Question(lambda: time.sleep(1000), timeout_s=0.5, of="x").pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+    parent = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    processes.wait_until(lambda: not processes.is_alive(int(parent.stdout)), PATIENCE_S)
+    question = Question(never, timeout_s=1000, of="x")
+    question.drop()
+    assert not processes.is_alive(question.pid)

@@ -85,6 +85,7 @@ def test_without_a_driver_the_page_has_nothing_about_gpus(tmp_path: Path) -> Non
     if any(Path("/dev").glob("nvidia[0-9]*")):
         pytest.skip("this machine has a GPU")
     with program(tmp_path, IDLE) as begun:
-        found, _ = why(*of(begun))
-        assert [each["absent"] for each in found["gpus"]] == ["no NVIDIA driver"]
-        assert "GPU" not in asked(*of(begun)).stdout
+        for library in ("", nvml.library(tmp_path / "driver", nvml.NOT_LOADED)):
+            found, _ = why(*of(begun), LD_LIBRARY_PATH=library)
+            assert [each["absent"] for each in found["gpus"]] == ["no NVIDIA driver"]
+            assert "GPU" not in asked(*of(begun), LD_LIBRARY_PATH=library).stdout

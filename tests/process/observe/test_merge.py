@@ -82,6 +82,10 @@ def test_reports_of_two_hosts_make_one_verdict(tmp_path: Path, run_dir: Path) ->
     again.write_text(json.dumps(found))
     merged, _ = why("--merge", again)
     assert (merged["text"], merged["reports"]) == (found["text"], found["reports"])
+    assert found["spread_s"] == 0 and "ask them at one time" not in page
+    halves[1]["reports"][0]["node"]["time_ns"] += 90 * 10**9
+    paths[1].write_text(json.dumps(halves[1]))
+    assert "looked at within 1 m 30 s: ask them at one time" in asked("--merge", *paths).stdout
     half, code = why("--merge", paths[0])
     assert half["missing_ranks"] == [4, 5, 6, 7] and "ranks 4 to 7 were not looked at" in half["text"]
 
