@@ -100,9 +100,9 @@ class Job:
 
     @property
     def spread_s(self) -> float:
-        """Seconds between the first and the last report, by their hosts' clocks."""
+        """Seconds between the first and the last report, by their hosts' clocks; 0 where there are none."""
         times = [report.node.time_ns for report in self.reports]
-        return (max(times) - min(times)) / 1e9
+        return (max(times) - min(times)) / 1e9 if times else 0.0
 
     @property
     def missing_text(self) -> str:

@@ -86,6 +86,7 @@ def test_node_on_which_nobody_is_late_is_no_trouble(tmp_path: Path) -> None:
     assert [each.name for each in job.processes] == ["rank 2 on host-b", "rank 3 on host-b"]
     job = elsewhere.job_of(run, [row(A), row(B)])
     assert (job.verdict.kind, job.verdict.text) == ("not stuck", "no rank is late on any node")
+    assert described(job)["spread_s"] == 0, "nobody was looked at"
 
 
 STALLED = {"kind": "stalled", "verdict": "user code", "text": "rank 2 waits", "since_ns": NOW_NS}

@@ -50,13 +50,13 @@ def training(folder: Path, env: dict[str, str] | None = None, **plan: Any) -> It
 
 
 def reader(trainer: Trainer, *before: int) -> int:
-    """PID of the process that looks for the stop file; another one than those before."""
-    others = {trainer.agent_pid(WORKER), *before}
+    """PID of the process that looks for the stop file; another one than those before, and none that has ended."""
 
     def found() -> int:
         parent = trainer.word(SUPERVISOR)
+        others = {trainer.word(WORKER), trainer.word(layout.AGENT_OBSERVER), *before}
         for child in _children(parent):
-            if child not in others and trainer.word(layout.STOP_FILE_BEAT):
+            if child not in others and not is_gone(child) and trainer.word(layout.STOP_FILE_BEAT):
                 return child
         return 0
 
@@ -145,10 +145,10 @@ def test_old_file_does_not_stop_a_new_run(run_dir: Path, tmp_path: Path) -> None
         wait_until(lambda: trainer.word(layout.STOP_AT), 60, "it counts")
         wait_until(lambda: len(live_dir(trainer.run_id).requests()) == 2, 60, "it is noted")
         worker = trainer.agent_pid(WORKER)
-        kill(reader(trainer))
+        kill(first_reader := reader(trainer))
         kill(worker)
         successor(trainer, WORKER, worker)
-        again = reader(trainer)
+        again = reader(trainer, first_reader, worker)
         beat = trainer.word(layout.STOP_FILE_BEAT)
         wait_until(lambda: trainer.word(layout.STOP_FILE_BEAT) > beat, 60, "another reader has looked")
         assert len(live_dir(trainer.run_id).requests()) == 2, "once, whoever reads it"
