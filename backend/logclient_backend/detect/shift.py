@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import median
 
-from .window import Window
+from .window import Window, median
 
 BASELINE = 128  # values
 MIN_VALUES = 32  # before which nothing is judged

@@ -16,7 +16,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median
+
+from .window import median
 
 MEMORY = 100  # steps
 MIN_STEPS = 30

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Iterable
 
 MAD_TO_SIGMA = 1.4826  # of normal noise
 
@@ -43,6 +44,11 @@ class Window:
         """The standard deviation that normal noise with this median deviation from the median has."""
         middle = self.median
         return MAD_TO_SIGMA * _median(sorted(abs(value - middle) for value in self._sorted))
+
+
+def median(values: Iterable[float]) -> float:
+    """Return the median of at least one value. `statistics` would load seven modules into each agent."""
+    return _median(sorted(values))
 
 
 def _median(ordered: list[float]) -> float:

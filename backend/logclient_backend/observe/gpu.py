@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..detect.window import median
 from . import deadline
 from .saved import Damaged, from_json
 
@@ -110,7 +110,7 @@ def median_of_others(devices: Sequence[Gpu], index: int, field: str) -> float | 
     """Return the median of a field over all devices but one."""
     values = [getattr(each, field) for each in devices if each.index != index]
     known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
+    return median(known) if known else None
 
 
 def _read() -> dict[str, Any]:

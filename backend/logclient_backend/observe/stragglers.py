@@ -8,8 +8,9 @@ and above the median since it began, too. `detect/straggler.py` finds less than 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 from typing import TYPE_CHECKING
+
+from ..detect.window import median
 
 if TYPE_CHECKING:
     from .verdict import Observed
