@@ -10,6 +10,12 @@ import errno
 import os
 import stat
 
+from ..guest import stdlib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 MAX_FILE_BYTES = 1 << 30  # of a segment, documents, or any other file that is read whole
 MAX_STORE_BYTES = 1 << 62  # of a database, or of any other file that is read piece by piece
 
@@ -50,6 +56,16 @@ def read_regular(path: str, *, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     """All bytes of a regular file of at most `max_bytes`; else raise `OddFile`."""
     with open(open_regular(path, max_bytes=max_bytes), "rb") as file:
         return file.read(max_bytes)
+
+
+def read_object(path: str, *, max_bytes: int = MAX_FILE_BYTES) -> dict[str, Any] | None:
+    """The JSON object in a regular file; None where none can be read there."""
+    json = stdlib.load("json")
+    try:
+        found = json.loads(read_regular(path, max_bytes=max_bytes))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def read_start(path: str, size: int) -> bytes:

@@ -35,7 +35,7 @@ from ..guest.digest import blake2b
 from . import layout, modes, refusals
 from .modes import is_ours
 from .proc import pid_namespace, start_ticks, umask
-from .regular import open_regular, read_regular, read_start
+from .regular import open_regular, read_object, read_start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -91,19 +91,19 @@ class ShmDir:
 
     def folder_answer(self) -> dict[str, Any]:
         """Return the launcher's answer about the run folder: state, dir, reason; empty before it has answered."""
-        return _read_json(self.file("folder.json")) or {}
+        return _read_facts(self.file("folder.json")) or {}
 
     def take_answer(self, name: str) -> dict[str, Any]:
         """Remove and return the answer to this request, reasons not to start included; empty: none came in time."""
         path = self.file(name)
-        found = _read_json(path)
+        found = _read_facts(path)
         modes.remove(path)
         return found or {}
 
     @property
     def server(self) -> str:
         """The collector's address: the one given to `init`, else that of the config file; empty where there is none."""
-        return str(self.facts.get("server") or (_read_json(self.file(SERVER)) or {}).get("server") or "")
+        return str(self.facts.get("server") or (_read_facts(self.file(SERVER)) or {}).get("server") or "")
 
     @property
     def shown(self) -> str:
@@ -235,18 +235,12 @@ def find(config: Config, folder: str) -> ShmDir | None:
 
 def read(path: str) -> ShmDir | None:
     """The shm directory at `path`; None where it is none, or not ours."""
-    facts = _read_json(os.path.join(path, "run.json")) if is_ours(path) else None
+    facts = _read_facts(os.path.join(path, "run.json")) if is_ours(path) else None
     return None if facts is None else ShmDir(path, facts)
 
 
-def _read_json(path: str) -> dict[str, Any] | None:
-    json = stdlib.load("json")
-
-    try:
-        found = json.loads(read_regular(path, max_bytes=1 << 20))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
+def _read_facts(path: str) -> dict[str, Any] | None:
+    return read_object(path, max_bytes=1 << 20)
 
 
 def make(config: Config, folder: str, facts: dict[str, Any]) -> ShmDir:

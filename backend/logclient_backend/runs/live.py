@@ -22,7 +22,7 @@ from logclient.shm.counters import lane_counts, missing_there
 from logclient.shm.documents import read_document
 from logclient.shm.health import describe_agent, describe_server
 from logclient.shm.owner import is_alive, is_locked
-from logclient.shm.regular import open_regular, read_regular
+from logclient.shm.regular import open_regular, read_object, read_regular
 from logclient.shm.ring import RingReader, read_counts
 from logclient.shm.shm_dir import ShmDir
 from logclient.shm.system_stream import is_system
@@ -324,11 +324,10 @@ class LiveShmDir:
         missing = sum(missing_there(process.counts()) for process in self.processes)
         live = {process.id for process in self.processes}
         try:
-            streams = json.loads(read_regular(self.shm_dir.file("ledger.json")))["streams"].values()
-            for told in streams:
+            for told in self._ledger()["streams"].values():
                 if told["process"] not in live and not is_system(told["process"]):
                     missing += max(0, told["stored"] - told.get("acked", 0))
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        except (LookupError, TypeError, AttributeError):
             pass  # no agent has written one
         wanted, status = str(self.shm_dir.facts.get("server") or ""), map_status(self.shm_dir)
         return {**describe_server(status, wanted, missing, time.monotonic_ns(), self._stall_s)}
@@ -388,21 +387,19 @@ class LiveShmDir:
                 return size
         return None
 
+    def _ledger(self) -> dict[str, Any]:
+        """Return the newest documents of this node; empty where no agent has written any."""
+        return read_object(self.shm_dir.file("ledger.json")) or {}
+
     def _ledger_processes(self) -> dict[str, Any]:
-        try:
-            found = json.loads(read_regular(self.shm_dir.file("ledger.json")))["processes"]
-        except (OSError, ValueError, LookupError, TypeError):
-            return {}  # no agent has written one
+        found = self._ledger().get("processes")
         if not isinstance(found, dict):
             return {}
         return {id: each for id, each in found.items() if not is_system(id)}
 
     def requests(self) -> list[Any]:
         """Requests to stop or to save that its agent took, as the documents have them."""
-        try:
-            found = json.loads(read_regular(self.shm_dir.file("ledger.json"))).get("requests")
-        except (OSError, ValueError, AttributeError):
-            return []
+        found = self._ledger().get("requests")
         return found if isinstance(found, list) else []
 
     @property
@@ -444,10 +441,7 @@ class LiveShmDir:
         words = map_status(self.shm_dir)
         if words is None or not words[layout.AGENT_OBSERVED]:
             return None
-        try:
-            found = json.loads(read_regular(self.shm_dir.file("why.json")))["observed"]
-        except (OSError, ValueError, LookupError, TypeError):
-            return None
+        found = (read_object(self.shm_dir.file("why.json")) or {}).get("observed")
         return observation_of(found, lambda at, _: at if type(at) is int else 0, node=self.node)
 
     @property

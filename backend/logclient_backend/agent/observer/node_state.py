@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from logclient.errors import Unsupported
-from logclient.shm.regular import read_regular
+from logclient.shm.regular import read_object
 
 from ...runs import node as nodes
 from ...runs.folder import Found
@@ -20,11 +19,7 @@ LEDGER = "ledger.json"
 
 def ledger_of(handle: ShmDirHandle) -> dict[str, Any]:
     """Return the newest documents of this node; empty where there are none."""
-    try:
-        found = json.loads(read_regular(handle.file(LEDGER)))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return read_object(handle.file(LEDGER)) or {}
 
 
 def state_of(ledger: dict[str, Any]) -> State | None:

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from logclient.shm import modes
-from logclient.shm.regular import read_regular
+from logclient.shm.regular import read_object
 
 from ...observe import described, page, verdict
 from ...observe.report import VERSION, Job
@@ -112,11 +112,7 @@ class WhyFiles:
 
 def read(handle: ShmDirHandle) -> dict[str, Any]:
     """Return what `why.json` holds; empty where there is none."""
-    try:
-        found = json.loads(read_regular(handle.file(JSON_FILE)))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return read_object(handle.file(JSON_FILE)) or {}
 
 
 def _nothing(standing: Standing) -> dict[str, Any]:

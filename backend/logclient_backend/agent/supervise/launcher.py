@@ -12,7 +12,6 @@ Invariants:
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -24,7 +23,7 @@ from typing import Any, NamedTuple
 from logclient.config import alerts_file, temporary_folders
 from logclient.shm import layout, modes
 from logclient.shm import shm_dir as shm_dirs
-from logclient.shm.regular import read_regular
+from logclient.shm.regular import read_object
 from logclient.shm.shm_dir import ShmDir
 from logclient.spawn import reap
 
@@ -195,11 +194,7 @@ def _ask_about_folder(shm_dir: ShmDir, options: Options) -> dict[str, Any]:
     wait_s = min(FOLDER_WAIT_S, _time_left(options) - _LEFT_S)
     if not _is_done(_begin(ask), time.monotonic() + wait_s):
         return {}
-    try:
-        found = json.loads(read_regular(shm_dir.file(options.answer)))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return read_object(shm_dir.file(options.answer)) or {}
 
 
 def _bring_spools_home(shm_dir: ShmDir) -> None:
