@@ -267,10 +267,12 @@ class Worker:
             self.stage.close_old()
         gone_system = self._drain_system(now)
         self._write_documents(at_once=urgent)
-        saved_version = self.copier.document_done if self.destination.is_there else self.ledger.version
+        is_on_disk = self.destination.is_there
+        saved_version = self.copier.document_done if is_on_disk else self.ledger.version
         for roster, ended in ((self.roster, gone), (self.system, gone_system)):
             for producer in ended:
-                roster.farewell(producer, saved_version=saved_version, linger_s=self.settings.linger_s)
+                if roster.farewell(producer, saved_version=saved_version, linger_s=self.settings.linger_s):
+                    producer.sweep(is_on_disk=is_on_disk)
         if self.roster.producers or self.shipped.is_behind:
             self.roster.mark_swept()  # the folder is still in use, and not for them
 

@@ -235,8 +235,12 @@ class Producer:
 
     # ---- the end ----------------------------------------------------------------------------------------
 
-    def sweep(self) -> None:
-        """Remove its files: everything is staged or stored, and nobody writes any more."""
+    def sweep(self, *, is_on_disk: bool) -> None:
+        """Remove its files: everything is stored, on disk where there is one, and nobody writes any more."""
+        if (
+            is_on_disk
+        ):  # the copier may have stored its documents since they were looked at; its process may wait
+            self.words[layout.DOCUMENTS_DURABLE] = self.documents_seen
         self.words[layout.SWEPT] = 1
         if self.is_dropped:
             self._give_memory_back()

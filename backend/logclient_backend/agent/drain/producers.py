@@ -146,8 +146,8 @@ class Roster:
             self._ask(now)
         return [producer for producer in self.producers.values() if producer.has_left]
 
-    def farewell(self, producer: Producer, *, saved_version: int, linger_s: float) -> None:
-        """All that it logged is staged: note its end, and let it go once everything is on disk."""
+    def farewell(self, producer: Producer, *, saved_version: int, linger_s: float) -> bool:
+        """Note the end of a producer of which all is staged; True: all is stored, and it was let go."""
         self._handover.take(producer.process)
         producer.read_documents()
         self._ledger.note(producer)
@@ -162,18 +162,19 @@ class Roster:
         self._ledger.end(producer, cause, alive=alive, is_replaced=is_replaced)
         is_explained = self._is_explained(producer, cause, alive=alive or is_replaced)
         if self._ledger.version_of(producer) > saved_version or producer.pending:
-            return
+            return False
         if any(lane.durable < lane.staged_seq or lane.lost for lane in producer.lanes):
-            return
-        if is_explained and not producer.awaits_exit_code(
+            return False
+        if not is_explained or producer.awaits_exit_code(
             alive=alive, is_unknown=cause is None and not is_replaced, linger_s=linger_s
         ):
-            del self.producers[producer.name]
-            self._ledger.let_go(producer)
-            if not producer.has_finished and (cause is None or cause.exit_code != 0):
-                producer.keep_calls()
-            producer.sweep()
-            self.swept.append(producer)
+            return False
+        del self.producers[producer.name]
+        self._ledger.let_go(producer)
+        if not producer.has_finished and (cause is None or cause.exit_code != 0):
+            producer.keep_calls()
+        self.swept.append(producer)
+        return True
 
     def mark_swept(self) -> None:
         """Mark those that went: they may do with the run folder what they like."""
@@ -201,16 +202,17 @@ class SystemRoster(Roster):
 
     takes = staticmethod(is_system_file)
 
-    def farewell(self, producer: Producer, *, saved_version: int, linger_s: float = 0.0) -> None:
-        """All that is wanted of it is staged: let it go once that is on disk. Its process may live on."""
+    def farewell(self, producer: Producer, *, saved_version: int, linger_s: float = 0.0) -> bool:
+        """Let a producer go once all that is wanted of it is stored; True: it was. Its process may live on."""
         self._handover.take(producer.process)
         producer.read_documents()
         self._ledger.note(producer)
         self._handover.put_down()
         if any(lane.durable < lane.staged_seq or lane.lost for lane in producer.lanes):
-            return
+            return False
         self._ledger.end(producer, None, alive=False)
-        if self._ledger.version_of(producer) <= saved_version:
-            del self.producers[producer.name]
-            self._ledger.let_go(producer)
-            producer.sweep()
+        if self._ledger.version_of(producer) > saved_version:
+            return False
+        del self.producers[producer.name]
+        self._ledger.let_go(producer)
+        return True
