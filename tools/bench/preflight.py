@@ -93,7 +93,8 @@ class Job:
                 open(Path(self._folder.name, f"err{rank}"), "wb") as err,
             ):
                 self.processes.append(
-                    start(command, stdout=out, stderr=err, cwd=harness.ROOT, env={**os.environ, **more})
+                    # in a folder of their own: it is tried, and a rank that is killed leaves its file there
+                    start(command, stdout=out, stderr=err, cwd=self._folder.name, env={**os.environ, **more})
                 )
 
     def __enter__(self) -> Job:
