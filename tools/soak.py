@@ -41,6 +41,7 @@ BENCHES = (
         "ship_cpu",
     ),
     *("online", "ingest", "store", "sync", "chaos", "callbacks"),
+    *("hangs", "why", "stop_save", "preflight", "detectors"),
 )
 CRASH = ROOT / "tools" / "faults" / "crash.py"
 CRASH_SEEDS, CRASH_SECONDS = 20, 60

@@ -190,7 +190,9 @@ AGENT_OBSERVER_BEAT = 42  # time.monotonic_ns
 AGENT_OBSERVED = 43  # index into OBSERVED_STATES
 AGENT_OBSERVER_WRITTEN = 44  # grows by 1 with each new why.json that says something else
 AGENT_OBSERVER_RESTARTS = 45
-AGENT_OBSERVER_STOP = 46  # 1: it shall leave; 2: it has let go of the directory, and sends its last alerts
+AGENT_OBSERVER_STOP = 46
+OBSERVER_SHALL_LEAVE = 1
+OBSERVER_HAS_LET_GO = 2  # of the directory; it sends its last alerts
 OBSERVED_STATES = ("off", "ok", "quiet", "stalled")  # off: nobody has looked yet, or nobody is asked to
 # all producers gone, about to remove the directory: who is in by then is served all the same
 CLOSING_STORED = 1

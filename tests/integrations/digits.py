@@ -10,7 +10,7 @@ BATCH = 32
 
 
 def digits(count: int, *, batch: int = BATCH, first: int = 0) -> DataLoader[tuple[torch.Tensor, ...]]:
-    """So many images from the `first` on, in batches, always in the same order."""
+    """Images from the `first` on, in batches, always in the same order."""
     images, labels = load_digits(return_X_y=True)
     chosen = slice(first, first + count)
     x = torch.tensor(images[chosen] / 16, dtype=torch.float32)

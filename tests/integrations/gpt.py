@@ -23,7 +23,7 @@ WIDTH = 16
 
 
 def pieces(first: int, count: int) -> list[dict[str, Any]]:
-    """So many pieces of the text, letter by letter."""
+    """Pieces of the text, letter by letter."""
     letters = torch.tensor([ord(letter) % 128 for letter in TEXT])
     found = [letters[at : at + WIDTH] for at in range(first, first + count)]
     return [{"input_ids": piece, "labels": piece} for piece in found]

@@ -354,7 +354,7 @@ def test_predictions(lanes: Any, tmp_path: Path) -> None:
 
 
 def test_the_training_is_the_same_with_and_without(lanes: Any, tmp_path: Path) -> None:
-    """Not one random number is taken, whatever is asked for."""
+    """No random number is taken, whatever is asked for."""
     weights = []
     for cbs in (None, LogclientCallback(log_preds=True, log_model="x")):
         learn = learner(tmp_path, cbs)

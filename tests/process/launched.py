@@ -38,7 +38,7 @@ def oldest_first(where: Path) -> list[RunView]:
 
 
 def the_runs(where: Path, number: int, state: str = "finished") -> list[RunView]:
-    """So many runs, oldest first, each whole; no agent or shared memory is left."""
+    """The runs that were made, oldest first, each whole; no agent or shared memory is left."""
     scripts.wait_gone(60)
     found = oldest_first(where)
     assert len(found) == number, [(run.name, run.id, by_rank(run)) for run in found]

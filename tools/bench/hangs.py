@@ -1,11 +1,12 @@
-"""Planted hangs: does `logclient why` give the right verdict, and name the right rank?
+"""Planted hangs: do `logclient why` and the observer give the right verdict, and name the right rank?
 
     python tools/bench/hangs.py [--quick] [--trials N] [--seed N]
 
 Each trial is a job of 2 to 8 gloo ranks that log to one run. At a random step a random rank does one thing, of which
 nothing in its name or arguments says which: it sleeps, loops, waits for a worker of its data loader, goes to another
 collective, is stopped, waits for a frozen disk (needs root), ends, is slow, or is in a declared phase. Once its peers
-are late, `why` is asked once. The seed is drawn when it starts, and printed.
+are late, `why` is asked once; then `why.json` of the observer is read until the run is stalled, or for `WATCH_S` where
+it must not be. The seed is drawn when it starts, and printed.
 """
 
 from __future__ import annotations
@@ -32,6 +33,14 @@ if __name__ == "__main__":
 
 READY_S, LATE_S, ANSWER_S = 120.0, 3.0, 5.0
 SETTLE_S = 8.0  # after the first late rank: all are where they stay
+STALLED_S, WATCH_S = 60.0, 10.0  # for a stall to be seen; for none to be seen
+# the observer's waits are shorter than by default, as `--late-after` is
+OBSERVER = {
+    "LOGCLIENT_OBSERVE_S": "0.5",
+    "LOGCLIENT_LATE_AFTER_S": str(LATE_S),
+    "LOGCLIENT_STALL_SAMPLES_S": "1",
+    "LOGCLIENT_SYSTEM": "off",
+}
 PROGRAM = """
 import os, sys, time
 from datetime import timedelta
@@ -90,6 +99,11 @@ class Kind(NamedTuple):
     right: tuple[str, ...]
     is_named: bool = True
 
+    @property
+    def is_stall(self) -> bool:
+        """Whether the run is to be called stalled."""
+        return "not stuck" not in self.right
+
 
 KINDS = (
     Kind("asleep in user code", ("user code",)),
@@ -105,6 +119,16 @@ KINDS = (
 APART, FROZEN = 3, 5
 
 
+class Observed(NamedTuple):
+    """What the observer wrote: of the stall, else at last."""
+
+    is_stalled: bool
+    rank: int | None
+    verdict: str
+    text: str
+    after_s: float  # since it was first read
+
+
 class Trial(NamedTuple):
     """What was drawn, and what was answered."""
 
@@ -116,6 +140,15 @@ class Trial(NamedTuple):
     is_named: bool
     took_s: float
     text: str
+    observed: Observed
+
+    @property
+    def is_observed_right(self) -> bool:
+        """Whether the observer found a stall with the right rank and verdict where there is one, and none elsewhere."""
+        found = self.observed
+        if not self.kind.is_stall:
+            return not found.is_stalled
+        return found.is_stalled and found.rank == self.odd and found.verdict in self.kind.right
 
 
 @contextlib.contextmanager
@@ -148,6 +181,22 @@ def job(
             process.wait(READY_S)
 
 
+def observe(memory: Path, kind: Kind) -> Observed:
+    """Read `why.json` until the run is stalled, for as long as that may take."""
+    begun = time.monotonic()
+    found: dict[str, Any] = {}
+    while (after_s := time.monotonic() - begun) < (STALLED_S if kind.is_stall else WATCH_S):
+        for path in memory.glob("logclient-*/*/why.json"):
+            with contextlib.suppress(OSError, ValueError, LookupError):
+                found = json.loads(path.read_bytes())["observed"]
+        if found.get("kind") == "stalled":
+            break
+        time.sleep(0.1)
+    is_stalled = found.get("kind") == "stalled"
+    verdict = str(found.get("verdict", "")) or str(found.get("kind", ""))
+    return Observed(is_stalled, found.get("rank"), verdict, str(found.get("text", "")), after_s)
+
+
 def try_once(chance: random.Random, number: int, disk: frozen.LoopExt4 | None) -> Trial:
     kind = KINDS[number]
     # of two ranks in two collectives nobody can tell which is odd
@@ -157,7 +206,8 @@ def try_once(chance: random.Random, number: int, disk: frozen.LoopExt4 | None) -
         folder = place.runs.parent
         where = str(disk.path) if disk is not None else str(folder)
         run_id = f"job-{secrets.token_hex(4)}"
-        begun = stack.enter_context(job(folder, place.env, run_id, ranks, odd, number, step, where))
+        env = {**place.env, **OBSERVER}
+        begun = stack.enter_context(job(folder, env, run_id, ranks, odd, number, step, where))
         if number == FROZEN and disk is not None:
             stack.enter_context(disk.frozen())
         deadline = time.monotonic() + READY_S
@@ -195,6 +245,7 @@ def try_once(chance: random.Random, number: int, disk: frozen.LoopExt4 | None) -
             is_named,
             took_s,
             found["text"],
+            observe(place.memory, kind),
         )
 
 
@@ -215,6 +266,10 @@ def run(report: harness.Report, given: argparse.Namespace) -> None:
             harness.say(
                 f"{mark}: {last.kind.what}, rank {last.odd} of {last.ranks}: {last.verdict}: {last.text}"
             )
+            seen, mark = last.observed, "right" if last.is_observed_right else "WRONG"
+            harness.say(
+                f"  observer {mark}: rank {seen.rank}, {seen.verdict}: {seen.text}; after {seen.after_s:.1f} s"
+            )
     wrong = [each for each in trials if not each.is_right]
     unnamed = [each for each in trials if each.kind.is_named and not each.is_named]
     declared = [each for each in trials if not each.kind.is_named and not each.is_right]
@@ -222,6 +277,18 @@ def run(report: harness.Report, given: argparse.Namespace) -> None:
     report.figure("another rank named, or none", len(unnamed), "trials", most=0)
     report.figure("alarms in declared phases", len(declared), "trials", most=0)
     report.figure("longest answer", max(each.took_s for each in trials), "s", most=ANSWER_S)
+    stalls = [each for each in trials if each.kind.is_stall]
+    calm = [each for each in trials if not each.kind.is_stall]
+    unseen = [each for each in stalls if not each.observed.is_stalled or each.observed.rank != each.odd]
+    report.figure("observer: no stall, or another rank", len(unseen), "trials", most=0)
+    missed = [each for each in stalls if each.observed.verdict not in each.kind.right]
+    report.figure("observer: wrong verdicts", len(missed), "trials", most=len(trials) // 10)
+    false = [each for each in calm if each.observed.is_stalled]
+    report.figure("observer: stalled in declared phases or while slow", len(false), "trials", most=0)
+    report.notes["observer_wrong"] = [
+        f"{each.kind.what}, rank {each.odd}: rank {each.observed.rank}: {each.observed.verdict}: {each.observed.text}"
+        for each in {*unseen, *missed, *false}
+    ]
     report.notes["trials"] = len(trials)
     report.notes["wrong"] = [f"{each.kind.what}: {each.verdict}: {each.text}" for each in {*wrong, *unnamed}]
 

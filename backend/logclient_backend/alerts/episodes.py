@@ -28,7 +28,7 @@ _DETECTED = (*MAKERS, "straggler")  # kinds whose detectors start anew with an o
 
 
 class Bucket:
-    """So many at once, then one in `every_s`."""
+    """A rate limit: a number of messages at once, then one in `every_s` seconds."""
 
     __slots__ = ("_at", "_burst", "_every_s", "_left")
 

@@ -8,7 +8,7 @@ from .outbound import Replies
 
 
 class Room:
-    """So many bytes, taken and given back by any thread."""
+    """A number of bytes, taken and given back by any thread."""
 
     def __init__(self, most: int) -> None:
         self.taken = 0

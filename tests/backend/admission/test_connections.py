@@ -1,4 +1,4 @@
-"""Who leaves when a port is full, and when nobody does."""
+"""Which connections are closed when a port is full, and when none is."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def asked(space: DiskSpace, now: float) -> bool:
 
 
 def test_disk_is_asked_while_something_is_written_to_it(tmp_path: Path) -> None:
-    """Not at rest, and once a minute at most."""
+    """The disk is asked once a minute at most, and not while the run is at rest."""
     words = memoryview(bytearray(layout.STATUS_BYTES)).cast("Q")
     space = DiskSpace(ShmDirHandle(ShmDir(str(tmp_path), {"dir": str(tmp_path)})), words)
     assert not asked(space, 100.0)

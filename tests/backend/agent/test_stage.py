@@ -66,7 +66,7 @@ def lane_of(header: memoryview, stage: Stage, stream: bytes = STREAM):
 
 
 def look(lane, count: int) -> drain.Harvest:
-    """So many records, as they come out of a lane."""
+    """Records as they come out of a lane."""
     first = lane.staged_seq + 1
     seqs = array("Q", range(first, first + count))
     found = drain.Harvest(lane.reader.position + 128 * count, seqs[-1])

@@ -38,7 +38,7 @@ def test_stalled_begins_and_ends() -> None:
 
 
 def test_state_is_reported_when_it_changes() -> None:
-    """Not that a run runs; nor twice, also by the next observer."""
+    """The first state is none, and the next observer does not report a change again."""
     made = conditions()
     assert made.look(Facts(now=0.0, state="running")) == []
     (found,) = made.look(Facts(now=1.0, state="failed", cause="ValueError: x"))
@@ -51,7 +51,7 @@ def test_state_is_reported_when_it_changes() -> None:
 
 
 def test_rank_that_is_gone_while_its_peers_live() -> None:
-    """Not one that ends well, nor where all end one after the other; back with the next attempt."""
+    """A rank that ends well is not *gone*, nor are ranks that all end; the next attempt ends the episode."""
     made = conditions()
     assert made.look(Facts(now=0.0, ranks={0: LIVES, 1: KILLED, 2: CLEAN})) == []
     found = made.look(Facts(now=GONE_AFTER_S, ranks={0: LIVES, 1: KILLED, 2: CLEAN}))

@@ -63,7 +63,7 @@ def test_all_kinds_share_a_limit() -> None:
 
 
 def test_next_observer_goes_on_with_what_is_open() -> None:
-    """Not begun again; what its detectors do not find again ends after a while, what they do find with its end."""
+    """An episode is not begun again; it ends with its cause, or after a while if no detector finds that again."""
     made = Episodes(RUN)
     for subject in ("loss", "acc"):
         made.take(begin(subject=subject), 0.0)

@@ -68,7 +68,7 @@ def test_delivery_over_https_opens_no_file_of_the_interpreter(host: str, tmp_pat
 @pytest.mark.root
 @pytest.mark.timeout(240)
 def test_file_on_a_disk_that_hangs_stops_nothing(tmp_path: Path) -> None:
-    """What it said before is used; once the disk answers the file is read again."""
+    """The content read before is used; once the disk answers the file is read again."""
     if reason := fuse.why_not():
         pytest.skip(reason)
     now = [1000.0]

@@ -78,7 +78,7 @@ def test_alert_of_a_program_is_delivered_once(run_dir: Path, tmp_path: Path) -> 
 
 
 def test_rules_of_init_and_of_the_file_count_together(tmp_path: Path) -> None:
-    """Those of the file are taken up when it changes, and what old ones had found ends."""
+    """Rules of the file are read again when it changes, and episodes of rules that are gone end."""
     now = [1000.0]
     path = target_file(tmp_path, 'rules = ["acc < 0.5"]')
     rule = {"when": "over", "key": "loss", "value": 10.0, "steps": 1}

@@ -75,7 +75,7 @@ def test_what_is_wrong_with_the_file_is_said(logclient: Command, tmp_path: Path)
 
 
 def lines_of(process: subprocess.Popen[bytes], count: int) -> list[str]:
-    """So many lines of its standard output, as they come."""
+    """The first lines of its standard output, as they come."""
     assert process.stdout is not None
     deadline, data = time.monotonic() + WAIT_S, b""
     while data.count(b"\n") < count:

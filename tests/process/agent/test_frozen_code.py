@@ -18,19 +18,20 @@ from tools.faults.processes import stopped
 from ..agents import SUPERVISOR, WORKER, both_killed, checked, kill, log_of, successor
 from ..disturbed import ROOMY, Trainer, wait_until
 
-# A supervisor that notes, from its first fork on, each file and module that it or a process of its opens, and whether
-# the main thread does so.
+# A supervisor that notes each file and module that it or a process of its opens, and whether the main thread does so:
+# from its first fork on, or if observers are watched, once it has loaded their code.
 _SUPERVISOR = """
 import os, sys, threading
 from logclient.shm import shm_dir as shm_dirs
 from logclient_backend.agent.supervise import page_pinning
 from logclient_backend.agent.shipping import ship_process
+from logclient_backend.agent.observer.observer_keeper import ObserverKeeper
 from logclient_backend.agent.supervise.supervisor import Supervisor
 log = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 main, forked, ships, ship = threading.main_thread().ident, [], [], ship_process.run
 events = ("open", "import", "os.listdir", "os.scandir", "os.rename", "os.remove", "os.mkdir", "os.chdir")
 def note(event, arguments):
-    if event == "os.fork":
+    if event == ("observer loaded" if sys.argv[4] == "observers" else "os.fork"):
         forked.append(True)
     elif forked and event in events and not ships:
         who = "main" if threading.get_ident() == main else "copier"
@@ -39,6 +40,14 @@ def note_no_more(*given):
     ships.append(True)  # in a process of its own, which may wait for a disk
     return ship(*given)
 ship_process.run = note_no_more
+look = ObserverKeeper.look
+def look_and_note(keeper):
+    is_loaded = look(keeper)
+    if is_loaded:
+        open(sys.argv[2] + ".loaded", "w").close()
+        sys.audit("observer loaded")
+    return is_loaded
+ObserverKeeper.look = look_and_note
 sys.addaudithook(note)
 if sys.argv[3] == "unlocked":  # as for a user who may not lock memory
     page_pinning.lock_pages = lambda: False
@@ -55,14 +64,14 @@ def test_supervisor_and_workers_open_nothing_outside_tmpfs_and_proc(
 ) -> None:
     """After the supervisor's first fork: restarts, crashes, a new supervisor, errors of the disk, the log of them."""
     log = tmp_path / "opened"
-    env = ROOMY | {"LOGCLIENT_SEAL_S": "0.5", "LOGCLIENT_STALL_S": "1"}
+    env = ROOMY | {"LOGCLIENT_SEAL_S": "0.5", "LOGCLIENT_STALL_S": "1", "LOGCLIENT_OBSERVE": "off"}
     trainer = Trainer(tmp_path, env, rate=1_000, until_told=True)
     both_killed(trainer)
     points = (
         "copy.write=eio:2!,documents.save=die:2!,worker.loop=die:30!,drain.taken=segv:5!,copy.seal=enospc:1!"
     )
     agent = subprocess.Popen(
-        [sys.executable, "-c", _SUPERVISOR, trainer.shm_dir, str(log), memory],
+        [sys.executable, "-c", _SUPERVISOR, trainer.shm_dir, str(log), memory, "workers"],
         env={**os.environ, "LOGCLIENT_FAILPOINTS": points, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     wait_until(lambda: trainer.agent_pid(SUPERVISOR) == agent.pid, 20, "our supervisor is elected")
@@ -124,10 +133,12 @@ def test_observer_opens_nothing_outside_tmpfs_proc_and_dev(run_dir: Path, tmp_pa
 def _stall_twice(trainer: Trainer, log: Path, file: Path, served: Hooks) -> None:
     """Serve the run by a supervisor that notes what is opened; its observer is killed in between."""
     agent = subprocess.Popen(
-        [sys.executable, "-c", _SUPERVISOR, trainer.shm_dir, str(log), "locked"],
+        [sys.executable, "-c", _SUPERVISOR, trainer.shm_dir, str(log), "locked", "observers"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "LOGCLIENT_ALERTS": str(file)},
     )
     wait_until(lambda: trainer.agent_pid(SUPERVISOR) == agent.pid, 20, "our supervisor is elected")
+    wait_until(Path(f"{log}.loaded").exists, 20, "it has loaded what observers need")
+    kill(trainer.word(layout.AGENT_OBSERVER))  # the one that loaded that itself
     text = Path(trainer.shm_dir) / "why.txt"
     with stopped(trainer.process.pid):
         wait_until(

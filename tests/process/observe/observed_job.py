@@ -126,7 +126,7 @@ def job(
     python: str = sys.executable,
     **env: str,
 ) -> Iterator[Job]:
-    """So many ranks of one run."""
+    """Start `count` ranks of one run."""
     (folder / "main.py").write_text(PRELUDE + source)
     begun: list[subprocess.Popen[bytes]] = []
     try:

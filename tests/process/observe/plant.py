@@ -32,7 +32,7 @@ Wrap = Callable[[int, list[str]], list[str]]  # a rank's command line -> that un
 def program(
     folder: Path, source: str, *, count: int = 1, wrap: Wrap | None = None, **env: str
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """So many processes of one program, once each has called `ready`; RANK and WORLD_SIZE are set."""
+    """Start `count` processes of one program, once each has called `ready`; RANK and WORLD_SIZE are set."""
     path = folder / "main.py"
     path.write_text(PRELUDE + textwrap.dedent(source))
     begun = []

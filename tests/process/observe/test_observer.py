@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from logclient.shm import layout
+from tests.conftest import Pace
 from tools.collector import Collector
 from tools.faults import frozen, processes
 
@@ -111,6 +112,14 @@ while True:
     evaluate()
     time.sleep(0.5)
 """
+BUSY = """
+logs(50)
+def evaluate():
+    return sum(number * number for number in range(200_000))
+while not os.path.exists("go"):
+    evaluate()
+logs(100_000)
+"""
 SLOWER = """
 for step in range(100_000):
     run.log(step, {"loss": 1.0})
@@ -141,6 +150,26 @@ def test_late_run_that_is_not_stalled(tmp_path: Path, run_dir: Path, source: str
             stdin.write(b"c\n")
             stdin.flush()
             run.wait("ok")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_quarter_of_an_hour_of_computing_is_not_stalled(tmp_path: Path, run_dir: Path, pace: Pace) -> None:
+    """Without a record; the times that the observer waits are divided by the same factor, down to what it can do."""
+    with job(
+        tmp_path,
+        BUSY,
+        LOGCLIENT_OBSERVE_S=str(max(0.1, 2.0 / pace)),
+        LOGCLIENT_LATE_AFTER_S=str(max(1.0, 10.0 / pace)),
+        LOGCLIENT_STALL_SAMPLES_S=str(max(0.5, 5.0 / pace)),
+    ) as run:
+        run.wait("quiet")
+        until = time.monotonic() + pace.seconds(900)
+        while time.monotonic() < until:
+            assert run.kind == "quiet" and not run.why()["stalls"], run.text
+            time.sleep(0.1)
+        run.go()
+        run.wait("ok")
 
 
 def test_breakpoint_on_a_terminal_is_not_stalled(tmp_path: Path, run_dir: Path) -> None:

@@ -57,7 +57,7 @@ print(step)
 
 @contextmanager
 def job(where: Path, *words: str, ranks: int = 1, **env: str) -> Iterator[list[subprocess.Popen[str]]]:
-    """So many ranks of the program; they end once `end` has been made."""
+    """Start ranks of the program; they end once `end` has been made."""
     where.mkdir(parents=True, exist_ok=True)
     (where / "train.py").write_text(PROGRAM)
     begun = []

@@ -95,7 +95,7 @@ class Trial:
 
 
 def carry_out(where: Path, count: int, chance: random.Random) -> list[Trial]:
-    """So many trials, a few at a time; those that hang are killed."""
+    """Run trials, a few at a time; those that hang are killed."""
     scripts.write(where, LEAVES)
     waiting = list(range(count))
     going: list[Trial] = []

@@ -45,7 +45,7 @@ class Handover:
         self._page[_IN_HAND] = bytes(24)
 
     def note_written(self, lines: int, *, has_made: bool) -> None:
-        """So many of the news are written: the next worker need not write them again. `has_made`: the run folder."""
+        """Note how many of the news are written: the next worker leaves those out. `has_made`: the run folder."""
         self._page[_WRITTEN] = min(lines, len(self.news))
         self._page[_MADE] = has_made
 

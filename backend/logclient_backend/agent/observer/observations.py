@@ -9,7 +9,7 @@ from logclient.shm import layout
 
 from ..drain.node_document import Ledger
 from ..host.shm_dir_handle import ShmDirHandle
-from . import why_files
+from . import why_json
 
 
 class Observations:
@@ -31,7 +31,7 @@ class Observations:
         if written == self._seen:
             return
         self._seen = written
-        found = why_files.read(self._handle)
+        found = why_json.read(self._handle)
         observed = found.get("observed")
         if isinstance(observed, dict):
             self._ledger.observed = {**observed, "stalls": found.get("stalls")}

@@ -5,11 +5,15 @@ Runs in the supervisor, with each of its looks; waits for nothing. What the proc
 Invariants:
 
 - logging depends in nothing on it: however often it dies, another one is forked, with growing pauses;
+- an observer loads its code itself, so a run that is over within `_START_AFTER_S` costs none of it, and a supervisor
+  does not hang with the disk that the code is on. Once an observer of its own gets on, the supervisor loads that code,
+  too: the next one can be forked with every disk frozen;
 - it ends before its supervisor does; one whose supervisor died is taken over by the next one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 
@@ -21,8 +25,9 @@ from ..host.process_handle import Watch
 from ..host.shm_dir_handle import ShmDirHandle
 from ..host.status import StatusPage
 from ..settings import Settings
-from . import observer_process
 
+_START_AFTER_S = 1.0
+_LOAD_AFTER_S = 1.0  # after the first observer
 _STALLS = 6  # stall times: a sample has parts that take seconds
 _SAMPLE_S = 5.0  # which it may be in the middle of when it is to leave
 _LONG_LIFE_S = 60.0
@@ -32,14 +37,28 @@ _MAX_BACKOFF_S = 30.0
 class ObserverKeeper:
     """One per supervisor."""
 
-    def __init__(self, handle: ShmDirHandle, status: StatusPage, settings: Settings, pipes: Pipes) -> None:
+    def __init__(
+        self,
+        handle: ShmDirHandle,
+        status: StatusPage,
+        settings: Settings,
+        pipes: Pipes,
+        *,
+        sends_alerts: bool,
+    ) -> None:
+        """`sends_alerts`: there is a file of targets."""
         self._handle = handle
         self._status = status
         self._settings = settings
         self._pipes = pipes
         self._process = KeptProcess(status, layout.AGENT_OBSERVER, layout.AGENT_OBSERVER_TICKS)
+        self._sends_alerts = sends_alerts
         self._is_wanted = settings.observes or settings.system_s > 0
-        self._not_before = 0.0
+        # alerts of a run that is over at once are sent, too
+        self._not_before = 0.0 if sends_alerts else time.monotonic() + _START_AFTER_S
+        self._is_loaded = False
+        self._load_at = math.inf
+        self._first_beat = 0
         self._deaths = 0
         if not self._process.is_there:
             status.words[layout.AGENT_OBSERVED] = 0
@@ -49,16 +68,16 @@ class ObserverKeeper:
         return self._process.watches()
 
     def due_in_s(self, now: float) -> float:
-        """Seconds until another one is to be started; infinite: none is."""
-        if not self._is_wanted or self._process.is_there:
+        """Seconds until another one is to be started, or its code to be loaded; infinite: neither is."""
+        if not self._is_wanted:
             return math.inf
-        return max(0.0, self._not_before - now)
+        return max(0.0, (self._load_at if self._process.is_there else self._not_before) - now)
 
-    def look(self) -> None:
-        """Is there an observer, and does it get on?"""
+    def look(self) -> bool:
+        """Is there an observer, and does it get on? True where its code was loaded in this process just now."""
         self._process.reap()
         if not self._is_wanted:
-            return
+            return False
         if not self._process.is_there:
             if time.monotonic() >= self._not_before:
                 self._start()
@@ -67,15 +86,40 @@ class ObserverKeeper:
         elif self._is_stuck():
             self._process.kill()
             self._has_ended()
+        elif time.monotonic() >= self._load_at:
+            return self._load_as_it_did()
+        return False
+
+    def _load_as_it_did(self) -> bool:
+        if self._status.words[layout.AGENT_OBSERVER_BEAT] == self._first_beat:
+            self._load_at = time.monotonic() + _LOAD_AFTER_S  # it is not there yet: its disk may hang
+            return False
+        self._load_at = math.inf
+        self._is_loaded = True
+        with contextlib.suppress(Exception):  # then observers load it themselves, or say why they cannot
+            self._load()
+        return True
+
+    def _load(self) -> None:
+        """Load what an observer opens."""
+        from ...alerts import node_alerts
+        from ...observe import gpu, stacks
+        from . import observer_process  # noqa: F401
+
+        gpu.prepare()
+        if self._settings.observes:
+            stacks.keep_sampler()
+        if self._sends_alerts:
+            node_alerts.prepare()
 
     def end(self) -> None:
         """Let it leave, for a moment; then it is killed. One that sends its last alerts does so by itself."""
         words = self._status.words
-        words[layout.AGENT_OBSERVER_STOP] = 1
+        words[layout.AGENT_OBSERVER_STOP] = layout.OBSERVER_SHALL_LEAVE
         self._pipes.observer.ring()
 
         def has_let_go() -> bool:
-            return bool(words[layout.AGENT_OBSERVER_STOP] == observer_process.HAS_LET_GO)
+            return bool(words[layout.AGENT_OBSERVER_STOP] == layout.OBSERVER_HAS_LET_GO)
 
         self._process.wait_ended(has_let_go, _SAMPLE_S)
         if not has_let_go():
@@ -85,11 +129,18 @@ class ObserverKeeper:
     def _start(self) -> None:
         self._status.words[layout.AGENT_OBSERVER_STOP] = 0
         self._status.beat(layout.AGENT_OBSERVER_BEAT)
-        is_started = self._process.start(
-            lambda: observer_process.run(self._handle, self._status, self._settings, self._pipes)
-        )
-        if not is_started:  # no process is left for this user
+        self._first_beat = self._status.words[layout.AGENT_OBSERVER_BEAT]
+        if not self._process.start(self._observe):  # no process is left for this user
             self._not_before = time.monotonic() + _MAX_BACKOFF_S
+        elif not self._is_loaded:
+            self._load_at = time.monotonic() + _LOAD_AFTER_S
+
+    def _observe(self) -> int:
+        """In the child; its exit code."""
+        self._load()
+        from . import observer_process
+
+        return observer_process.run(self._handle, self._status, self._settings, self._pipes)
 
     def _is_stuck(self) -> bool:
         # one that was taken over, from a supervisor that was stopped together with it, beats first

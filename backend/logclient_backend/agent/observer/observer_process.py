@@ -34,7 +34,6 @@ from .sampler import Sampler
 from .why_files import WhyFiles
 
 LEFT, FAILED = 0, 4  # exit codes
-HAS_LET_GO = 2  # AGENT_OBSERVER_STOP
 
 _ALONE_S = 60.0  # without a sign of supervisor and worker
 _DELIVER_S = 10.0  # for alerts that are not sent when the agent leaves
@@ -183,7 +182,7 @@ class Observer:
                 self.stall.close(now)
                 self._write(is_new=False)
             self._alerting.end(now, self.standing, is_over=is_over)
-        self._status.words[layout.AGENT_OBSERVER_STOP] = HAS_LET_GO
+        self._status.words[layout.AGENT_OBSERVER_STOP] = layout.OBSERVER_HAS_LET_GO
         if self._alerting is not None:
             self._alerting.deliver(_DELIVER_S)
 

@@ -19,14 +19,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from logclient.shm import modes
-from logclient.shm.regular import read_object
 
 from ...observe import described, page, verdict
 from ...observe.report import VERSION, Job
 from ...observe.stall import MAX_STALLS, OK, QUIET, STALLED, StallEpisode, Standing
 from ..host.shm_dir_handle import ShmDirHandle
+from .why_json import JSON_FILE, TEXT_FILE, read
 
-TEXT_FILE, JSON_FILE = "why.txt", "why.json"
 _KINDS = (OK, QUIET, STALLED)
 _NOBODY_IS_LATE = "no rank is late"
 _MAX_TEXT = 2000
@@ -108,11 +107,6 @@ class WhyFiles:
         except (LookupError, TypeError, ValueError, AttributeError):
             return None
         return standing, stalls, records
-
-
-def read(handle: ShmDirHandle) -> dict[str, Any]:
-    """Return what `why.json` holds; empty where there is none."""
-    return read_object(handle.file(JSON_FILE)) or {}
 
 
 def _nothing(standing: Standing) -> dict[str, Any]:

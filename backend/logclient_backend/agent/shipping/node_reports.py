@@ -16,7 +16,7 @@ from ...observe.report import Report
 from ...wire import node_report
 from ...wire.node_report import NodeReport
 from ..host.shm_dir_handle import ShmDirHandle
-from ..observer import why_files
+from ..observer import why_json
 
 
 class NodeReports:
@@ -37,7 +37,7 @@ class NodeReports:
                 self._newest, self._seen = NodeReport(kind), (0, 0)
             return self._newest
         try:
-            found = os.stat(self._handle.file(why_files.JSON_FILE))
+            found = os.stat(self._handle.file(why_json.JSON_FILE))
         except OSError:
             found = None
         seen = (found.st_ino, found.st_mtime_ns) if found is not None else (0, 0)
@@ -49,7 +49,7 @@ class NodeReports:
     def _made(self, kind: str, age_s: float) -> NodeReport:
         """Return the report that lies there, cut to the size that is sent."""
         nothing = NodeReport(kind, time.monotonic())
-        reports = why_files.read(self._handle).get("reports")
+        reports = why_json.read(self._handle).get("reports")
         if not isinstance(reports, list) or not reports:
             return nothing  # nothing was sampled yet
         try:

@@ -2,7 +2,7 @@
 
 Runs as the agent's first lasting process. Before its first fork it imports all that workers need and makes those
 pages resident; afterwards it opens nothing outside tmpfs and /proc, so a restart works with the interpreter's own
-disk frozen.
+disk frozen. The code of observers follows once one of them has shown that its disk answers (`observer_keeper.py`).
 
 Invariants:
 
@@ -30,8 +30,6 @@ from logclient.shm.proc import pid_namespace
 from logclient.shm.shm_dir import ShmDir
 from logclient.shm.wake import wake
 
-from ...alerts import node_alerts
-from ...observe import gpu, stacks
 from ..host import rlimits
 from ..host.crash_report import Handover
 from ..host.pauses import REST_SHARE, Pipes, Sleeper
@@ -96,12 +94,6 @@ class Supervisor:
             return 0
         self.status.beat(layout.AGENT_CALLED_NS)  # what comes before the first worker takes a while
         page_pinning.prepare()
-        if self.settings.observes:
-            stacks.keep_sampler()
-        if self.settings.observes or self.settings.system_s:
-            gpu.prepare()
-            if self._sends_alerts:
-                node_alerts.prepare()
         if not self._be_supervisor(lock):
             page_pinning.read_mapped_files()
         words = self.status.words
@@ -128,7 +120,9 @@ class Supervisor:
         self._sleeper = Sleeper(pipes.supervisor)
         self._shipping = ShipKeeper(self.handle, self.status, self.settings, pipes, self._only_server)
         self._stop_file = StopFile(self.handle, self.status, pipes.worker, self.settings.stop_file)
-        self._observing = ObserverKeeper(self.handle, self.status, self.settings, pipes)
+        self._observing = ObserverKeeper(
+            self.handle, self.status, self.settings, pipes, sends_alerts=self._sends_alerts
+        )
         return page_pinning.lock_pages()
 
     # ---- watching ---------------------------------------------------------------------------------------
@@ -182,7 +176,8 @@ class Supervisor:
         self.handle.look()
         self._shipping.look()
         self._stop_file.look()
-        self._observing.look()
+        if self._observing.look() and not page_pinning.lock_pages():
+            page_pinning.read_mapped_files()
         self._left_behind = [worker for worker in self._left_behind if not worker.reap()]
 
     def _pause_s(self) -> float:
