@@ -69,6 +69,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Set time limits, given for the default pace, groups (mounts are one worker's business), and what is slow."""
     factor = DEFAULT_PACE / config.getoption("--pace")
+    if config.getoption("--pace") > 1:
+        left_out = [item for item in items if item.get_closest_marker("long") is not None]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     default_s = float(config.getini("timeout"))
     begun = set()
     for item in items:

@@ -87,11 +87,11 @@ def ranks_of(series: Any) -> dict[int, list[int]]:
 @pytest.mark.parametrize(
     ("strategy", "who"),
     [
-        ("ddp", "logger"),
-        ("ddp_spawn", "logger"),
         ("ddp_fork", "logger"),
+        ("ddp_spawn", "logger"),
         ("ddp", "user"),
-        ("ddp_spawn", "user"),
+        pytest.param("ddp", "logger", marks=pytest.mark.long),
+        pytest.param("ddp_spawn", "user", marks=pytest.mark.long),
     ],
 )
 def test_all_processes_log_to_one_run(run_dir: Path, tmp_path: Path, strategy: str, who: str) -> None:

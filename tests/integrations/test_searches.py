@@ -173,7 +173,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("made", ["in trials", "before"])
+@pytest.mark.parametrize("made", ["in trials", pytest.param("before", marks=pytest.mark.long)])
 def test_ray_tune(run_dir: Path, tmp_path: Path, made: str) -> None:
     """Processes that are no children of the program's: made there or handed over, callbacks begin a run for each."""
     pytest.importorskip("ray.tune", reason="needs Ray Tune")

@@ -164,7 +164,7 @@ def test_quarter_of_an_hour_of_computing_is_not_stalled(tmp_path: Path, run_dir:
         LOGCLIENT_STALL_SAMPLES_S=str(max(0.5, 5.0 / pace)),
     ) as run:
         run.wait("quiet")
-        until = time.monotonic() + pace.seconds(900)
+        until = time.monotonic() + pace.seconds(900) / (3 if pace > 1 else 1)  # it keeps a core busy
         while time.monotonic() < until:
             assert run.kind == "quiet" and not run.why()["stalls"], run.text
             time.sleep(0.1)
