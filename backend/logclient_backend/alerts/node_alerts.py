@@ -37,6 +37,8 @@ _CLOSE_POLL_S = 0.02
 
 def prepare() -> None:
     """Load what a delivery over HTTPS needs from the interpreter's disk; where a file of targets is, before forks."""
+    import tomllib  # noqa: F401
+
     from . import webhook
 
     webhook.prepare()
