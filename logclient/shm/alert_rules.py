@@ -4,7 +4,7 @@ Runs in the training process in `init`, where any are given, and in agent and co
 the wire: `checked` is the one parser. A rule is a text or a dict::
 
     "loss > 10"   "lr < 1e-8 for 20"   "nonfinite train/*"   "spike loss"   "drop tokens/s"   "straggler time/step"
-    {"when": "over", "key": "loss", "value": 10, "steps": 1}        {"when": "disk", "free": 0.05}
+    {"when": "over", "key": "loss", "value": 10, "steps": 1}        {"when": "disk", "free": 0.05}     "replica"
 
 `key` is a pattern of the shell (`*`, `?`, `[a-z]`). A rule states a condition and nothing else: where alerts go is in
 no rule, see `logclient_backend/alerts/targets.py`.
@@ -31,6 +31,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "spike": {"key": None, "by": 0.0},  # peak / level - 1 at least; 0: whatever the detector finds
     "drop": {"key": None, "by": 0.0},  # 1 - after / before at least
     "straggler": {"key": ""},  # empty: the seconds in sections
+    "replica": {"tolerance": 0.0},  # share by which sums of `run.fingerprint` may differ; 0: not a bit may
     "stalled": {},
     "state": {},
     "gone": {},
@@ -147,7 +148,14 @@ def _share(name: str, value: Any) -> float:
     return number
 
 
-_CHECKS = {"key": _key, "value": _value, "steps": _steps, "by": _by}
+def _tolerance(name: str, value: Any) -> float:
+    number = _value(name, value)
+    if not 0 <= number < 1:
+        raise BadArgument(f"{name!r} is a share from 0 to 1: 1e-6; 0: not a bit may differ")
+    return number
+
+
+_CHECKS = {"key": _key, "value": _value, "steps": _steps, "by": _by, "tolerance": _tolerance}
 
 
 def _shown(rule: Any) -> str:

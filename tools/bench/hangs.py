@@ -6,7 +6,8 @@ Each trial is a job of 2 to 8 gloo ranks that log to one run. At a random step a
 nothing in its name or arguments says which: it sleeps, loops, waits for a worker of its data loader, goes to another
 collective, is stopped, waits for a frozen disk (needs root), ends, is slow, or is in a declared phase. Once its peers
 are late, `why` is asked once; then `why.json` of the observer is read until the run is stalled, or for `WATCH_S` where
-it must not be. The seed is drawn when it starts, and printed.
+it must not be: a loop looks like a long computation, so there the right rank has to be named, and no more. The seed is
+drawn when it starts, and printed.
 """
 
 from __future__ import annotations
@@ -98,25 +99,21 @@ class Kind(NamedTuple):
     what: str
     right: tuple[str, ...]
     is_named: bool = True
-
-    @property
-    def is_stall(self) -> bool:
-        """Whether the run is to be called stalled."""
-        return "not stuck" not in self.right
+    is_stall: bool = True  # the observer is to call the run stalled
 
 
 KINDS = (
     Kind("asleep in user code", ("user code",)),
-    Kind("an endless loop", ("user code",)),
+    Kind("an endless loop", ("user code",), is_stall=False),
     Kind("a loader worker that hangs", ("data loading",)),
     Kind("another collective", ("collective or peer",)),
     Kind("stopped", ("stopped",)),
     Kind("a frozen disk", ("file system",)),
     Kind("ended", ("process gone",)),
-    Kind("slow", ("straggler", "not stuck")),
-    Kind("a declared phase", ("not stuck",), is_named=False),
+    Kind("slow", ("straggler", "not stuck"), is_stall=False),
+    Kind("a declared phase", ("not stuck",), is_named=False, is_stall=False),
 )
-APART, FROZEN = 3, 5
+LOOP, APART, FROZEN = 1, 3, 5
 
 
 class Observed(NamedTuple):
@@ -146,6 +143,8 @@ class Trial(NamedTuple):
     def is_observed_right(self) -> bool:
         """Whether the observer found a stall with the right rank and verdict where there is one, and none elsewhere."""
         found = self.observed
+        if self.kind == KINDS[LOOP]:
+            return not found.is_stalled and found.rank == self.odd
         if not self.kind.is_stall:
             return not found.is_stalled
         return found.is_stalled and found.rank == self.odd and found.verdict in self.kind.right
@@ -280,11 +279,12 @@ def run(report: harness.Report, given: argparse.Namespace) -> None:
     stalls = [each for each in trials if each.kind.is_stall]
     calm = [each for each in trials if not each.kind.is_stall]
     unseen = [each for each in stalls if not each.observed.is_stalled or each.observed.rank != each.odd]
+    unseen += [each for each in calm if each.kind == KINDS[LOOP] and each.observed.rank != each.odd]
     report.figure("observer: no stall, or another rank", len(unseen), "trials", most=0)
     missed = [each for each in stalls if each.observed.verdict not in each.kind.right]
     report.figure("observer: wrong verdicts", len(missed), "trials", most=len(trials) // 10)
     false = [each for each in calm if each.observed.is_stalled]
-    report.figure("observer: stalled in declared phases or while slow", len(false), "trials", most=0)
+    report.figure("observer: stalled in declared phases, loops or while slow", len(false), "trials", most=0)
     report.notes["observer_wrong"] = [
         f"{each.kind.what}, rank {each.odd}: rank {each.observed.rank}: {each.observed.verdict}: {each.observed.text}"
         for each in {*unseen, *missed, *false}

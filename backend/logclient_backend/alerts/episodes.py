@@ -24,7 +24,7 @@ ALL_BURST, ALL_EVERY_S = 30, 20.0
 MAX_OPEN = 500
 _MAX_SOURCES = 256  # of one episode
 CONFIRM_S = 300.0  # for a new detector to find what an earlier one had found
-_DETECTED = (*MAKERS, "straggler")  # kinds whose detectors start anew with an observer
+DETECTED = (*MAKERS, "straggler", "replica")  # kinds whose detectors start anew with an observer
 
 
 class Bucket:
@@ -144,7 +144,7 @@ class Episodes:
             finding = Finding(kind, BEGIN, "", subject, key=str(each["key"]), rank=rank)
             made = self._open[kind, subject] = _Open(finding, is_sent=bool(each["is_sent"]))
             made.sources = {str(source) for source in each["sources"]}
-            made.doubted_at = now if kind in _DETECTED else None
+            made.doubted_at = now if kind in DETECTED else None
 
     def _may_send(self, kind: str, now: float) -> bool:
         if self._all is None:

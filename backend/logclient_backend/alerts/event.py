@@ -29,7 +29,7 @@ EVENT_KINDS = (*KINDS, TEST)
 MAX_TEXT = 1000  # characters
 MAX_NAME = 512
 _VERSION = 1
-_ERRORS = ("stalled", "gone", "nonfinite")
+_ERRORS = ("stalled", "gone", "nonfinite", "replica")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,10 @@ from logclient.shm.shm_dir import ShmDir
 
 from . import saved
 from .delivery import Delivery
-from .episodes import Episodes
+from .episodes import DETECTED, Episodes
 from .event import Event, Finding, RunName
 from .facts import Facts, UserAlert
 from .rules import Rules
-from .series import MAKERS
 from .user_alerts import UserAlerts
 
 _SAVE_EVERY_S = 1.0  # where nothing but counts changed
@@ -219,7 +218,7 @@ class NodeAlerts:
         self._rules = Rules([*self._given, *rules])
         self._rules.conditions.restore(conditions)
         if has_series:
-            ended = self._episodes.end_all("the rules of the file have changed", (*MAKERS, "straggler"))
+            ended = self._episodes.end_all("the rules of the file have changed", DETECTED)
             self._send(ended)
 
     def _save(self, *, is_forced: bool, is_last: bool = False) -> None:

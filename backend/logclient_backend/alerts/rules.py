@@ -11,15 +11,16 @@ Invariants:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 from logclient.shm.columns import Columns, read_column
 
+from ..detect.replicas import PREFIX, Difference, ReplicaDetector, fingerprints
 from ..detect.straggler import StragglerDetector
 from .conditions import Conditions, straggler_finding
-from .event import END, Finding
+from .event import BEGIN, END, Finding
 from .facts import Facts
 from .series import MAKERS, SeriesRule, finding_of
 
@@ -103,6 +104,42 @@ class _Times:
         return found
 
 
+class _Replicas:
+    """Fingerprints of all ranks: one episode for each word of `run.fingerprint(replicas=...)`."""
+
+    def __init__(self, rule: dict[str, Any]) -> None:
+        self._tolerance: float = rule["tolerance"]
+        self._detector = ReplicaDetector(self._tolerance)
+        self._odd: dict[str, set[str]] = {}  # word: tensors that differ now
+
+    def feed(self, columns: Columns) -> Iterator[Finding]:
+        """Take the next records of one rank."""
+        if columns.rank is None:
+            return
+        for step, values in fingerprints(columns):
+            found = self._detector.add(step, columns.rank, values)
+            for word in dict.fromkeys(each.replicas for each in found):
+                yield from self._of_word(word, [each for each in found if each.replicas == word])
+
+    def _of_word(self, word: str, found: list[Difference]) -> Iterator[Finding]:
+        odd = self._odd.setdefault(word, set())
+        subject = f"{word} {self._tolerance:g}" if self._tolerance else word
+        was_odd = bool(odd)
+        for each in found:
+            (odd.discard if each.is_over else odd.add)(each.tensor)
+        begun = [each for each in found if not each.is_over]
+        if odd and begun and not was_odd:
+            first = begun[0]
+            more = len(begun) - 1
+            others = f"; the same of {more:,} more tensor{'s' * (more != 1)}" if more else ""
+            rank = first.ranks[0] if first.is_sure and len(first.ranks) == 1 else None
+            yield Finding("replica", BEGIN, f"{first}{others}", subject, rank=rank, step=first.step)
+        elif was_odd and not odd:
+            yield Finding(
+                "replica", END, f"all tensors of {word} are equal again", subject, step=found[-1].step
+            )
+
+
 class Rules:
     """The rules of one run."""
 
@@ -115,12 +152,13 @@ class Rules:
         self._by_key: dict[str, tuple[dict[str, Any], ...]] = {}
         self._series: dict[tuple[str, str, int | None], _Series] = {}
         self._times: dict[str, _Times] = {}
+        self._replicas = [_Replicas(rule) for rule in self.rules if rule["when"] == "replica"]
         self._values = 0  # since the last look
 
     @property
     def has_keys(self) -> bool:
         """Does any rule look at values?"""
-        return bool(self._keyed)
+        return bool(self._keyed or self._replicas)
 
     @property
     def has_series(self) -> bool:
@@ -129,7 +167,7 @@ class Rules:
 
     def wants(self, key: str) -> bool:
         """Does any rule look at this key? Values of others need not be decoded."""
-        return bool(self._of_key(key))
+        return bool(self._of_key(key)) or (bool(self._replicas) and key.startswith(PREFIX))
 
     def feed(
         self, stream: str, key: str, steps: Sequence[int], values: Sequence[Any], rank: int | None = None
@@ -161,10 +199,10 @@ class Rules:
 
     def feed_columns(self, stream: str, columns: Columns) -> list[Finding]:
         """Take the next records of a stream; only the values that a rule looks at are decoded."""
-        found: list[Finding] = []
+        found = [finding for each in self._replicas for finding in each.feed(columns)]
         shape = columns.shape
         for name, code, cell in zip(shape.names, shape.codes, columns.cells, strict=True):
-            if code != "s" and self.wants(name):
+            if code != "s" and self._of_key(name):
                 found += self.feed(stream, name, columns.step, read_column(code, cell), columns.rank)
         return found
 

@@ -27,11 +27,10 @@ from logclient.errors import BadArgument
 from logclient.shm.alert_rules import ALWAYS, checked
 
 from ..alerts import saved
-from ..alerts.episodes import Episodes
+from ..alerts.episodes import DETECTED, Episodes
 from ..alerts.event import Event, Finding, RunName
 from ..alerts.facts import Facts, RankState
 from ..alerts.rules import Rules
-from ..alerts.series import MAKERS
 from ..alerts.user_alerts import UserAlerts
 from ..wal.encoded import StreamColumns
 from .alert_process import AlertProcess
@@ -111,8 +110,7 @@ class RunAlerts:
         conditions = self.rules.conditions.saved()
         self.rules = Rules([*checked(ALWAYS), *own, *file_rules])
         self.rules.conditions.restore(conditions)
-        kinds = (*MAKERS, "straggler")
-        return [] if is_first else self.episodes.end_all("another attempt or other rules began", kinds)
+        return [] if is_first else self.episodes.end_all("another attempt or other rules began", DETECTED)
 
     def feed(self, batch: StreamColumns) -> list[Finding]:
         """Take records, those that came before left out."""

@@ -22,6 +22,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+from logclient.shm.columns import Columns, read_column
 
 PREFIX = "fingerprint/"
 BITS, SUM, NORM = "bits", "sum", "norm"
@@ -76,6 +79,19 @@ class _Word:
     )  # step -> tensor -> sum -> groups
     judged: int | None = None  # the newest step that was
     odd: dict[str, int] = field(default_factory=dict)  # tensor -> ranks that differ now
+
+
+def fingerprints(columns: Columns) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield step and fingerprints of each record; nothing where no key is one."""
+    shape = columns.shape
+    values = {
+        name: read_column(code, cells)
+        for name, code, cells in zip(shape.names, shape.codes, columns.cells, strict=True)
+        if name.startswith(PREFIX) and code != "s"
+    }
+    if values:
+        for at, step in enumerate(columns.step):
+            yield step, {name: column[at] for name, column in values.items()}
 
 
 class ReplicaDetector:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from logclient.shm.columns import read_column
-
-from ..detect.replicas import PREFIX, Difference, ReplicaDetector
-from .order import Part
+from ..detect.replicas import PREFIX, Difference, ReplicaDetector, fingerprints
 from .view import RunView
 
 
@@ -37,23 +32,10 @@ def compare(run: RunView, tolerance: float = 0.0) -> Comparison:
             continue
         attempt = numbers.get(part.process.hex(), 0)
         detector = detectors.setdefault(attempt, ReplicaDetector(tolerance))
-        for step, values in _rows(part):
+        for step, values in fingerprints(part.columns.part(part.start, part.stop)):
             found.differences += ((attempt, each) for each in detector.add(step, part.columns.rank, values))
     for attempt, detector in detectors.items():
         found.differences += ((attempt, each) for each in detector.close())
         found.compared += detector.compared
         found.late += detector.late
     return found
-
-
-def _rows(part: Part) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield step and fingerprints of each record."""
-    shape = part.columns.shape
-    cut = slice(part.start, part.stop)
-    columns = {
-        name: read_column(code, column[cut])
-        for name, code, column in zip(shape.names, shape.codes, part.columns.cells, strict=True)
-        if name.startswith(PREFIX) and code != "s"
-    }
-    for at, step in enumerate(part.columns.step[cut]):
-        yield step, {name: column[at] for name, column in columns.items()}

@@ -99,6 +99,28 @@ def test_slow_rank_is_found_over_the_nodes(bench: Bench) -> None:
 
 
 @pytest.mark.timeout(200)
+def test_replica_that_differs_is_found_over_the_nodes(bench: Bench) -> None:
+    """Each rank is on a node of its own, where nobody can compare; another attempt ends the episode."""
+    key = "fingerprint/dp0/layer_norm/bits"
+    with bench.running() as alerts:
+        alerts.committed([Parcel("r", "n0", 0, description=described(rules=["replica"]))])
+        for start in range(0, 100, 2):
+            for rank in range(4):
+                bits = [float(step if rank != 1 or step < 40 else -step) for step in (start, start + 1)]
+                alerts.committed([Parcel("r", f"n{rank}", 0, [batch(rank, start, bits, key)])])
+        wait_for(lambda: bench.told("replica"), "it is found")
+        (found,) = bench.told("replica")
+        assert (found["rank"], found["step"], found["level"]) == (1, 40, "error")
+        assert found["text"] == "layer_norm of dp0: rank 1 differs from the 3 others at step 40"
+        again = Description(
+            project="p", name="n", state="running", attempts={"bb": 2}, more={"rules": ["replica"]}
+        )
+        alerts.committed([Parcel("r", "n0", 0, description=again)])
+        wait_for(lambda: len(bench.told("replica")) == 2, "it ends")
+        assert bench.told("replica")[1]["phase"] == "end"
+
+
+@pytest.mark.timeout(200)
 def test_run_that_is_silent_is_lost_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Late is no news; lost is, and that it runs again."""
     monkeypatch.setattr(module, "_FRESH_S", 0.0)
