@@ -1,6 +1,7 @@
-"""The GPUs of this node as numbers, through NVML; runs in the child of a `RepeatedQuestion`, since drivers hang.
+"""The GPUs of this node as numbers: NVIDIA's through NVML, behind them those that have files in /sys (`sysfs_gpus.py`).
 
-A device or a driver that has no such field costs that field alone. Other makers' devices are not read.
+Runs in the child of a `RepeatedQuestion`, since drivers hang. A device or a driver that has no such field costs that
+field alone.
 """
 
 from __future__ import annotations
@@ -9,13 +10,28 @@ from collections.abc import Callable
 from typing import Any
 
 from ..gpu import NO_DRIVER, THROTTLES, getter
+from . import sysfs_gpus
 
 _ENERGY_EVERY = 6  # samples: it takes 4 ms of CPU on an H200, where all the rest takes 0.1 ms
 ABSENT = "absent"  # key of an answer without devices: why there are none, and that nobody need ask again
 
 
 def begin() -> Callable[[], dict[str, Any]]:
-    """Open the driver; returns what reads all devices: values by index, and memory of each process, by PID."""
+    """Open the drivers; returns what reads all devices: values by index, and memory of each process, by PID."""
+    read = _nvidia()
+    cards = sysfs_gpus.find()
+    if not cards:
+        return read
+
+    def read_all() -> dict[str, Any]:
+        answer = read()
+        devices = [*answer.get("devices", ()), *(card.read() for card in cards)]
+        return {"devices": devices, "memory": answer.get("memory", {})}
+
+    return read_all
+
+
+def _nvidia() -> Callable[[], dict[str, Any]]:
     try:
         import pynvml as nvml  # not at the top: it may lie on a disk that hangs, and few machines have a driver
     except ImportError:
