@@ -72,7 +72,9 @@ def _token(env: Mapping[str, str], size: int) -> str:
 
 
 def _first_host(env: Mapping[str, str]) -> str:
-    """Return the first host of a SLURM step: `node[003-010,12],other` has node003."""
+    """Return the first host of a SLURM step: `node[003-010,12],other` has node003. One node's name need not resolve."""
+    if (env.get("SLURM_STEP_NUM_NODES") or env.get("SLURM_NNODES")) == "1":
+        return "127.0.0.1"
     hosts = env.get("SLURM_STEP_NODELIST") or env.get("SLURM_NODELIST") or env.get("SLURM_JOB_NODELIST") or ""
     found = re.match(r"([^,\[]*)(?:\[([^\],-]*)[^\]]*\])?([^,\[]*)", hosts)
     return "".join(part or "" for part in found.groups()) if found else ""

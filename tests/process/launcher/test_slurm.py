@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -68,6 +69,26 @@ while time.monotonic() < deadline:
         assert run.flush(60)
         open(f"flushed-{os.environ['SLURM_JOB_PARTITION']}-{os.environ['SLURM_PROCID']}", "w").close()
     time.sleep(0.01)
+"""
+
+
+# rank 1 hangs, rank 0 goes on
+HANGS = """
+import os, time
+import logclient
+run = logclient.init(project="slurm", name="hangs", id="hangs", quiet=True)
+def stay():
+    while not os.path.exists("end"):
+        time.sleep(0.6)
+step = 0
+while not os.path.exists("end"):
+    run.log(step, {"loss": 1.0})
+    step += 1
+    if step == 50:
+        open(f"begun-{os.environ['SLURM_PROCID']}", "w").close()
+        if os.environ["SLURM_PROCID"] == "1":
+            stay()
+    time.sleep(0.02)
 """
 
 
@@ -175,6 +196,37 @@ def wait_for_files(slurm: Slurm, where: Path, *names: str) -> None:
     except AssertionError as error:
         error.add_note(f"{said(where)}\n{slurm.call('scontrol', 'show', 'job', '-o')}")
         raise
+
+
+def test_overlapping_step_asks_why(slurm: Slurm, tmp_path: Path, run_dir: Path) -> None:
+    """The commands of the page, beside a job whose rank 1 hangs."""
+    scripts.write(tmp_path, HANGS)
+    batch = scripts.write(tmp_path, "#!/bin/bash\nsrun --overcommit -n2 python train.py\n", "hangs.sbatch")
+    job = submit(slurm, tmp_path, "-n2", str(batch))
+    try:
+        wait_for_files(slurm, tmp_path, "begun-0", "begun-1")
+        time.sleep(2.0)
+        ask = "logclient why hangs --local --json --late-after 1"
+        step = f"srun --jobid={job} --overlap --ntasks-per-node=1 -N1 -o 'why.%N.json' {ask}"
+        slurm.call("sh", "-c", f"{step}; test $? = 3", cwd=tmp_path)
+        slurm.call("sh", "-c", "logclient why --merge why.*.json --json > merged; test $? = 3", cwd=tmp_path)
+    finally:
+        (tmp_path / "end").touch()
+        wait_well(slurm, tmp_path, job)
+    settle(slurm)
+    found = json.loads((tmp_path / "merged").read_text())
+    assert found["verdict"] == "user code" and found["text"].startswith("rank 1 "), found["text"]
+    assert " at stay (" in found["text"], found["text"]
+
+
+def test_preflight_finds_the_ranks_of_a_step(slurm: Slurm, tmp_path: Path) -> None:
+    """By the variables of a real `srun`."""
+    pytest.importorskip("torch")
+    said = slurm.call(
+        "sh", "-c", "srun --overcommit -n2 logclient preflight --json", cwd=tmp_path, timeout_s=200
+    )
+    found = json.loads(said[said.index("{") :])
+    assert found["findings"] == [] and found["ranks"] == 2 and found["launcher"] == "srun", said
 
 
 def test_requeued_job_is_another_attempt(slurm: Slurm, tmp_path: Path, run_dir: Path) -> None:
