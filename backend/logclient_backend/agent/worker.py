@@ -387,6 +387,7 @@ class Worker:
         self._handover.note_written(self.copier.lines_logged, has_made=self.copier.was_made)
         words = self.status.words
         words[layout.AGENT_WRITE_ERROR] = max(0, self.copier.error)
+        words[layout.AGENT_RUN_DISK] = self.copier.budget.used_bytes
         since = self.copier.busy_since
         words[layout.AGENT_WRITE_STALLED_NS] = (
             since if since and time.monotonic_ns() - since > _SLOW_NS else 0

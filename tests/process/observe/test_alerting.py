@@ -303,3 +303,29 @@ wait_for("never")
         begin, end = [each for each in events() if each["kind"] == "under"]
         assert (begin["phase"], begin["step"], end["phase"]) == ("begin", 202, "end"), (begin, end)
         assert run.processes[0].poll() is None
+
+
+FILLS = """
+import random
+for step in range(10**7):
+    run.log(step, {f"key{number}": random.random() for number in range(20)})
+    if not step % 200:
+        time.sleep(0.02)
+"""
+
+
+def test_disk_budget_of_the_run_is_told_before_the_oldest_records_go(tmp_path: Path, run_dir: Path) -> None:
+    """One episode, however often room is made from then on: the run stays near its budget."""
+    small = {"LOGCLIENT_DISK_BYTES": str(4 << 20), "LOGCLIENT_SEGMENT_BYTES": str(128 << 10)}
+    with alerted(tmp_path, FILLS, **small) as (run, served):
+        (found,) = wait_for(served, "budget", 1)
+        assert found["phase"] == "begin" and found["text"].startswith("disk of this run: "), found
+        assert found["value"] >= 0.9
+        seen: set[int] = set()
+
+        def has_changed() -> bool:
+            seen.add(run.word(layout.AGENT_RUN_DISK))
+            return len(seen) > 3
+
+        wait_until(has_changed, PATIENCE_S, "segments come and go")
+        assert len(of(served, "budget")) == 1

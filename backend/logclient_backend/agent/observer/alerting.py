@@ -129,7 +129,7 @@ class Alerting:
 
     def _facts(self, now: float, standing: Standing, state: str, cause: str) -> Facts:
         is_stalled = standing.kind == STALLED
-        spill = self._settings.spill_bytes
+        status, settings = self._status, self._settings
         return Facts(
             now=now,
             state=state,
@@ -141,7 +141,9 @@ class Alerting:
             disk_free=self._disk.free,
             disk_free_bytes=self._disk.free_bytes,
             budgets={
-                "shared memory for what is not on disk yet": self._status[layout.AGENT_WRITE_PENDING] / spill
+                "shared memory for what is not on disk yet": status[layout.AGENT_WRITE_PENDING]
+                / settings.spill_bytes,
+                "disk of this run": status[layout.AGENT_RUN_DISK] / max(1, settings.disk_bytes),
             },
             dropped=self._dropped_so_far(now),
             streams=self._streams() if self._alerts.wants_values else None,

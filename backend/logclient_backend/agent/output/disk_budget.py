@@ -34,6 +34,7 @@ class DiskBudget:
         self._disk_bytes = disk_bytes
         self._keep_bytes = keep_bytes
         self._sealed_bytes = -1  # of sealed segments in the folder; -1: not known
+        self.used_bytes = 0  # of sealed segments, when they were counted last
         self._is_kept = True
         self._trimmed_at = -_TRIM_EVERY_S
         self._look_at = 0.0  # not before
@@ -52,7 +53,9 @@ class DiskBudget:
     def sealed(self, path: str) -> None:
         """Another segment is there."""
         self._is_kept = False
-        self._sealed_bytes += os.stat(path).st_size if self._sealed_bytes >= 0 else 0
+        if self._sealed_bytes >= 0:
+            self._sealed_bytes += os.stat(path).st_size
+            self.used_bytes = self._sealed_bytes
 
     def gone(self) -> None:
         """The folder was removed for good."""
@@ -78,6 +81,7 @@ class DiskBudget:
                     if entry.name.endswith(SEALED) and entry.is_file(follow_symlinks=False)
                     if (size := entry.stat().st_size) <= MAX_FILE_BYTES
                 )
+            self.used_bytes = self._sealed_bytes
         return self._sealed_bytes
 
     def _keep_acked(self, folder: str) -> None:
