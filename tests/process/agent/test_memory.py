@@ -109,6 +109,7 @@ def test_shm_dir_removed_costs_no_record(run_dir: Path, tmp_path: Path, victims:
     trainer = Trainer(tmp_path, ROOMY, records=60_000, rate=10_000)
     trainer.status_page()  # mapped before it goes
     wait_until(lambda: trainer.word(layout.AGENT_WRITTEN), 20, "the agent has started to store")
+    wait_until(lambda: trainer.word(layout.AGENT_OBSERVED), 60, "the observer has written its files")
     worker, supervisor = trainer.agent_pid(WORKER), trainer.agent_pid(SUPERVISOR)
     shutil.rmtree(os.path.dirname(trainer.shm_dir))
     if "supervisor" in victims:

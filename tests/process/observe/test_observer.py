@@ -291,7 +291,8 @@ def test_peers_of_a_rank_that_left_the_run_and_lives_are_stalled(tmp_path: Path,
     peers.mkdir(parents=True)
     (peers / "fake.py").write_text("import time\ndef all_reduce():\n    time.sleep(10_000)\n")
     source = f"""
-logs(50)
+while not os.path.exists("leave"):
+    logs(5)
 if RANK == 1:
     run.finish()
     wait_for("never")
@@ -300,6 +301,10 @@ import fake
 fake.all_reduce()
 """
     with job(tmp_path, source, count=2) as run:
+        run.wait("ok")
+        wait_until(lambda: len(list(run.shm_dir.glob("*.lanes"))) == 2, PATIENCE_S, "both are there")
+        time.sleep(1.0)  # it has seen them
+        run.go("leave")
         found = run.wait("stalled")
         assert found["verdict"] in ("collective or peer", "user code"), run.text
 
