@@ -87,12 +87,13 @@ class ObserverKeeper:
             self._process.kill()
             self._has_ended()
         elif time.monotonic() >= self._load_at:
-            return self._load_as_it_did()
+            return self._load_once_it_beats()
         return False
 
-    def _load_as_it_did(self) -> bool:
+    def _load_once_it_beats(self) -> bool:
+        """Load its code here, too; False where the observer has not beaten yet."""
         if self._status.words[layout.AGENT_OBSERVER_BEAT] == self._first_beat:
-            self._load_at = time.monotonic() + _LOAD_AFTER_S  # it is not there yet: its disk may hang
+            self._load_at = time.monotonic() + _LOAD_AFTER_S  # it still loads: its disk may hang
             return False
         self._load_at = math.inf
         self._is_loaded = True
