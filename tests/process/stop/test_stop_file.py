@@ -256,7 +256,7 @@ def test_without_a_stop_file_nobody_looks(run_dir: Path, tmp_path: Path) -> None
     """No process is kept for it."""
     with training(tmp_path) as trainer:
         worker, supervisor = trainer.agent_pid(WORKER), trainer.agent_pid(SUPERVISOR)
-        trainer.wait_logged_more(200)
+        wait_until(lambda: trainer.word(layout.AGENT_OBSERVER), 60, "there is an observer")
         alive = {pid for pid in _children(supervisor) if processes.is_alive(pid)}
         assert alive == {worker, trainer.word(layout.AGENT_OBSERVER)} and not trainer.word(
             layout.STOP_FILE_BEAT
