@@ -252,14 +252,14 @@ def test_agent_of_another_namespace_takes_over_from_one_that_is_stopped(
         with processes.stopped(worker, 60):
             os.kill(supervisor, signal.SIGKILL)
             words = [sys.executable, "-m", "logclient_backend", "recover", "--timeout", "1"]
-            scripts.run_words(Path("/"), words, 120)
+            told = scripts.run_words(Path("/"), words, 120)
             here = proc.pid_namespace()
             wait_until(
                 lambda: (
                     page.words[layout.AGENT_PID_NAMESPACE] == here and page.words[layout.AGENT_WORKER_TICKS]
                 ),
                 60,
-                "another agent has it",
+                f"another agent has it: {told}",
             )
             written = page.words[layout.AGENT_WRITTEN]
             wait_until(lambda: page.words[layout.AGENT_WRITTEN] > written, 60, "it works")
