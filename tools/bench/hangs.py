@@ -117,7 +117,7 @@ LOOP, APART, FROZEN = 1, 3, 5
 
 
 class Observed(NamedTuple):
-    """What the observer wrote: of the stall, else at last."""
+    """The observer's finding: the stall where it found one, else its last state."""
 
     is_stalled: bool
     rank: int | None

@@ -217,10 +217,10 @@ def test_each_begin_has_one_end_at_most_whatever_comes(values: list[float], chos
             assert some == [BEGIN, END] * (len(some) // 2)
 
 
-def fingerprint(rank: int, step: int, bits: dict[str, float]) -> Columns:
-    """A record of `run.fingerprint(replicas="dp0")`."""
-    names = tuple(f"fingerprint/dp0/{tensor}/bits" for tensor in bits)
-    cells: list[Any] = [array("Q", array("d", [value]).tobytes()) for value in bits.values()]
+def fingerprint(rank: int, step: int, values: dict[str, float]) -> Columns:
+    """A record of `run.fingerprint(replicas="dp0")`; `values`: by tensor and sum."""
+    names = tuple(f"fingerprint/dp0/{name}" for name in values)
+    cells: list[Any] = [array("Q", array("d", [value]).tobytes()) for value in values.values()]
     seq, times = array("Q", [step // 100 + 1]), array("q", [0])
     return Columns(Shape(names, "d" * len(names)), rank, seq, seq, array("q", [step]), times, cells)
 
@@ -233,7 +233,7 @@ def test_replica_that_differs_is_one_alert_whatever_the_number_of_tensors() -> N
     for step in range(0, 2_000, 100):
         for rank in range(4):
             is_odd = rank == 2 and 800 <= step < 1_500
-            bits = {"norm": 1.0 + step + is_odd, "linear": 2.0 + step + is_odd, "same": 3.0}
+            bits = {"norm/bits": 1.0 + step + is_odd, "linear/bits": 2.0 + step + is_odd, "same/bits": 3.0}
             found += rules.feed_columns(f"s{rank}", fingerprint(rank, step, bits))
     assert [(each.phase, each.subject, each.rank, each.step) for each in found] == [
         (BEGIN, "dp0", 2, 800),
@@ -243,20 +243,14 @@ def test_replica_that_differs_is_one_alert_whatever_the_number_of_tensors() -> N
 
 
 def test_replicas_within_the_tolerance_are_no_alert() -> None:
-    """Of sums and norms; bits are not looked at then, where there is another sum."""
-    values = {
-        "fingerprint/dp0/norm/norm": 1.0,
-        "fingerprint/dp0/norm/sum": 0.5,
-        "fingerprint/dp0/norm/bits": 7.0,
-    }
+    """A tolerance is for sums and norms; where a tensor has those its bits may differ."""
+    values = {"norm/norm": 1.0, "norm/sum": 0.5, "norm/bits": 7.0}
     loose, strict = rules_of({"when": "replica", "tolerance": 1e-3}), rules_of("replica")
     found: dict[str, list[Finding]] = {"loose": [], "strict": []}
     for step in range(0, 1_000, 100):
         for rank in range(4):
             given = {name: value + 1e-5 * (rank == 1) for name, value in values.items()}
-            cells: list[Any] = [array("Q", array("d", [value]).tobytes()) for value in given.values()]
-            seq, times = array("Q", [step // 100 + 1]), array("q", [0])
-            columns = Columns(Shape(tuple(given), "ddd"), rank, seq, seq, array("q", [step]), times, cells)
+            columns = fingerprint(rank, step, given)
             found["loose"] += loose.feed_columns(f"s{rank}", columns)
             found["strict"] += strict.feed_columns(f"s{rank}", columns)
     assert found["loose"] == [] and [each.rank for each in found["strict"]] == [1]

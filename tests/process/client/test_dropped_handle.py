@@ -117,7 +117,7 @@ def test_runs_dropped_at_once_end_though_the_program_calls_nothing_more(
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_what_an_agent_stored_last_counts_as_stored(run_dir: Path, tmp_path: Path) -> None:
-    """Whenever it is stored: else the exit hook waits for an agent that has left, and says that nothing is on disk."""
+    """Otherwise the exit hook waits for an agent that has left, and says that the run is not on disk."""
     process = scripts.start(tmp_path, STORED, "24", stdin=-1)
     try:
         assert process.stdout is not None and int(process.stdout.readline()) >= 1

@@ -220,7 +220,7 @@ def test_overlapping_step_asks_why(slurm: Slurm, tmp_path: Path, run_dir: Path) 
 
 
 def test_preflight_finds_the_ranks_of_a_step(slurm: Slurm, tmp_path: Path) -> None:
-    """By the variables of a real `srun`."""
+    """Ranks and address come from the variables of a real `srun`."""
     pytest.importorskip("torch")
     said = slurm.call(
         "sh", "-c", "srun --overcommit -n2 logclient preflight --json", cwd=tmp_path, timeout_s=200

@@ -237,9 +237,8 @@ class Producer:
 
     def sweep(self, *, is_on_disk: bool) -> None:
         """Remove its files: everything is stored, on disk where there is one, and nobody writes any more."""
-        if (
-            is_on_disk
-        ):  # the copier may have stored its documents since they were looked at; its process may wait
+        # the copier may have stored its documents since they were looked at, and its process may wait for that
+        if is_on_disk:
             self.words[layout.DOCUMENTS_DURABLE] = self.documents_seen
         self.words[layout.SWEPT] = 1
         if self.is_dropped:

@@ -138,7 +138,8 @@ class ObserverKeeper:
 
     def _observe(self) -> int:
         """In the child; its exit code."""
-        self._load()
+        if not self._is_loaded:
+            self._load()
         from . import observer_process
 
         return observer_process.run(self._handle, self._status, self._settings, self._pipes)
