@@ -47,14 +47,14 @@ def _folder() -> str:
 
 def backing(store: Store, **more: Any) -> Backing:
     """As `collector/serve.py` makes it, with the tokens above."""
+    usual: dict[str, Any] = {"check": grant_of, "metrics": lambda: "logclient_up 1\n"}
     return Backing(
         store,
-        check=grant_of,
         state=state_now,
         delete=lambda run: store.writer.delete(run, time.time_ns()),
         undelete=store.writer.undelete,
         stop_requests=StopRequests(_folder(), store.reader, EventLog()),
-        **{"metrics": lambda: "logclient_up 1\n", **more},
+        **{**usual, **more},
     )
 
 

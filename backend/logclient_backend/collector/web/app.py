@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
 
 from logclient.errors import BadArgument, Corrupt
@@ -25,6 +25,7 @@ from .context import Backing
 from .origin_check import OriginCheck
 from .response_models import Error, Info
 from .responses import Refused, as_json, refusal
+from .static_files import StaticFiles, make_router
 from .strict_query import only_known
 
 API_VERSION = 1
@@ -109,6 +110,7 @@ def make_app(stands_on: Backing) -> FastAPI:
     for router in (about, *(module.router for module in modules)):
         app.include_router(router, prefix=f"/api/v{API_VERSION}")
     app.include_router(health.router)
+    app.include_router(make_router(StaticFiles()))
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
@@ -116,10 +118,6 @@ def make_app(stands_on: Backing) -> FastAPI:
     app.add_exception_handler(Corrupt, _store)
     app.add_exception_handler(BadArgument, _argument)
     app.add_exception_handler(Exception, _failed)
-
-    @app.get("/", include_in_schema=False)
-    def root() -> RedirectResponse:
-        return RedirectResponse("docs")  # relative: a proxy may have put us below a path
 
     @app.get("/docs", include_in_schema=False)
     def docs() -> HTMLResponse:
