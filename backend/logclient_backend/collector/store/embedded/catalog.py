@@ -23,7 +23,7 @@ from typing import Any
 
 from logclient.errors import BadArgument
 
-from ..flatten import SEPARATOR, flattened
+from ....runs.flatten import SEPARATOR, flattened
 from ..interface import Description, Filter, Listed, Run, RunPage, RunQuery
 from .last_seen import SeenRuns
 
