@@ -117,7 +117,7 @@ function section(title, content) {
 function toggle(onlyDiffering, settings) {
   const same = settings.filter((row) => !row.differs).length;
   const box = h("input", { type: "checkbox", checked: !onlyDiffering, onchange: (event) => address.change({ settings: event.target.checked ? "all" : null }) });
-  return h("label", { class: "dim" }, box, ` also the ${value(same)} that are equal`);
+  return h("label", { class: "dim" }, box, ` also settings that are equal (${value(same)})`);
 }
 
 function valueKind(params) {
@@ -133,5 +133,5 @@ function valueKind(params) {
 
 function select(label, axes, current, parameter) {
   const options = axes.map((axis) => h("option", { value: axis.name, selected: axis === current }, axis.name));
-  return h("label", {}, `${label} `, h("select", { onchange: (event) => address.change({ [parameter]: event.target.value }) }, options));
+  return h("label", {}, `${label} `, h("select", { "aria-label": label, onchange: (event) => address.change({ [parameter]: event.target.value }) }, options));
 }

@@ -6,7 +6,7 @@ import { scaleOf } from "./scale.js";
 const HEIGHT = 320;
 const LEFT = 70;
 const BOTTOM = 44;
-const EDGE = 14;
+const EDGE = 24;
 
 /** Return the drawing. `x`, `y`: `{name, values}` with a value per run. Runs without both values are counted below it. */
 export function scatter(x, y, runs, width, onRun) {
