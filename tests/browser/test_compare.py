@@ -35,7 +35,7 @@ def test_settings_that_differ_are_shown_and_the_others_on_request(page: Page, ur
     page.goto(url)
     settings = page.get_by_role("region", name="Settings", exact=True)
     expect(settings.get_by_role("row", name="lr 0.1 0.01 0.001")).to_be_visible()
-    expect(settings.get_by_role("row", name="model.act relu relu gelu")).to_be_visible()
+    expect(settings.get_by_role("row", name="model::act relu relu gelu")).to_be_visible()
     expect(settings.get_by_role("row", name="batch")).to_have_count(0)
     settings.get_by_role("checkbox").check()
     expect(settings.get_by_role("row", name="batch 32 32 32")).to_be_visible()

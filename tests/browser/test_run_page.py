@@ -55,7 +55,7 @@ def test_overview_shows_config_by_path_and_why_the_run_failed(page: Page, url: s
     expect(page.get_by_role("heading", level=1)).to_have_text(f"fails {MARKUP}")
     expect(page.get_by_text("ValueError", exact=False).first).to_be_visible()
     config = page.get_by_role("region", name="Config")
-    for path, value in (("a.b", "1"), ('"a.b"', "2"), ("model.layers[1].width", "32")):
+    for path, value in (("a::b", "1"), ("a.b", "2"), ("model::layers::1::width", "32")):
         expect(config.get_by_role("row", name=f"{path} {value}", exact=True)).to_be_visible()
     expect(config.get_by_role("row", name=MARKUP)).to_be_visible()
     assert page.locator("main img, main script").count() == 0

@@ -1,26 +1,23 @@
-// A nested config or summary as a list of paths and values. A key with a dot in it is quoted, so `{"a.b": 1}` and
-// `{"a": {"b": 1}}` have different paths.
+// A nested config or summary as a list of names and values, by the rule of filters and columns (`runs/flatten.py`): keys are
+// joined with `::`, items of lists go by their index, and what holds nothing is a value. So `{"a.b": 1}`, `{"a/b": 1}` and
+// `{"a": {"b": 1}}` have different names.
 
+const SEPARATOR = "::";
+const MAX_DEPTH = 64;
 const MAX = 5_000;
 
-/** Return `[path, value]` of every leaf: `model.depth`, `layers[0].width`, `"a.b"`. At most 5,000 of them. */
+/** Return `[name, value]` of every leaf: `model::depth`, `layers::0::width`. At most 5,000 of them. */
 export function leaves(tree) {
   const found = [];
-  walk(tree, "", found);
+  walk(tree, "", 1, found);
   return found;
 }
 
-function walk(node, path, found) {
-  if (found.length >= MAX) return;
-  if (Array.isArray(node) && node.some((each) => each !== null && typeof each === "object")) {
-    node.forEach((each, at) => walk(each, `${path}[${at}]`, found));
-  } else if (node !== null && typeof node === "object" && !Array.isArray(node) && Object.keys(node).length) {
-    for (const [name, each] of Object.entries(node)) walk(each, path ? `${path}.${quoted(name)}` : quoted(name), found);
-  } else if (path) {
-    found.push([path, node]);
+function walk(node, before, depth, found) {
+  for (const [key, value] of Object.entries(node)) {
+    if (found.length >= MAX) return;
+    const isNested = value !== null && typeof value === "object" && Object.keys(value).length > 0;
+    if (!isNested) found.push([before + key, value]);
+    else if (depth < MAX_DEPTH) walk(value, before + key + SEPARATOR, depth + 1, found);
   }
-}
-
-function quoted(name) {
-  return /[.[\]"]/.test(name) || name === "" ? JSON.stringify(name) : name;
 }
