@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -21,7 +22,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         made = NodeMaker(base / "runs", name)
         config = {"lr": 10.0**-at, "batch": 32, "model": {"act": "relu" if at < 3 else "gelu"}}
         made.process(1, documents={"config": config, "about": {"name": name}})
-        extra = {"only": 1.0} if at == 1 else {}
+        extra: dict[str, Any] = {"only": 1.0} if at == 1 else {}
         made.segment({(at, 1, 0): [rec(seq, loss=at / seq, **extra) for seq in range(1, 5)]})
         made.save()
     with made_store(base / "data") as store:
@@ -79,10 +80,12 @@ def test_each_run_is_a_line_and_a_mark_that_lead_to_it(page: Page, url: str) -> 
         ([True, False], "names", [1, 0]),
     ],
 )
-def test_scale_has_a_place_for_each_value(page: Page, url: str, values: list, kind: str, place: list) -> None:
+def test_scale_has_a_place_for_each_value(
+    page: Page, url: str, values: list[Any], kind: str, place: list[Any]
+) -> None:
     """Numbers are on a line, far ones on a logarithmic one, and anything else has a place of its own."""
     page.goto(url)
-    app = page.locator("script[type=module]").get_attribute("src")
+    app = page.locator("script[type=module]").get_attribute("src") or ""
     script = """async ([path, values]) => {
         const { scaleOf } = await import(new URL(path, document.baseURI));
         const scale = scaleOf(values);
