@@ -18,7 +18,7 @@ from logclient_backend.collector.eventlog import EventLog
 from logclient_backend.collector.stop_requests import StopRequests
 from logclient_backend.collector.store.interface import Parcel, Store
 from logclient_backend.collector.store.open import open_store
-from logclient_backend.collector.tokens import ADMIN, CONTROL, INGEST, READ, Grant
+from logclient_backend.collector.tokens import ADMIN, CONTROL, EDIT, INGEST, READ, Grant
 from logclient_backend.collector.web.app import make_app
 from logclient_backend.collector.web.context import Backing
 from logclient_backend.runs.folder import Found, find
@@ -29,7 +29,7 @@ from logclient_backend.wal.scan import Gap
 
 from .backend.runs.build import NOW_NS, SECOND, NodeMaker, Rec, rec, simple_run
 
-TOKENS = {"reads": READ, "rules": ADMIN, "ships": INGEST, "asks": CONTROL}  # token: role
+TOKENS = {"reads": READ, "rules": ADMIN, "ships": INGEST, "asks": CONTROL, "edits": EDIT}  # token: role
 PATIENCE_S = 60.0
 _FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
 

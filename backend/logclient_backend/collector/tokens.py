@@ -15,8 +15,8 @@ Invariants:
 - the file is replaced as a whole, under a lock; one that another user could have written is not believed;
 - no token is part of an error, a log line or a `repr`.
 
-Does not: decide what a role is needed for. Ingest asks for `ingest`, the HTTP API for `read`, requests to
-stop or to save for `control`, deleting for `admin`.
+Does not: decide what a role is needed for. Ingest asks for `ingest`, the HTTP API for `read`, changes of names, tags
+and notes for `edit`, requests to stop or to save for `control`, deleting for `admin`.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from logclient.shm.regular import open_regular
 from ..wal.whole import write_whole
 from .store.interface import StoreError
 
-INGEST, READ, CONTROL, ADMIN = "ingest", "read", "control", "admin"
-ROLES = (INGEST, READ, CONTROL, ADMIN)
+INGEST, READ, EDIT, CONTROL, ADMIN = "ingest", "read", "edit", "control", "admin"
+ROLES = (INGEST, READ, EDIT, CONTROL, ADMIN)
 
 FILE, LOCK = "tokens.json", "tokens.lock"
 VERSION = 1

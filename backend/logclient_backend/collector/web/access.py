@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from ..tokens import ADMIN, CONTROL, READ, Grant
+from ..tokens import ADMIN, CONTROL, EDIT, READ, Grant
 from .context import Backing
 from .responses import Refused
 
@@ -44,6 +44,14 @@ def reader(stands_on: Stands, given: Credentials) -> Grant:
     grant = _known(stands_on, given)
     if not grant.may(READ):
         raise Refused(403, "forbidden", "this token may not read: it needs the role `read` or `admin`")
+    return grant
+
+
+def editor(stands_on: Stands, given: Credentials) -> Grant:
+    """A token that may change names, tags, notes and groups of runs."""
+    grant = _known(stands_on, given)
+    if not grant.may(EDIT):
+        raise Refused(403, "forbidden", "this token may not edit runs: it needs the role `edit` or `admin`")
     return grant
 
 
