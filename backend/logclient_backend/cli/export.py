@@ -9,6 +9,7 @@ from typing import IO, cast
 import click
 
 from logclient.errors import BadArgument
+from logclient.shm.side_stream import SYSTEM
 
 from ..runs.export import RUN_FILE, Export, points_file
 from ..runs.formats import FORMATS
@@ -95,7 +96,7 @@ def command(
         )
     stored = source.run(run)
     if of_system:
-        stored = stored.of_system()
+        stored = stored.of_side(SYSTEM)
     if html is not None:
         troubles = export_html.write(stored, html)
         _report(ctx, troubles)
