@@ -17,31 +17,13 @@ Quantiles are interpolated linearly between the two values next to them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-Whole = npt.NDArray[np.int64]
-Real = npt.NDArray[np.float64]
+from .part import Part, Real, Whole, coarser
 
 _CELLS = 1 << 20  # values (runs x buckets) that are in memory at once
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The series of one run in buckets of a width that all parts share; one of each per bucket that holds a point."""
-
-    start: Whole  # first step of the bucket, rising; multiples of the width
-    count: Whole
-    nans: Whole
-    infs: Whole
-    neg_infs: Whole
-    low: Real  # of what is finite; NaN where nothing is
-    high: Real
-    last: Real  # of the highest step
-    before: float | None = None  # last value before the first bucket, of a run that began before
-    goes_on: bool = False  # there are points behind the last bucket
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,27 +150,6 @@ def _quantile(values: Real, finite: Whole, at: float) -> Real:
 def _union(starts: Sequence[Whole]) -> Whole:
     found = [start for start in starts if len(start)]
     return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
-
-
-def coarser(part: Part, width: int) -> Part:
-    """Return the part in buckets of that width, a multiple of the one it has."""
-    if not len(part.start):
-        return part
-    shift = width.bit_length() - 1
-    index = part.start >> shift
-    starts = np.concatenate(([0], np.flatnonzero(np.diff(index)) + 1))
-    ends = np.append(starts[1:], len(index)) - 1
-    return replace(
-        part,
-        start=index[starts] << shift,
-        count=np.add.reduceat(part.count, starts),
-        nans=np.add.reduceat(part.nans, starts),
-        infs=np.add.reduceat(part.infs, starts),
-        neg_infs=np.add.reduceat(part.neg_infs, starts),
-        low=np.fmin.reduceat(part.low, starts),
-        high=np.fmax.reduceat(part.high, starts),
-        last=part.last[ends],
-    )
 
 
 def same_width(parts: Sequence[tuple[Part, int]], most: int) -> tuple[list[Part], int]:

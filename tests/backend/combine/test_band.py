@@ -11,26 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from logclient_backend.combine import band as module
-from logclient_backend.combine.band import Part, band, coarser, same_width
+from logclient_backend.combine.band import band, same_width
+from logclient_backend.combine.part import coarser
+from tests.backend.combine.parts import Points, part, series
 
-Points = list[tuple[int, float]]  # by step
 QUANTILES = (0.0, 0.25, 0.5, 0.9, 1.0)
-
-values = st.one_of(
-    st.sampled_from([math.nan, math.inf, -math.inf, 0.0]), st.floats(-1e6, 1e6, allow_nan=False)
-)
-series = st.dictionaries(st.integers(-40, 200), values, max_size=40).map(lambda found: sorted(found.items()))
-
-
-def part(points: Points) -> Part:
-    """Buckets of one step."""
-    step = np.array([step for step, _ in points], np.int64)
-    value = np.array([value for _, value in points], np.float64)
-    finite = np.where(np.isfinite(value), value, np.nan)
-    nans, infs, neg_infs = (
-        which.astype(np.int64) for which in (np.isnan(value), value == math.inf, value == -math.inf)
-    )
-    return Part(step, np.ones(len(step), np.int64), nans, infs, neg_infs, finite, finite, value)
 
 
 def expected(runs: Sequence[Points], start: int, width: int) -> tuple[int, list[float], list[float]]:

@@ -14,6 +14,7 @@ response_models.py  what answers look like, for /openapi.json
 listing.py          runs: list, one, documents, config, summary, delete
 values.py           keys, series, buckets, last values
 bands.py            one key of several runs as mean, range and quantiles
+pairs.py            a series over the values of another key
 records.py          contents, pages of records, export
 health.py           /healthz, /readyz, /metrics
 docs_page.py        /docs, without a script

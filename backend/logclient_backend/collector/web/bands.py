@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from ...combine.band import Band, Part, band, same_width
+from ...combine.band import Band, band, same_width
+from ...combine.part import Part
 from ..store.interface import Buckets, Filter, Reader, RunQuery
 from .access import Stands, reader
 from .parameters import Key, Name, Step, System, in_store

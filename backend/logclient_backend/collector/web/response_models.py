@@ -293,6 +293,34 @@ class RunsBand(Shape):
     left_out_runs: int = Field(description="Runs that match the filters beyond the limit, the oldest.")
 
 
+class Pairs(Shape):
+    """A series over the values of another key."""
+
+    run: str
+    x_key: str
+    y_key: str
+    is_reduced: Literal[True]
+    method: Literal["last_known"]
+    is_rising: bool = Field(
+        description="x never falls: equal ranges of x. Else stretches of neighbouring steps, in the order of steps."
+    )
+    step_width: int = Field(description="An x is right to that many steps; 1: exactly.")
+    points: int = Field(description="How many points of y went in.")
+    left_out: int = Field(description="Points of y whose x is not known.")
+    leaves_out_texts: bool = Field(description="y was logged with texts, too; they are not in it.")
+    x: list[Number] = Field(description="Of the first point of each range.")
+    last_x: list[Number] = Field(description="Of its last point.")
+    min: list[Number] = Field(description="Of the finite y; NaN where there is none.")
+    min_x: list[Number] = Field(description="Where the lowest y is.")
+    max: list[Number]
+    max_x: list[Number]
+    last: list[Number]
+    count: list[int]
+    nans: list[int]
+    infs: list[int]
+    neg_infs: list[int]
+
+
 class Documents(Shape):
     """By node, as the agents stored them."""
 
