@@ -90,6 +90,7 @@ class Description:
             "active_ns": active if isinstance(active, int) else 0,
             "rest_s": rest_s if isinstance(rest_s, int) else 0,
             "observed": self._observed_briefly(),
+            "edited": [str(field) for field in self.more.get("edited") or ()],
             "attempts": max(self.attempts.values(), default=0),
             "counts": dict(self.counts),
         }
@@ -124,7 +125,8 @@ class Parcel:
     batches: Sequence[StreamColumns] = ()
     holes: Sequence[Gap] = ()
     documents: bytes | None = None  # the node's, whole: JSON as the agent writes it
-    description: Description | None = None  # of the run with these documents; with `documents` only
+    description: Description | None = None  # of the run with these documents and edits; with one of both only
+    edits: bytes | None = None  # all of the run, as `runs/edits.py` writes them
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,7 @@ class Held:
     stored: Mapping[bytes, SeqSet]
     gaps: Mapping[bytes, Mapping[str, SeqSet]]
     documents: bytes | None
+    edits: bytes | None = None  # of the run
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,7 @@ class Run:
     points: int
     bytes: int  # about, on disk
     deleted_ns: int = 0  # 0: it is there
+    edits: bytes | None = None  # as they were written; None: it has none
 
 
 @dataclass(frozen=True, slots=True)
