@@ -219,9 +219,8 @@ def test_edits_of_the_home_folder_and_the_other_merge(tmp_path: Path) -> None:
     NodeMaker(home, "run-1", "00000000000000bb").save()
     (home / "run-1" / "wanted.json").write_text(json.dumps({"dir": str(run_dir)}))
     for base, tag in ((run_dir, "here"), (home, "home")):
-        edit_file.change(
-            str(base / "run-1"), lambda edits, tag=tag: edits.edited(Changes(tags=[tag]), "me", "folder", 0)
-        )
+        made = NONE.edited(Changes(tags=[tag]), "me", "folder", 0)
+        edit_file.change(str(base / "run-1"), made.merged)
     (run,) = folder.find(str(run_dir), live_dirs=[], home=str(home))
     assert set(view(run).tags) == {"here", "home"} and isinstance(run.edits, Edits)
 

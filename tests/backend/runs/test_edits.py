@@ -115,7 +115,7 @@ def test_history_is_bounded() -> None:
     tags = [str(number) for number in range(layer.MAX_TAGS)]
     edits = edits.edited(Changes(tags=tags), WHO, FOLDER, 0)
     for number in range(10):
-        edits = edits.edited(Changes(**{["untag", "tags"][number % 2]: tags}), WHO, FOLDER, 0)
+        edits = edits.edited(Changes(tags=tags) if number % 2 else Changes(untag=tags), WHO, FOLDER, 0)
     assert len(edits.holding) == layer.MAX_TAGS + 2 and len(edits) <= layer.MAX_TAG_EDITS + 12
     with pytest.raises(BadArgument, match="at most 250"):
         edits.edited(Changes(tags=["one more"]), WHO, FOLDER, 0)
@@ -127,10 +127,10 @@ def test_largest_edits_fit_their_file() -> None:
     char = "\U0001f600"
     edits = NONE
     for number in range(layer.KEPT):
-        texts = {field: str(number) + char * (layer.MAX_TEXT[field] - 1) for field in layer.TEXTS}
+        texts: Any = {field: str(number) + char * (layer.MAX_TEXT[field] - 1) for field in layer.TEXTS}
         names = [f"{tag:03d}" + char * (layer.MAX_TEXT[TAG] - 3) for tag in range(layer.MAX_TAGS)]
-        tags = {"tags" if number % 2 else "untag": names}
-        edits = edits.edited(Changes(**texts, **tags), char * 200, FOLDER, 0)
+        added, gone = (names, list[str]()) if number % 2 else (list[str](), names)
+        edits = edits.edited(Changes(**texts, tags=added, untag=gone), char * 200, FOLDER, 0)
     assert 2 << 20 < len(edits.dumps()) < layer.MAX_BYTES
     assert layer.loads(edits.dumps()) == edits
 

@@ -186,7 +186,14 @@ def test_several_runs_at_once(api: Api) -> None:
     told = api.good("/runs/undelete", {"runs": ["one", "mlp"]}, token="rules")["runs"]
     assert [(run["done"], run["error"]) for run in told] == [(True, ""), (False, "not_deleted")]
     assert api.named(tag="a") == ["one"]
-    for body in ({"runs": []}, {"runs": "one"}, {"runs": [3]}, {"runs": ["x"] * 1001}, {"tags": ["a"]}):
+    wrong: list[dict[str, Any]] = [
+        {"runs": []},
+        {"runs": "one"},
+        {"runs": [3]},
+        {"runs": ["x"] * 1001},
+        {"tags": ["a"]},
+    ]
+    for body in wrong:
         assert api.ask("/runs/edit", {"tags": ["a"], **body}).status_code == 400
     assert api.ask("/runs/delete", {"runs": ["one"], "name": "x"}, token="rules").status_code == 400
 

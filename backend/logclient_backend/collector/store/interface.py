@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from logclient.errors import LogclientError
 
@@ -48,6 +48,7 @@ class RunDeleted(StoreError):
     run = ""  # its id
 
 
+Bytes: TypeAlias = bytes  # `Run` has a field of that name
 _MAX_BRIEF = 300  # characters of a verdict in a list
 
 
@@ -159,7 +160,7 @@ class Run:
     points: int
     bytes: int  # about, on disk
     deleted_ns: int = 0  # 0: it is there
-    edits: bytes | None = None  # as they were written; None: it has none
+    edits: Bytes | None = None  # as they were written; None: it has none
 
 
 @dataclass(frozen=True, slots=True)
