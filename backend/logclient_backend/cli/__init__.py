@@ -41,6 +41,7 @@ VERBS = {
     "top": ("top", "Show runs, live curves and ranks in the terminal."),
     "export": ("export", "Take the points of a run out, as csv, jsonl or parquet."),
     "import": ("import_", "Take in a run that was exported."),
+    "edit": ("edit", "Edit the name, group, notes or tags of a run."),
     "why": ("why", "Say who is stuck, where, and why."),
     "stop": ("stop", "Ask a run to stop, or to save a checkpoint."),
     "preflight": ("preflight", "Check ranks, devices, network and folders before a job trains."),

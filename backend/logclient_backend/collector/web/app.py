@@ -19,7 +19,20 @@ from logclient.errors import BadArgument, Corrupt
 
 from ..store.interface import StoreError
 from ..tokens import Grant
-from . import bands, control, docs_page, extremes, health, listing, pairs, records, reports, session, values
+from . import (
+    bands,
+    control,
+    docs_page,
+    edits,
+    extremes,
+    health,
+    listing,
+    pairs,
+    records,
+    reports,
+    session,
+    values,
+)
 from .access import SCHEME, Stands, anybody
 from .context import Backing
 from .origin_check import OriginCheck
@@ -124,7 +137,7 @@ def make_app(stands_on: Backing) -> FastAPI:
     )
     app.state.backing = stands_on
     app.state.cookie = cookie_of(stands_on.site, stands_on.store.id)
-    modules = (session, listing, control, reports, values, extremes, bands, pairs, records)
+    modules = (session, listing, edits, control, reports, values, extremes, bands, pairs, records)
     for router in (about, *(module.router for module in modules)):
         app.include_router(router, prefix=f"/api/v{API_VERSION}")
     app.include_router(health.router)
