@@ -13,6 +13,7 @@ response_models.py  what answers look like, for /openapi.json
 listing.py          runs: list, one, documents, config, summary, delete
 values.py           keys, series, buckets, last values
 records.py          contents, pages of records, export
+console.py          what the program printed, line by line
 health.py           /healthz, /readyz, /metrics
 docs_page.py        /docs, without a script
 ==================  ===============================================================================
