@@ -1,0 +1,50 @@
+// One media value as an element, by its kind. Nothing in it runs with the rights of the page: images, sound and films are elements
+// that run no script, texts are text, HTML stands in a frame without rights, and everything else is a download.
+
+import { fill, h } from "../core/dom.js";
+import { bytes } from "../core/format.js";
+import { bars } from "./histogram.js";
+import { address, frame, text } from "./loader.js";
+import { rendered } from "./markdown.js";
+import { table } from "./table.js";
+
+const MAX_TEXT = 1 << 20; // bytes that are shown; all of it can be downloaded
+
+/** Return the element of a value: a row of `GET run/media`. */
+export function shown(run, value, ended) {
+  if (value.lost) return h("p", { class: "error" }, `Not stored: ${value.lost}`);
+  const caption = value.fields.caption && h("figcaption", {}, value.fields.caption);
+  return h("figure", { class: `media ${value.kind}` }, content(run, value, ended), caption);
+}
+
+function content(run, value, ended) {
+  const src = value.sha256 && address(run, value);
+  const name = value.fields.caption || `${value.kind} ${value.key} at step ${value.step}`;
+  if (value.kind === "histogram") return bars(value.fields);
+  if (!src) return h("p", { class: "dim" }, "Nothing is stored of this value.");
+  if (value.mime.startsWith("image/")) return h("img", { src, alt: name, loading: "lazy" });
+  if (value.mime.startsWith("audio/")) return h("audio", { src, controls: true, preload: "none", "aria-label": name });
+  if (value.mime.startsWith("video/")) return h("video", { src, controls: true, preload: "metadata", "aria-label": name });
+  if (value.mime === "text/html") return h("iframe", { src: frame(run, value), sandbox: "allow-scripts", title: name, loading: "lazy" });
+  if (["table", "text", "markdown"].includes(value.kind)) return later(run, value, ended);
+  return download(src, value);
+}
+
+function download(src, value) {
+  return h("a", { href: src, download: value.fields.name ?? "" }, `Download ${value.fields.name ?? value.kind} (${bytes(value.bytes)})`);
+}
+
+function later(run, value, ended) {
+  const box = h("div", {}, h("span", { class: "dim" }, "loading …"));
+  if (value.bytes > MAX_TEXT && value.kind !== "table") return download(address(run, value), value);
+  text(run, value, ended)
+    .then((found) => fill(box, ofText(value, found)))
+    .catch((error) => ended.signal.aborted || fill(box, h("p", { class: "error" }, error.message)));
+  return box;
+}
+
+function ofText(value, found) {
+  if (value.kind === "markdown") return rendered(found);
+  if (value.kind === "table") return table(JSON.parse(found));
+  return h("pre", {}, found);
+}
