@@ -72,6 +72,7 @@ class Ingest:
         stop_requests: StopRequests,
     ) -> None:
         self.http_address = ""  # sent to clients; known once it listens
+        self.public_url = ""  # sent to clients, too
         self.stop_requests = stop_requests
         self.node_reports = NodeReports()
         self.store = store
@@ -139,6 +140,7 @@ class Ingest:
             self.http_address,
             grant.role if grant is not None else "",
             PROTOCOL,
+            self.public_url,
         )
 
     def _open_or_fail(self, hello: Hello, caller: Caller, replies: Replies) -> Shipment:
@@ -179,6 +181,8 @@ class Ingest:
             digest(held.documents or b""),
             revision_of(held.documents or b""),
             PROTOCOL,
+            self.public_url,
+            self.http_address,
         )
         self.metrics.count("connections_total")
         made = Shipment(

@@ -86,6 +86,8 @@ class Welcome:
     documents_digest: bytes = b""  # see `digest`; empty: none are there
     documents_revision: int = 0  # of those that are there; 0: none is known
     protocol: int = PROTOCOL
+    public_url: str = ""  # of its page, as an administrator named it; empty: nobody did
+    http_address: str = ""  # as in `Description`
 
 
 @dataclass(slots=True)
@@ -134,6 +136,7 @@ class Description:
     http_address: str = ""  # host:port, or :port on the same host; empty: it has none
     role: str = ""  # what the caller may do: ingest, read, edit, control, admin; empty: nothing
     protocol: int = PROTOCOL
+    public_url: str = ""  # as in `Welcome`
 
 
 @dataclass(frozen=True, slots=True)
