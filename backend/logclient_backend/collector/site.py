@@ -19,7 +19,7 @@ _URL = re.compile(r"[!-~]+")
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Facts about its own address that the HTTP side needs."""
+    """The address of the HTTP side, as browsers see it."""
 
     url: str = ""  # public, without a slash at its end; empty: nobody named one
     root_path: str = ""  # below which a proxy puts everything; empty: none

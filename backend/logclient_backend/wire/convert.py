@@ -77,6 +77,8 @@ def welcome(value: Welcome) -> pb.ShipReply:
     made.welcome.most_parcel_bytes = value.most_parcel_bytes
     made.welcome.documents_digest = value.documents_digest
     made.welcome.documents_revision = value.documents_revision
+    made.welcome.takes_edits = value.takes_edits
+    made.welcome.edits_digest = value.edits_digest
     made.welcome.public_url = value.public_url
     made.welcome.http_address = value.http_address
     made.welcome.held.extend(
@@ -100,6 +102,8 @@ def read_welcome(message: pb.Welcome) -> Welcome:
         message.documents_digest,
         message.documents_revision,
         message.protocol,
+        message.takes_edits,
+        message.edits_digest,
         one_line(message.public_url, MAX_URL_CHARACTERS),
         one_line(message.http_address, 200),
     )

@@ -12,20 +12,34 @@ from typing import Any
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
 
 from logclient.errors import BadArgument, Corrupt
 
 from ..store.interface import StoreError
 from ..tokens import Grant
-from . import control, docs_page, extremes, health, listing, records, reports, session, values
+from . import (
+    bands,
+    control,
+    docs_page,
+    edits,
+    extremes,
+    health,
+    listing,
+    pairs,
+    records,
+    reports,
+    session,
+    values,
+)
 from .access import SCHEME, Stands, anybody
 from .context import Backing
 from .origin_check import OriginCheck
 from .response_models import Error, Info
 from .responses import Refused, as_json, refusal
 from .session_cookie import cookie_of
+from .static_files import StaticFiles, make_router
 from .strict_query import only_known
 
 API_VERSION = 1
@@ -123,10 +137,11 @@ def make_app(stands_on: Backing) -> FastAPI:
     )
     app.state.backing = stands_on
     app.state.cookie = cookie_of(stands_on.site, stands_on.store.id)
-    modules = (session, listing, control, reports, values, extremes, records)
+    modules = (session, listing, edits, control, reports, values, extremes, bands, pairs, records)
     for router in (about, *(module.router for module in modules)):
         app.include_router(router, prefix=f"/api/v{API_VERSION}")
     app.include_router(health.router)
+    app.include_router(make_router(StaticFiles()))
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
@@ -134,10 +149,6 @@ def make_app(stands_on: Backing) -> FastAPI:
     app.add_exception_handler(Corrupt, _store)
     app.add_exception_handler(BadArgument, _argument)
     app.add_exception_handler(Exception, _failed)
-
-    @app.get("/", include_in_schema=False)
-    def root() -> RedirectResponse:
-        return RedirectResponse("docs")  # relative: a proxy may have put us below a path
 
     @app.get("/docs", include_in_schema=False)
     def docs() -> HTMLResponse:
