@@ -21,6 +21,7 @@ from ..store.interface import StoreError
 from ..tokens import Grant
 from . import (
     bands,
+    console,
     control,
     docs_page,
     edits,
@@ -137,7 +138,7 @@ def make_app(stands_on: Backing) -> FastAPI:
     )
     app.state.backing = stands_on
     app.state.cookie = cookie_of(stands_on.site, stands_on.store.id)
-    modules = (session, listing, edits, control, reports, values, extremes, bands, pairs, records)
+    modules = (session, listing, edits, control, reports, values, extremes, bands, pairs, records, console)
     for router in (about, *(module.router for module in modules)):
         app.include_router(router, prefix=f"/api/v{API_VERSION}")
     app.include_router(health.router)
