@@ -19,7 +19,20 @@ from logclient.errors import BadArgument, Corrupt
 
 from ..store.interface import StoreError
 from ..tokens import Grant
-from . import bands, control, docs_page, extremes, health, listing, pairs, records, reports, values
+from . import (
+    bands,
+    control,
+    docs_page,
+    extremes,
+    groups,
+    health,
+    listing,
+    many_runs,
+    pairs,
+    records,
+    reports,
+    values,
+)
 from .access import Stands, anybody
 from .context import Backing
 from .origin_check import OriginCheck
@@ -105,7 +118,7 @@ def make_app(stands_on: Backing) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.backing = stands_on
-    modules = (listing, control, reports, values, extremes, bands, pairs, records)
+    modules = (listing, groups, control, reports, values, extremes, many_runs, bands, pairs, records)
     for router in (about, *(module.router for module in modules)):
         app.include_router(router, prefix=f"/api/v{API_VERSION}")
     app.include_router(health.router)

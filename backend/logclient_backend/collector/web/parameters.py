@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Query
 
+from ...runs.flatten import SEPARATOR
 from ..limits import MAX_ID_BYTES
-from ..store.flatten import SEPARATOR
 from ..store.interface import Filter, system_id
 from .responses import Refused
 

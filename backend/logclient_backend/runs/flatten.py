@@ -1,7 +1,7 @@
 """Flattens a config or a summary: the names under which its values are filtered, sorted and shown.
 
-One rule for every engine and for the API: keys are joined with `::` as `log` joins them, items of lists go by their
-index, and what holds nothing ({} or []) is a value of its own. What lies deeper than MAX_DEPTH has no name.
+One rule for every engine, the API and `logclient.read`: keys are joined with `::` as `log` joins them, items of lists
+go by their index, and what holds nothing ({} or []) is a value of its own. What lies deeper than MAX_DEPTH has no name.
 """
 
 from __future__ import annotations
