@@ -20,7 +20,7 @@ _MOST = 500  # runs whose config is asked for at once because that of one of the
 
 
 class Many(Protocol):
-    """Where the runs of one list come from."""
+    """Bulk questions to the source of one list of runs."""
 
     def settings(self, id: str) -> Settings | None:
         """Config and summary of a run; None: its documents have them."""

@@ -82,7 +82,7 @@ class Run:
 
     @property
     def attempts(self) -> int:
-        """How often it was started."""
+        """Return the number of times that it was started."""
         return self._stored.row.attempts
 
     @property

@@ -53,9 +53,8 @@ def row_of(run: Run, extremes: Mapping[str, Extreme], keys: Sequence[str]) -> Ro
 def names_of(rows: Sequence[Row]) -> list[str]:
     """Return the columns: what all runs have, then config, summary and keys, each as it came first."""
     groups: dict[str, dict[str, None]] = {}
-    for row in rows:
-        for name in row:
-            groups.setdefault(name.partition(".")[0] if "." in name else "", {})[name] = None
+    for name in dict.fromkeys(name for row in rows for name in row):
+        groups.setdefault(name.partition(".")[0] if "." in name else "", {})[name] = None
     order = ["", "config", "summary"]
     order += [group for group in groups if group not in order]
     mixed = ("last", "min", "max")  # key by key

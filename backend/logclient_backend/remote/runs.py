@@ -7,6 +7,7 @@ collector knows better is handed to it: how long nothing has come from the run, 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 
@@ -47,7 +48,7 @@ class ServerRun:
         self._described: dict[str, Any] = {}
         self._found: Found | None = None
 
-    @property
+    @cached_property
     def row(self) -> source.Row:
         """Correct an agent's counts, which may be older than what is stored."""
         row = self._listed

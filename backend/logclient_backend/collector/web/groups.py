@@ -167,7 +167,7 @@ class _Groups:
                 group.numbers.setdefault(path, []).append(number)
 
     def in_order(self) -> list[_Group]:
-        """As their newest runs come in a list; those without the value last."""
+        """Return the groups as their newest runs come in a list; that without a value last."""
         return sorted(self._found.values(), key=lambda group: group.value is None)
 
 

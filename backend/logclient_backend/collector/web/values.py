@@ -179,7 +179,7 @@ def series_page(run: str, key: str, page: Points, fields: Sequence[Field]) -> di
     made: dict[str, Any] = {"run": run, "key": key, "is_reduced": False}
     for name in fields:
         made[name] = _column(page, name)
-    found = kinds(page.values.tolist() if hasattr(page.values, "tolist") else page.values)
+    found = kinds(page.values)
     letters = set(found)
     made["type"] = _WORDS[letters.pop()] if len(letters) == 1 else "mixed" if letters else "float"
     made["types"] = found if made["type"] == "mixed" else ""
