@@ -122,3 +122,7 @@ try:
     seeds["nothing"]
 except LookupError:
     pass
+
+assert_type(
+    logclient.edit("mlp", where=Path("runs"), name="a", tags=["b"], untag="c", undo=["notes"]), dict[str, Any]
+)

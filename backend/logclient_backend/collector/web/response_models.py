@@ -60,6 +60,9 @@ class RunRow(Shape):
     observed: Observed | None = Field(
         None, description="While it runs and does not get on: what the observer of a node has found."
     )
+    edited: list[str] = Field(
+        default_factory=list, description="What was edited after the fact: name, group, notes, tags."
+    )
     last_seen_ns: int = Field(description="When anything came from it last, by this collector's clock.")
     attempts: int
     records: int
@@ -153,6 +156,75 @@ class GroupList(Shape):
     total: int
     runs: int = Field(description="Of all groups.")
     left_out_runs: int = Field(description="Runs beyond the limit of one question, the oldest.")
+
+
+class Why(Shape):
+    """A verdict and its evidence, as `logclient why --json` has them."""
+
+    run: str
+    now_ns: int
+    why: int = Field(description="Version of the fields below.")
+    verdict: str
+    stuck: bool
+    text: str
+    pids: list[int]
+    blamed: list[dict[str, Any]]
+    missing_ranks: list[int]
+    nodes: list[dict[str, Any]]
+    spread_s: float
+    processes: list[dict[str, Any]]
+    groups: list[dict[str, Any]] = Field(description="Processes with equal stacks: those to blame first.")
+    gpus: list[dict[str, Any]]
+    kernel_log: list[dict[str, Any]]
+
+
+class EditShape(Shape):
+    """One edit of one field of a run."""
+
+    field: str = Field(description="name, group, notes or tag.")
+    tag: str = Field("", description="Which, with the field tag.")
+    value: str | bool | None = Field(description="Of a tag: whether it is there. null: undone.")
+    counter: int = Field(
+        description="Of edits of a field the one with the highest counter holds, then origin."
+    )
+    origin: str
+    who: str
+    place: str = Field(description="folder: it came with the run. collector: it was made here.")
+    time_ns: int = Field(description="Shown; it decides nothing.")
+
+
+class EditHistory(Shape):
+    """Edits of a run, the newest last."""
+
+    run: str
+    edits: list[EditShape]
+    unedited: dict[str, Any] = Field(
+        description="Name, group, notes and tags below the edits; empty: none holds."
+    )
+
+
+class Edited(EditHistory):
+    """A run after an edit."""
+
+    name: str
+    group: str
+    notes: str
+    tags: list[str]
+
+
+class ChangedRun(Shape):
+    """The outcome for one run of several."""
+
+    run: str
+    done: bool
+    error: str = Field("", description="A word for programs, where it was not done.")
+    message: str = ""
+
+
+class ChangedRuns(Shape):
+    """The outcome for each run, in the order in which they were named."""
+
+    runs: list[ChangedRun]
 
 
 class Deleted(Shape):
@@ -437,6 +509,19 @@ class Info(Shape):
     role: str
     now_ns: int
     statistics: dict[str, Any]
+
+
+class SessionState(Shape):
+    """The caller as he is known here, and whether a login is needed."""
+
+    is_login_needed: bool
+    name: str = Field(description="Of the token; empty: nobody is known.")
+    roles: list[str] = Field(description="Roles of the token.")
+    may: list[str] = Field(description="Roles that it may act in: all of them for `admin`.")
+    ends_ns: int = Field(
+        description="When the session ends; 0: there is none, as with a token or `--no-auth`."
+    )
+    now_ns: int
 
 
 class AskedFor(Shape):
