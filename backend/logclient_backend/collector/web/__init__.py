@@ -19,6 +19,7 @@ bands.py            one key of several runs as mean, range and quantiles
 many_runs.py        configs, extremes and series of many runs in one request
 pairs.py            a series over the values of another key
 records.py          contents, pages of records, export
+console.py          what the program printed, line by line
 health.py           /healthz, /readyz, /metrics
 docs_page.py        /docs, without a script
 ==================  ===============================================================================

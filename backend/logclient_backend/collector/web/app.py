@@ -21,6 +21,7 @@ from ..store.interface import StoreError
 from ..tokens import Grant
 from . import (
     bands,
+    console,
     control,
     docs_page,
     edits,
@@ -152,6 +153,7 @@ def make_app(stands_on: Backing) -> FastAPI:
         bands,
         pairs,
         records,
+        console,
     )
     for router in (about, *(module.router for module in modules)):
         app.include_router(router, prefix=f"/api/v{API_VERSION}")
