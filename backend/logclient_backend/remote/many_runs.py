@@ -12,6 +12,7 @@ from urllib.parse import quote_plus
 from ..runs import strict
 from ..runs.extremes import Extreme
 from . import contents
+from .access import ServerError
 from .runs import PAGE_FIELDS
 from .server import Server
 
@@ -78,7 +79,9 @@ class ManyRuns:
             yield answer
             again = [str(id) for id in answer["left"]]
             if len(again) >= len(some):
-                return  # nothing was answered: no collector of ours
+                raise ServerError(
+                    f"{self._server.url} answers for none of the runs that it was asked for: update it"
+                )
             left = again + rest
 
 

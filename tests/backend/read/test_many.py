@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import logclient
+from logclient_backend.collector.web import many_runs
 from logclient_backend.remote.server import Server
 from tests.backend.runs.build import NOW_NS, SECOND, NodeMaker, Rec, rec
 from tests.served import backing, made_store, sample_runs, serving, take_in
@@ -208,6 +209,27 @@ def test_a_table_of_a_server_takes_few_questions(sources: list[Any], asked: list
     del asked[:]
     assert len(runs["seed-0"].series("loss", first_step=3, last_step=9)) == 7
     assert asked == ["/run/series"]
+
+
+def test_an_older_collector_is_asked_run_by_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str]
+) -> None:
+    """One that has no questions about many runs: the same answers, in more requests."""
+    monkeypatch.setattr(many_runs.router, "routes", [])
+    for number in range(2):
+        seed(tmp_path / "runs", number)
+    with made_store(tmp_path / "data") as store:
+        take_in(store, tmp_path / "runs")
+        with serving(backing(store)) as url:
+            answers = []
+            for source in (tmp_path / "runs", url):
+                runs = logclient.read(source)
+                rows = [{**row, "active_s": 0} for row in runs.rows("loss")]
+                band = runs.band("loss", first_step=5, last_step=8)
+                found = runs.where("config.seed > 0").series("loss", first_step=6, last_step=7)
+                answers.append((rows, band.mean.tolist(), found["seed-1"].value.tolist()))
+    assert answers[0] == answers[1]
+    assert asked.count("/configs") == 1 and asked.count("/run/documents") == 2
 
 
 @pytest.mark.first_is_quick
