@@ -26,8 +26,10 @@ from . import (
     docs_page,
     edits,
     extremes,
+    groups,
     health,
     listing,
+    many_runs,
     pairs,
     records,
     reports,
@@ -138,7 +140,21 @@ def make_app(stands_on: Backing) -> FastAPI:
     )
     app.state.backing = stands_on
     app.state.cookie = cookie_of(stands_on.site, stands_on.store.id)
-    modules = (session, listing, edits, control, reports, values, extremes, bands, pairs, records, console)
+    modules = (
+        session,
+        listing,
+        groups,
+        edits,
+        control,
+        reports,
+        values,
+        extremes,
+        many_runs,
+        bands,
+        pairs,
+        records,
+        console,
+    )
     for router in (about, *(module.router for module in modules)):
         app.include_router(router, prefix=f"/api/v{API_VERSION}")
     app.include_router(health.router)
