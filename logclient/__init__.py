@@ -62,6 +62,7 @@ __all__ = [
     "Status",
     "Unsupported",
     "alert",
+    "edit",
     "fingerprint",
     "finish",
     "flush",
@@ -228,11 +229,43 @@ def read(path_or_url: str | os.PathLike[str], *, token: str | None = None) -> Ru
         run.frame(["loss", "val"])         # pandas, over the union of their steps
         run.series("loss", buckets=2000)   # lowest and highest value of ranges of steps, marked so
 
+        runs = logclient.read("logclient-runs").where("config.lr < 0.1", group="seeds")
+        runs.table("loss")                 # pandas: config, summary, last, min and max of the key, a row per run
+        runs.band("loss")                  # mean, range and quantiles over the runs
+
     `token` is the server's; default LOGCLIENT_TOKEN, else the config file's. Needs numpy.
     """
     from .reading import open_runs
 
     return open_runs(path_or_url, token)
+
+
+def edit(
+    run: str,
+    *,
+    where: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    group: str | None = None,
+    notes: str | None = None,
+    tags: Iterable[str] = (),
+    untag: Iterable[str] = (),
+    undo: Iterable[str] = (),
+    token: str | None = None,
+) -> dict[str, Any]:
+    """Edit the name, group, notes or tags of a stored run, also of a live one, and return what holds then.
+
+    `run` is an id, a unique part of one, or a name; `where` a folder of runs or the address of a server, as for `read`
+    (default LOGCLIENT_DIR, else ./logclient-runs). `tags` are added, `untag` taken away. An edit covers what the run's
+    program has set until it is undone: `undo=["name"]`, of name, group, notes and tags. State and points never change.
+    The answer has `id`, `name`, `group`, `notes`, `tags`, `edits` (who and when) and `unedited`. See docs/editing.md.
+    """
+    from .reading import edit_run
+
+    lists = {
+        field: (given,) if isinstance(given, str) else tuple(given)
+        for field, given in (("tags", tags), ("untag", untag), ("undo", undo))
+    }
+    return edit_run(where, run, token, {"name": name, "group": group, "notes": notes, **lists})
 
 
 def watch(
@@ -297,7 +330,7 @@ def _current() -> Run | NullRun:
 
 
 current_run.get, current_run.get_or_stand_in = (lambda: _run), _current
-dynamo.keep_out(alert, init, log, section, trace, flush, finish, status, launch, read, watch, unwatch)
+dynamo.keep_out(alert, init, log, section, trace, flush, finish, status, launch, read, edit, watch, unwatch)
 dynamo.keep_out(fingerprint, should_stop, should_save, run.Logger, Run, run.RankedRun, NullRun, facts.Facts)
 dynamo.keep_out(sections.Section)
 dynamo.watch_for_torch()

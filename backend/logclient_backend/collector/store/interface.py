@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from logclient.errors import LogclientError
 
@@ -48,6 +48,7 @@ class RunDeleted(StoreError):
     run = ""  # its id
 
 
+Bytes: TypeAlias = bytes  # `Run` has a field of that name
 _MAX_BRIEF = 300  # characters of a verdict in a list
 
 
@@ -90,6 +91,7 @@ class Description:
             "active_ns": active if isinstance(active, int) else 0,
             "rest_s": rest_s if isinstance(rest_s, int) else 0,
             "observed": self._observed_briefly(),
+            "edited": [str(field) for field in self.more.get("edited") or ()],
             "attempts": max(self.attempts.values(), default=0),
             "counts": dict(self.counts),
         }
@@ -127,7 +129,8 @@ class Parcel:
     batches: Sequence[StreamColumns] = ()
     holes: Sequence[Gap] = ()
     documents: bytes | None = None  # the node's, whole: JSON as the agent writes it
-    description: Description | None = None  # of the run with these documents; with `documents` only
+    description: Description | None = None  # of the run with these documents and edits; with one of both only
+    edits: bytes | None = None  # all of the run, as `runs/edits.py` writes them
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,7 @@ class Held:
     stored: Mapping[bytes, SeqSet]
     gaps: Mapping[bytes, Mapping[str, SeqSet]]
     documents: bytes | None
+    edits: bytes | None = None  # of the run
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +163,7 @@ class Run:
     points: int
     bytes: int  # about, on disk
     deleted_ns: int = 0  # 0: it is there
+    edits: Bytes | None = None  # as they were written; None: it has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +186,7 @@ class Filter:
     """One condition on runs; all of a list must hold."""
 
     field: str  # id, project, name, group, state, tag, created_ns, last_seen_ns, config, summary
-    key: str = ""  # with config and summary: as `flatten.py` names it
+    key: str = ""  # with config and summary: as `runs/flatten.py` names it
     op: str = "="  # =, !=, <, <=, >, >=, contains
     value: str | float | bool | None = None
 
@@ -251,8 +256,11 @@ class Points:
     rank: npt.NDArray[np.int32]  # -1: none
     values: Sequence[Value]  # an array of float64 or int64 where one type holds them all, else a list
     streams: Sequence[StreamInfo]
-    next: str  # cursor: ask again with it for what came later; always there
+    next: str  # cursor: ask again with it, and the same range of steps, for what came later; always there
     is_all: bool  # nothing more now
+    spans: Mapping[int, tuple[int, int]] = field(
+        default_factory=dict
+    )  # by attempt: the lowest and the highest step that it logged of this key, whatever was asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +365,17 @@ class Reader(Protocol):
     def last_values(self, runs: Sequence[str], keys: Sequence[str]) -> Mapping[tuple[str, str], Last]:
         """By (run, key)."""
 
-    def points(self, run: str, key: str, *, after: str = "", most: int = 100_000) -> Points: ...
+    def points(
+        self,
+        run: str,
+        key: str,
+        *,
+        after: str = "",
+        most: int = 100_000,
+        first_step: int | None = None,
+        last_step: int | None = None,
+    ) -> Points:
+        """Points of all attempts, or those in a range of steps; blocks that hold none of these are not read."""
 
     def buckets(
         self,

@@ -15,13 +15,14 @@ from ..interface import Buckets, Held, KeyPage, Last, Points, Run, RunPage, RunQ
 from . import buckets as charts
 from . import catalog, records, series
 from . import run_keys as names
-from .ledger import span_of
+from .ledger import MAX_SEQ, span_of
 
 if TYPE_CHECKING:
     from .database import Database, Session
     from .shared import Shared
 
 _STREAM = "s.stream, s.id, s.process, s.lane, s.first_seq, s.first_step, s.first_ns, s.last_seq, s.last_step, s.last_ns"
+_LOWEST = -(1 << 63)  # step
 _MAX_RUNS = 100_000  # of `last_values` in one question
 
 
@@ -52,6 +53,7 @@ class EmbeddedReader:
                 {span.stream: span.stored for span in spans},
                 {span.stream: span.gaps for span in spans},
                 None if documents is None else session.packer.read_plain(documents[0]),
+                _edits(session, number),
             )
 
     def is_deleted(self, run: str) -> bool:
@@ -70,7 +72,7 @@ class EmbeddedReader:
             row = session.connection.execute(
                 f"SELECT {catalog.RUN} FROM runs WHERE id=? AND deleted_ns!=?", (run, catalog.SIDE)
             ).fetchone()
-            return None if row is None else catalog.run_of(row, self._shared.seen)
+            return None if row is None else catalog.run_of(row, self._shared.seen, _edits(session, row[0]))
 
     def runs(self, query: RunQuery) -> RunPage:
         with self._database.reading() as session:
@@ -109,10 +111,24 @@ class EmbeddedReader:
             )
             return names.last_values(session, self._shared, dict(rows.fetchall()), keys)
 
-    def points(self, run: str, key: str, *, after: str = "", most: int = 100_000) -> Points:
+    def points(
+        self,
+        run: str,
+        key: str,
+        *,
+        after: str = "",
+        most: int = 100_000,
+        first_step: int | None = None,
+        last_step: int | None = None,
+    ) -> Points:
+        """Points of all attempts, or those in a range of steps; blocks that hold none of these are not read."""
+        first = _LOWEST if first_step is None else first_step
+        last = MAX_SEQ if last_step is None else last_step
         with self._database.reading() as session:
             _, name, attempts = _key(session, run, key)
-            return series.points(session, self._shared, name, attempts, after=after, most=most)
+            return series.points(
+                session, self._shared, name, attempts, after=after, most=most, steps=(first, last)
+            )
 
     def buckets(
         self,
@@ -166,6 +182,11 @@ class EmbeddedReader:
             if number is None:
                 return [], 0
             return records.records(session, self._shared, number, stream, first_seq, most=most, keys=chosen)
+
+
+def _edits(session: Session, run: int) -> bytes | None:
+    row = session.connection.execute("SELECT json FROM edits WHERE run=?", (run,)).fetchone()
+    return None if row is None else session.packer.read_plain(row[0])
 
 
 def _key(session: Session, run: str, key: str) -> tuple[int | None, int | None, Mapping[str, int]]:
