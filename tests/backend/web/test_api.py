@@ -238,6 +238,12 @@ def test_a_list_tells_of_a_run_what_the_run_itself_tells(tmp_path: Path) -> None
         ("/runs", {"limt": 5}),
         ("/info", {"run": "plain"}),
         ("/run/contents", {"run": "plain", "key": "loss"}),
+        ("/run/contents", {"run": "plain", "side": "other"}),
+        ("/run/console", {"run": "plain", "after": 1, "before": 2}),
+        ("/run/console", {"run": "plain", "after": -1}),
+        ("/run/console", {"run": "plain", "limit": 2001}),
+        ("/run/console", {"run": "plain", "process": "mine"}),
+        ("/run/console", {"run": "plain", "stream": "stdin"}),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_a_sentence(
@@ -245,6 +251,15 @@ def test_what_makes_no_sense_is_refused_with_a_sentence(
 ) -> None:
     """One form of error, status 400."""
     assert api.refused(path, **parameters) == (400, "bad_request")
+
+
+def test_run_without_captured_output_has_an_empty_page(api: Api) -> None:
+    """And no process of which there is anything."""
+    page = api.get("/run/console", run="plain")
+    assert (page["process"], page["processes"], page["lines"]) == ("", [], [])
+    assert page["is_all"] and page["previous"] == page["next"] == 0
+    assert api.refused("/run/console", run="plain", process="0" * 32) == (404, "no_process")
+    assert api.refused("/run/console", run="none") == (404, "no_run")
 
 
 def test_parameter_that_there_is_not_is_named_with_those_that_there_are(api: Api) -> None:

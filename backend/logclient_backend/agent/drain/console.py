@@ -1,4 +1,4 @@
-"""When the pieces of a program's output are staged (`shm/console_stream.py`), and how many of them: the budget.
+"""Processes whose output is captured (`shm/console_stream.py`): when pieces of it are staged, and how many: the budget.
 
 Runs in the worker's main thread; part of `Worker`.
 
