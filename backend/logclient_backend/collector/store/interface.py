@@ -173,11 +173,14 @@ class Listed:
     columns: Mapping[tuple[str, str], Any] = field(default_factory=dict)  # those asked for that it has
 
 
+ANYWHERE = "any"  # with `contains`: id, project, name, group or a tag, ASCII letters in capitals or not
+
+
 @dataclass(frozen=True, slots=True)
 class Filter:
     """One condition on runs; all of a list must hold."""
 
-    field: str  # id, project, name, group, state, tag, created_ns, last_seen_ns, config, summary
+    field: str  # id, project, name, group, state, tag, created_ns, last_seen_ns, config, summary, or ANYWHERE
     key: str = ""  # with config and summary: as `flatten.py` names it
     op: str = "="  # =, !=, <, <=, >, >=, contains
     value: str | float | bool | None = None
@@ -203,6 +206,25 @@ class RunPage:
     runs: Sequence[Listed]
     next: str  # empty: that was all
     total: int
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnKey:
+    """A key under which runs of a list have values."""
+
+    key: str
+    runs: int  # that have it
+    is_same: bool  # all of them have the same value under it; False for metrics, which are not compared
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnKeys:
+    """Keys under which the newest runs have values: config and summary as `flatten.py` names them, and metrics."""
+
+    config: Sequence[ColumnKey]  # by name
+    summary: Sequence[ColumnKey]
+    metrics: Sequence[ColumnKey]
+    runs: int  # that were looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +372,9 @@ class Reader(Protocol):
 
     def key_names(self, run: str) -> Sequence[str]:
         """Their names alone, in any order, and soon: it is asked for whenever somebody begins to ship the run."""
+
+    def column_keys(self, newest: int) -> ColumnKeys:
+        """Return the keys of so many runs, those that were created last."""
 
     def last_values(self, runs: Sequence[str], keys: Sequence[str]) -> Mapping[tuple[str, str], Last]:
         """By (run, key)."""

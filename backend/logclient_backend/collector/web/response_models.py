@@ -81,6 +81,23 @@ class RunList(Shape):
     now_ns: int
 
 
+class ColumnKey(Shape):
+    """A key under which runs have values."""
+
+    key: str
+    runs: int = Field(description="That have it.")
+    is_same: bool = Field(description="Config and summary: all of them have the same value.")
+
+
+class ColumnList(Shape):
+    """Keys of the newest runs."""
+
+    config: list[ColumnKey]
+    summary: list[ColumnKey]
+    last: list[ColumnKey] = Field(description="Metrics.")
+    runs: int = Field(description="That were looked at.")
+
+
 class RunWhole(RunRow):
     """All that is known of a run but its points."""
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from ....wal.coverage import Spans
 from ....wal.encoded import StreamColumns
-from ..interface import Buckets, Held, KeyPage, Last, Points, Run, RunPage, RunQuery, system_id
+from ..interface import Buckets, ColumnKeys, Held, KeyPage, Last, Points, Run, RunPage, RunQuery, system_id
 from . import buckets as charts
-from . import catalog, records, series
+from . import catalog, column_keys, records, series
 from . import run_keys as names
 from .ledger import span_of
 
@@ -95,6 +95,11 @@ class EmbeddedReader:
             number = catalog.number_of(session.connection, run)
             rows = session.connection.execute("SELECT name FROM names WHERE run=?", (number,))
             return [name for (name,) in rows]
+
+    def column_keys(self, newest: int) -> ColumnKeys:
+        """Return the keys of so many runs, those that were created last."""
+        with self._database.reading() as session:
+            return column_keys.of_newest(session.connection, newest)
 
     def last_values(self, runs: Sequence[str], keys: Sequence[str]) -> Mapping[tuple[str, str], Last]:
         """By (run, key)."""
