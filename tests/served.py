@@ -15,10 +15,11 @@ import uvicorn
 
 from logclient_backend.collector.catalog import Catalog, state_now
 from logclient_backend.collector.eventlog import EventLog
+from logclient_backend.collector.sessions import Sessions
 from logclient_backend.collector.stop_requests import StopRequests
 from logclient_backend.collector.store.interface import Parcel, Store
 from logclient_backend.collector.store.open import open_store
-from logclient_backend.collector.tokens import ADMIN, CONTROL, INGEST, READ, Grant
+from logclient_backend.collector.tokens import ADMIN, CONTROL, EDIT, INGEST, READ, Grant
 from logclient_backend.collector.web.app import make_app
 from logclient_backend.collector.web.context import Backing
 from logclient_backend.runs.folder import Found, find
@@ -29,7 +30,7 @@ from logclient_backend.wal.scan import Gap
 
 from .backend.runs.build import NOW_NS, SECOND, NodeMaker, Rec, rec, simple_run
 
-TOKENS = {"reads": READ, "rules": ADMIN, "ships": INGEST, "asks": CONTROL}  # token: role
+TOKENS = {"reads": READ, "rules": ADMIN, "ships": INGEST, "asks": CONTROL, "edits": EDIT}  # token: role
 PATIENCE_S = 60.0
 _FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
 
@@ -47,14 +48,18 @@ def _folder() -> str:
 
 def backing(store: Store, **more: Any) -> Backing:
     """As `collector/serve.py` makes it, with the tokens above."""
-    usual: dict[str, Any] = {"check": grant_of, "metrics": lambda: "logclient_up 1\n"}
     return Backing(
         store,
         state=state_now,
         delete=lambda run: store.writer.delete(run, time.time_ns()),
         undelete=store.writer.undelete,
         stop_requests=StopRequests(_folder(), store.reader, EventLog()),
-        **{**usual, **more},
+        **{
+            "check": grant_of,
+            "metrics": lambda: "logclient_up 1\n",
+            "sessions": Sessions(_folder(), is_valid=lambda grant: True),
+            **more,
+        },
     )
 
 

@@ -132,7 +132,7 @@ class Description:
     version: str
     most_parcel_bytes: int
     http_address: str = ""  # host:port, or :port on the same host; empty: it has none
-    role: str = ""  # what the caller may do: ingest, read, control, admin; empty: nothing
+    role: str = ""  # what the caller may do: ingest, read, edit, control, admin; empty: nothing
     protocol: int = PROTOCOL
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from ...runs.state import State
 from ..node_reports import NodeReports
+from ..sessions import Sessions
+from ..site import Site
 from ..stop_requests import StopRequests
 from ..store.interface import Run, Store
 from ..tokens import Grant
@@ -32,6 +34,7 @@ class Backing:
     delete: Callable[[str], bool]  # False: there is no such run
     undelete: Callable[[str], bool]  # False: it is not deleted
     stop_requests: StopRequests
+    sessions: Sessions
     node_reports: NodeReports = field(default_factory=NodeReports)
     metrics: Callable[[], str] = _nothing  # in Prometheus's text format
     not_ready: Callable[[], str] = _nothing  # why it cannot serve now; empty: it can
@@ -42,3 +45,4 @@ class Backing:
     names: frozenset[str] = (
         frozenset()
     )  # names of this host that may be asked for, besides addresses and localhost
+    site: Site = field(default_factory=Site)  # the address by which browsers come

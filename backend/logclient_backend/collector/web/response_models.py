@@ -292,6 +292,19 @@ class Info(Shape):
     statistics: dict[str, Any]
 
 
+class SessionState(Shape):
+    """The caller as he is known here, and whether a login is needed."""
+
+    is_login_needed: bool
+    name: str = Field(description="Of the token; empty: nobody is known.")
+    roles: list[str] = Field(description="Roles of the token.")
+    may: list[str] = Field(description="Roles that it may act in: all of them for `admin`.")
+    ends_ns: int = Field(
+        description="When the session ends; 0: there is none, as with a token or `--no-auth`."
+    )
+    now_ns: int
+
+
 class AskedFor(Shape):
     """A request to stop or to save."""
 
