@@ -19,22 +19,14 @@ from logclient.errors import BadArgument, Corrupt
 
 from ..store.interface import StoreError
 from ..tokens import Grant
-<<<<<<< HEAD
-from . import columns, control, docs_page, extremes, health, listing, records, reports, values
-from .access import Stands, anybody
-=======
-from . import control, docs_page, extremes, health, listing, records, reports, session, values
+from . import columns, control, docs_page, extremes, health, listing, records, reports, session, values
 from .access import SCHEME, Stands, anybody
->>>>>>> h-login
 from .context import Backing
 from .origin_check import OriginCheck
 from .response_models import Error, Info
 from .responses import Refused, as_json, refusal
-<<<<<<< HEAD
-from .static_files import StaticFiles, make_router
-=======
 from .session_cookie import cookie_of
->>>>>>> h-login
+from .static_files import StaticFiles, make_router
 from .strict_query import only_known
 
 API_VERSION = 1
@@ -131,12 +123,8 @@ def make_app(stands_on: Backing) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.backing = stands_on
-<<<<<<< HEAD
-    modules = (listing, columns, control, reports, values, extremes, records)
-=======
     app.state.cookie = cookie_of(stands_on.site, stands_on.store.id)
-    modules = (session, listing, control, reports, values, extremes, records)
->>>>>>> h-login
+    modules = (session, listing, columns, control, reports, values, extremes, records)
     for router in (about, *(module.router for module in modules)):
         app.include_router(router, prefix=f"/api/v{API_VERSION}")
     app.include_router(health.router)
