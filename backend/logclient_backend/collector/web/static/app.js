@@ -49,7 +49,7 @@ function header() {
   const logout = h("button", { onclick: () => session.logout().then(() => ask(), showError), hidden: true }, "Log out");
   session.watch(() => {
     const { name, roles, ends_ns } = session.current();
-    who.textContent = name && `${name} (${roles.join(", ")})`;
+    who.textContent = name && `${name} (${roles.includes("admin") ? "admin" : roles.join(", ")})`;
     logout.hidden = !ends_ns; // without a login there is nothing to end
   });
   fill(

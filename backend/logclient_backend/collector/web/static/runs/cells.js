@@ -28,13 +28,13 @@ export function isTimed(shown, run) {
 export function groupCell(shown, found) {
   if (!found) return h("td", { class: "number" });
   const words = (value) => (shown.isDuration ? format.duration(value) : shown.id === "bytes" ? format.bytes(Math.round(value)) : short(value));
-  const range = found.min === found.max ? "" : `${words(found.min)} … ${words(found.max)}`;
+  const range = found.min === found.max ? "" : `${words(found.min)}–${words(found.max)}`;
   const title = `Mean of ${found.runs} runs: ${words(found.mean)}${range ? `, from ${words(found.min)} to ${words(found.max)}` : ""}`;
   return h("td", { class: "number", title }, h("span", { class: "mean" }, words(found.mean)), range && h("span", { class: "range" }, range));
 }
 
 function short(value) {
-  return format.value(Number.isInteger(value) ? value : Number(Number(value).toPrecision(4)));
+  return format.value(Number.isInteger(value) ? value : Number(Number(value).toPrecision(3)));
 }
 
 /** Return a text that is no longer than a cell can show. */
@@ -77,6 +77,9 @@ const MAKERS = {
   seen(run, now) {
     const text = columns.text(columns.column("seen"), run, now);
     return h("td", { class: columns.isBehind(run, now) ? "behind" : columns.isLive(run) ? "" : "dim", title: `Last data: ${format.time(run.last_seen_ns)}` }, text);
+  },
+  created(run, now) {
+    return h("td", { title: format.time(run.created_ns) }, columns.text(columns.column("created"), run, now));
   },
   lost(run) {
     const lost = columns.lostOf(run);

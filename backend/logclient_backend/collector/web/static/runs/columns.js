@@ -1,4 +1,5 @@
-// The columns of the runs table: what each shows, how it sorts, and how wide it is.
+// The columns of the runs table: what each shows, how it sorts, and how wide it is (`width` px at least; what is left
+// is shared by `grow`).
 //
 // A column has an id, which stands in links: the name of a field, or config::KEY, summary::KEY, last::KEY as the API names
 // them. A value that a run does not have is undefined, and such runs come last, whichever way they are sorted.
@@ -19,21 +20,21 @@ const LATE_S = 60; // a live run of which nothing came for so long is marked
  * name under which the collector sorts by it.
  */
 export const FIELDS = [
-  { id: "name", label: "Name", width: 230, sort: "name", value: (run) => run.name || run.id },
-  { id: "state", label: "State", width: 190, sort: "state", value: stateOf },
-  { id: "tags", label: "Tags", width: 140, value: (run) => (run.tags.length ? run.tags.join(", ") : undefined) },
-  { id: "project", label: "Project", width: 110, sort: "project", value: (run) => run.project || undefined },
-  { id: "group", label: "Group", width: 110, value: (run) => run.group || undefined },
-  { id: "created", label: "Started", width: 150, sort: "created_ns", value: (run) => run.created_ns || undefined, text: (run) => format.time(run.created_ns), isTime: true },
-  { id: "duration", label: "Active", width: 96, isNumber: true, value: durationOf, text: (run, now) => format.duration(durationOf(run, now)), isDuration: true },
-  { id: "seen", label: "Last data", width: 110, isNumber: true, sort: "last_seen_ns", value: (run) => run.last_seen_ns || undefined, text: seenText, isTime: true },
-  { id: "lost", label: "Dropped", width: 84, isNumber: true, value: lostOf },
-  { id: "records", label: "Records", width: 96, isNumber: true, value: (run) => run.records },
-  { id: "points", label: "Points", width: 96, isNumber: true, value: (run) => run.points },
+  { id: "name", label: "Name", width: 180, grow: 3, sort: "name", value: (run) => run.name || run.id },
+  { id: "state", label: "State", width: 130, grow: 3, sort: "state", value: stateOf },
+  { id: "tags", label: "Tags", width: 110, grow: 2, value: (run) => (run.tags.length ? run.tags.join(", ") : undefined) },
+  { id: "project", label: "Project", width: 90, grow: 1, sort: "project", value: (run) => run.project || undefined },
+  { id: "group", label: "Group", width: 96, grow: 1, value: (run) => run.group || undefined },
+  { id: "created", label: "Started", width: 96, sort: "created_ns", value: (run) => run.created_ns || undefined, text: (run, now) => format.day(run.created_ns, now), isTime: true },
+  { id: "duration", label: "Active", width: 92, isNumber: true, value: durationOf, text: (run, now) => brief(durationOf(run, now)), isDuration: true },
+  { id: "seen", label: "Last data", width: 92, isNumber: true, sort: "last_seen_ns", value: (run) => run.last_seen_ns || undefined, text: seenText, isTime: true },
+  { id: "lost", label: "Dropped", width: 82, isNumber: true, value: lostOf },
+  { id: "records", label: "Records", width: 88, isNumber: true, value: (run) => run.records },
+  { id: "points", label: "Points", width: 88, isNumber: true, value: (run) => run.points },
   { id: "bytes", label: "Size", width: 84, isNumber: true, value: (run) => run.bytes, text: (run) => format.bytes(run.bytes) },
   { id: "attempts", label: "Attempts", width: 84, isNumber: true, value: (run) => run.attempts },
-  { id: "reason", label: "Reason", width: 220, value: (run) => run.reason || undefined },
-  { id: "id", label: "Id", width: 150, value: (run) => run.id },
+  { id: "reason", label: "Reason", width: 180, grow: 2, value: (run) => run.reason || undefined },
+  { id: "id", label: "Id", width: 120, grow: 1, value: (run) => run.id },
 ];
 const BY_ID = new Map(FIELDS.map((field) => [field.id, field]));
 
@@ -54,7 +55,7 @@ export function column(id) {
     key: id.slice(at + 2),
     label: id.slice(at + 2).replaceAll("::", "."),
     group: GROUPS[part],
-    width: 110,
+    width: 86,
     isNumber: true,
     sort: part === "last" ? undefined : id,
     value: (run) => comparable(run.columns?.[id]),
@@ -114,6 +115,11 @@ export function isLive(run) {
 /** Return whether a live run has sent nothing for longer than is usual. */
 export function isBehind(run, now) {
   return isLive(run) && now - run.last_seen_ns > (LATE_S + (run.rest_s ?? 0)) * 1e9;
+}
+
+function brief(seconds) {
+  const whole = seconds > 600 ? seconds - (seconds % 60) : seconds;
+  return seconds === undefined ? "" : format.duration(whole);
 }
 
 function seenText(run, now) {

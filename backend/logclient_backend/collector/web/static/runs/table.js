@@ -34,7 +34,10 @@ export class Table {
     this._ask = perFrame(() => this.render());
     this.element.addEventListener("scroll", this._ask, { passive: true });
     this._body.addEventListener("click", (event) => this._click(event));
-    this._size = new ResizeObserver(this._ask);
+    this._size = new ResizeObserver(() => {
+      this._widths();
+      this._ask();
+    });
     this._size.observe(this.element);
   }
 
@@ -111,11 +114,21 @@ export class Table {
   _header() {
     const { columns, sort, order } = this._view;
     fill(this._columns, h("col", {}), columns.map(() => h("col", {})));
-    const widths = [CHECK_WIDTH, ...columns.map((each) => each.width)];
-    widths.forEach((width, at) => (this._columns.children[at].style.width = `${width}px`));
-    this._table.style.width = `max(100%, ${widths.reduce((sum, width) => sum + width)}px)`;
+    this._widths();
     this._table.setAttribute("aria-colcount", columns.length + 1);
     fill(this._head, h("th", { scope: "col", class: "check" }, this._all), columns.map((each) => heading(each, sort, order, this._on.sort)));
+  }
+
+  /** Share what room is left over the columns that grow; where there is none, the table scrolls sideways. */
+  _widths() {
+    const { columns } = this._view;
+    if (this._columns.children.length !== columns.length + 1) return; // before the first header
+    const least = columns.reduce((sum, each) => sum + each.width, CHECK_WIDTH);
+    const parts = columns.reduce((sum, each) => sum + (each.grow ?? 0), 0);
+    const free = Math.max(0, this.element.clientWidth - least);
+    const widths = [CHECK_WIDTH, ...columns.map((each) => each.width + Math.floor((free * (each.grow ?? 0)) / parts))];
+    widths.forEach((width, at) => (this._columns.children[at].style.width = `${width}px`));
+    this._table.style.width = `${widths.reduce((sum, width) => sum + width)}px`;
   }
 
   _make(item, at) {

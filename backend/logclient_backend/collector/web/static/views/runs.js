@@ -238,7 +238,8 @@ class RunsView {
     const here = this._listed.length;
     const loaded = this._runs.byId.size;
     const words = here === total ? `${total.toLocaleString("en")} ${total === 1 ? "run" : "runs"}` : `${here.toLocaleString("en")} of ${total.toLocaleString("en")} runs`;
-    this._count.textContent = this._runs.isLoading && loaded < Math.min(total, MAX_LOADED) ? `${words} (loading)` : words;
+    const hasNone = !loaded && !this._runs.hasLoaded;
+    this._count.textContent = hasNone ? "Loading …" : this._runs.isLoading && loaded < Math.min(total, MAX_LOADED) ? `${words} (loading)` : words;
     this._showNote();
   }
 
