@@ -26,6 +26,7 @@ from ...wal.coverage import Spans
 from ...wal.encoded import StreamColumns
 from ...wal.scan import Gap
 from ...wal.seqs import SeqSet
+from .news import News, Position, Question
 
 if TYPE_CHECKING:
     import numpy as np
@@ -283,6 +284,7 @@ class Buckets:
     last: npt.NDArray[
         np.float64
     ]  # of the highest step; there of the newest attempt, of a stream by seq, else by time
+    last_ns: npt.NDArray[np.int64]  # time of that point
     points: int  # that went in
     first_step: int
     last_step: int
@@ -329,6 +331,15 @@ class Writer(Protocol):
         """
 
 
+class Watch(Protocol):
+    """Notices commits; for one thread."""
+
+    def has_changed(self) -> bool:
+        """Was anything committed since the last call? True at the first; costs some microseconds."""
+
+    def close(self) -> None: ...
+
+
 class Reader(Protocol):
     """Answers questions. Any number of threads."""
 
@@ -366,6 +377,30 @@ class Reader(Protocol):
         last_step: int | None = None,
         all_attempts: bool = False,
     ) -> Buckets: ...
+
+    def curves(
+        self,
+        series: Sequence[tuple[str, str]],
+        *,
+        most: int = 1000,
+        most_buckets: int = 200_000,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        all_attempts: bool = False,
+    ) -> tuple[Position, Sequence[Buckets | None]]:
+        """Return the buckets of each (run, key), in turn, until there are so many, and the position of what was seen.
+
+        None stands for a series that is not there. At least one is answered.
+        """
+
+    def position(self) -> Position:
+        """How far the store is now."""
+
+    def news(self, questions: Sequence[Question], *, most: int = 2_000) -> Sequence[News]:
+        """Return what is new for each question, all from one state of the store: at most `most` points a series."""
+
+    def watch(self) -> Watch:
+        """Return what notices that something was committed, by any process; its user closes it."""
 
     def contents(self, run: str) -> Spans:
         """Return the coverage of each stream, and its gaps."""
