@@ -378,30 +378,6 @@ class Reader(Protocol):
         all_attempts: bool = False,
     ) -> Buckets: ...
 
-    def curves(
-        self,
-        series: Sequence[tuple[str, str]],
-        *,
-        most: int = 1000,
-        most_buckets: int = 200_000,
-        first_step: int | None = None,
-        last_step: int | None = None,
-        all_attempts: bool = False,
-    ) -> tuple[Position, Sequence[Buckets | None]]:
-        """Return the buckets of each (run, key), in turn, until there are so many, and the position of what was seen.
-
-        None stands for a series that is not there. At least one is answered.
-        """
-
-    def position(self) -> Position:
-        """How far the store is now."""
-
-    def news(self, questions: Sequence[Question], *, most: int = 2_000) -> Sequence[News]:
-        """Return what is new for each question, all from one state of the store: at most `most` points a series."""
-
-    def watch(self) -> Watch:
-        """Return what notices that something was committed, by any process; its user closes it."""
-
     def contents(self, run: str) -> Spans:
         """Return the coverage of each stream, and its gaps."""
 
@@ -422,6 +398,34 @@ class Reader(Protocol):
         """
 
 
+class LiveReader(Protocol):
+    """Answers pages that follow runs. Any number of threads."""
+
+    def curves(
+        self,
+        series: Sequence[tuple[str, str]],
+        *,
+        most: int = 1000,
+        most_buckets: int = 200_000,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        all_attempts: bool = False,
+    ) -> tuple[Position, Sequence[Buckets | None]]:
+        """Return the buckets of each (run, key), in turn, until there are so many, and the position of what was seen.
+
+        None stands for a series that is not there. At least one is answered.
+        """
+
+    def position(self) -> Position:
+        """Return how far the store is now."""
+
+    def news(self, questions: Sequence[Question], *, most: int = 2_000) -> Sequence[News]:
+        """Return what is new for each question, all from one state of the store: at most `most` points a series."""
+
+    def watch(self) -> Watch:
+        """Return what notices that something was committed, by any process; its user closes it."""
+
+
 class Store(Protocol):
     """An engine."""
 
@@ -434,6 +438,9 @@ class Store(Protocol):
 
     @property
     def reader(self) -> Reader: ...
+
+    @property
+    def live(self) -> LiveReader: ...
 
     def compact(self, *, deadline_s: float) -> bool:
         """Do some of the upkeep that is due, in a thread of its own; False where nothing was."""
