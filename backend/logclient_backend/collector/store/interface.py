@@ -26,6 +26,7 @@ from ...wal.coverage import Spans
 from ...wal.encoded import StreamColumns
 from ...wal.scan import Gap
 from ...wal.seqs import SeqSet
+from .news import News, Position, Question
 
 if TYPE_CHECKING:
     import numpy as np
@@ -305,6 +306,7 @@ class Buckets:
     last: npt.NDArray[
         np.float64
     ]  # of the highest step; there of the newest attempt, of a stream by seq, else by time
+    last_ns: npt.NDArray[np.int64]  # time of that point
     points: int  # that went in
     first_step: int
     last_step: int
@@ -351,6 +353,15 @@ class Writer(Protocol):
         """
 
 
+class Watch(Protocol):
+    """Notices commits; for one thread."""
+
+    def has_changed(self) -> bool:
+        """Was anything committed since the last call? True at the first; costs some microseconds."""
+
+    def close(self) -> None: ...
+
+
 class Reader(Protocol):
     """Answers questions. Any number of threads."""
 
@@ -372,9 +383,6 @@ class Reader(Protocol):
 
     def key_names(self, run: str) -> Sequence[str]:
         """Their names alone, in any order, and soon: it is asked for whenever somebody begins to ship the run."""
-
-    def column_keys(self, newest: int) -> ColumnKeys:
-        """Return the keys of so many runs, those that were created last."""
 
     def last_values(self, runs: Sequence[str], keys: Sequence[str]) -> Mapping[tuple[str, str], Last]:
         """By (run, key)."""
@@ -412,6 +420,37 @@ class Reader(Protocol):
         """
 
 
+class LiveReader(Protocol):
+    """Answers pages that follow runs. Any number of threads."""
+
+    def curves(
+        self,
+        series: Sequence[tuple[str, str]],
+        *,
+        most: int = 1000,
+        most_buckets: int = 200_000,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        all_attempts: bool = False,
+    ) -> tuple[Position, Sequence[Buckets | None]]:
+        """Return the buckets of each (run, key), in turn, until there are so many, and the position of what was seen.
+
+        None stands for a series that is not there. At least one is answered.
+        """
+
+    def position(self) -> Position:
+        """Return how far the store is now."""
+
+    def news(self, questions: Sequence[Question], *, most: int = 2_000) -> Sequence[News]:
+        """Return what is new for each question, all from one state of the store: at most `most` points a series."""
+
+    def column_keys(self, newest: int) -> ColumnKeys:
+        """Return the keys of so many runs, those that were created last."""
+
+    def watch(self) -> Watch:
+        """Return what notices that something was committed, by any process; its user closes it."""
+
+
 class Store(Protocol):
     """An engine."""
 
@@ -424,6 +463,9 @@ class Store(Protocol):
 
     @property
     def reader(self) -> Reader: ...
+
+    @property
+    def live(self) -> LiveReader: ...
 
     def compact(self, *, deadline_s: float) -> bool:
         """Do some of the upkeep that is due, in a thread of its own; False where nothing was."""

@@ -13,6 +13,9 @@ responses.py        what is answered: JSON, errors, pages
 response_models.py  what answers look like, for /openapi.json
 listing.py          runs: list, one, documents, config, summary, delete
 values.py           keys, series, buckets, last values
+curves.py           buckets of many series at once
+stream.py           server-sent events: what is new; live.py finds it, live_runs.py of the list of runs,
+                    events.py writes it
 records.py          contents, pages of records, export
 health.py           /healthz, /readyz, /metrics
 docs_page.py        /docs, without a script

@@ -19,9 +19,24 @@ from logclient.errors import BadArgument, Corrupt
 
 from ..store.interface import StoreError
 from ..tokens import Grant
-from . import columns, control, docs_page, extremes, health, listing, records, reports, session, values
+from . import (
+    columns,
+    control,
+    curves,
+    docs_page,
+    extremes,
+    health,
+    listing,
+    records,
+    reports,
+    session,
+    stream,
+    values,
+)
 from .access import SCHEME, Stands, anybody
 from .context import Backing
+from .live import Live
+from .live_runs import RunChanges
 from .origin_check import OriginCheck
 from .response_models import Error, Info
 from .responses import Refused, as_json, refusal
@@ -124,7 +139,8 @@ def make_app(stands_on: Backing) -> FastAPI:
     )
     app.state.backing = stands_on
     app.state.cookie = cookie_of(stands_on.site, stands_on.store.id)
-    modules = (session, listing, columns, control, reports, values, extremes, records)
+    app.state.live = Live(stands_on.store, RunChanges(stands_on))
+    modules = (session, listing, columns, control, reports, values, extremes, curves, stream, records)
     for router in (about, *(module.router for module in modules)):
         app.include_router(router, prefix=f"/api/v{API_VERSION}")
     app.include_router(health.router)

@@ -25,7 +25,7 @@ def columns(
     newest: Annotated[int, Query(ge=1, le=MAX_NEWEST, description="How many runs are looked at.")] = 200,
 ) -> Response:
     """Keys of config, summary and metrics that the newest runs have, for `column` and `where` of /runs."""
-    found = stands_on.store.reader.column_keys(newest)
+    found = stands_on.store.live.column_keys(newest)
     parts = {"config": found.config, "summary": found.summary, "last": found.metrics}
     return as_json(request, {**{part: _rows(keys) for part, keys in parts.items()}, "runs": found.runs})
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from ....wal.coverage import Spans
 from ....wal.encoded import StreamColumns
-from ..interface import Buckets, ColumnKeys, Held, KeyPage, Last, Points, Run, RunPage, RunQuery, system_id
+from ..interface import Buckets, Held, KeyPage, Last, Points, Run, RunPage, RunQuery, system_id
 from . import buckets as charts
-from . import catalog, column_keys, records, series
+from . import catalog, records, series
 from . import run_keys as names
 from .ledger import span_of
 
@@ -96,11 +96,6 @@ class EmbeddedReader:
             rows = session.connection.execute("SELECT name FROM names WHERE run=?", (number,))
             return [name for (name,) in rows]
 
-    def column_keys(self, newest: int) -> ColumnKeys:
-        """Return the keys of so many runs, those that were created last."""
-        with self._database.reading() as session:
-            return column_keys.of_newest(session.connection, newest)
-
     def last_values(self, runs: Sequence[str], keys: Sequence[str]) -> Mapping[tuple[str, str], Last]:
         """By (run, key)."""
         with self._database.reading() as session:
@@ -113,7 +108,7 @@ class EmbeddedReader:
 
     def points(self, run: str, key: str, *, after: str = "", most: int = 100_000) -> Points:
         with self._database.reading() as session:
-            _, name, attempts = _key(session, run, key)
+            _, name, attempts = find_key(session, run, key)
             return series.points(session, self._shared, name, attempts, after=after, most=most)
 
     def buckets(
@@ -127,7 +122,7 @@ class EmbeddedReader:
         all_attempts: bool = False,
     ) -> Buckets:
         with self._database.reading() as session:
-            _, name, attempts = _key(session, run, key)
+            _, name, attempts = find_key(session, run, key)
             return charts.buckets(
                 session,
                 self._shared,
@@ -170,8 +165,8 @@ class EmbeddedReader:
             return records.records(session, self._shared, number, stream, first_seq, most=most, keys=chosen)
 
 
-def _key(session: Session, run: str, key: str) -> tuple[int | None, int | None, Mapping[str, int]]:
-    """Numbers of the run and of the key, and the run's attempts."""
+def find_key(session: Session, run: str, key: str) -> tuple[int | None, int | None, Mapping[str, int]]:
+    """Return the numbers of the run and of the key, and the run's attempts."""
     row = session.connection.execute("SELECT run, attempts FROM runs WHERE id=?", (run,)).fetchone()
     if row is None:
         return None, None, {}
