@@ -24,6 +24,7 @@ from . import (
     control,
     curves,
     docs_page,
+    edits,
     extremes,
     health,
     listing,
@@ -140,7 +141,7 @@ def make_app(stands_on: Backing) -> FastAPI:
     app.state.backing = stands_on
     app.state.cookie = cookie_of(stands_on.site, stands_on.store.id)
     app.state.live = Live(stands_on.store, RunChanges(stands_on))
-    modules = (session, listing, columns, control, reports, values, extremes, curves, stream, records)
+    modules = (session, listing, columns, edits, control, reports, values, extremes, curves, stream, records)
     for router in (about, *(module.router for module in modules)):
         app.include_router(router, prefix=f"/api/v{API_VERSION}")
     app.include_router(health.router)

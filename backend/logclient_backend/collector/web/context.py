@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...runs.edits import Changes, Edits
 from ...runs.state import State
 from ..node_reports import NodeReports
 from ..sessions import Sessions
@@ -33,6 +34,7 @@ class Backing:
     state: Callable[[Run, int], State]  # of a run, at that time
     delete: Callable[[str], bool]  # False: there is no such run
     undelete: Callable[[str], bool]  # False: it is not deleted
+    edit: Callable[[str, Changes, str], Edits]  # of this run, by whom; all edits that it has then
     stop_requests: StopRequests
     sessions: Sessions
     node_reports: NodeReports = field(default_factory=NodeReports)

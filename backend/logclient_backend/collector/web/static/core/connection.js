@@ -48,6 +48,11 @@ export function lost() {
   tick();
 }
 
+/** A stream broke off: ask whether the collector is there. */
+export function check() {
+  if (!isLost) ask();
+}
+
 /** Set how the collector is asked whether it is there. */
 export function probeBy(ask) {
   probe = ask;
@@ -59,6 +64,13 @@ export function onBack(listener) {
   return () => listeners.delete(listener);
 }
 
+function ask() {
+  if (isProbing) return;
+  isProbing = true;
+  const end = () => (isProbing = false);
+  probe().then(end, end); // the request itself reports here
+}
+
 function tick() {
   ticker ||= setInterval(() => {
     const now = performance.now();
@@ -66,11 +78,9 @@ function tick() {
     if (now - oldest > WAITING_S * 1000) lost();
     if (isLost) {
       show();
-      if (!document.hidden && !isProbing && now - probedAt >= PROBE_MS) {
+      if (!document.hidden && now - probedAt >= PROBE_MS) {
         probedAt = now;
-        isProbing = true;
-        const end = () => (isProbing = false);
-        probe().then(end, end); // the request itself reports here
+        ask();
       }
     } else if (!pending.size) {
       clearInterval(ticker);

@@ -83,7 +83,7 @@ export class Live {
     this._timers.push(setTimeout(giveUp, HELLO_MS));
     source.onerror = () => {
       if (!hasBegun && source.readyState === EventSource.CLOSED) giveUp(); // refused: there is no such path
-      else if (hasBegun) connection.lost();
+      else if (hasBegun) connection.check();
     };
   }
 
