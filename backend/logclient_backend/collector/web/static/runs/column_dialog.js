@@ -22,7 +22,13 @@ export function openColumns(ids, keys, changed) {
   function apply(next) {
     chosen = next;
     changed(chosen);
-    show();
+    synchronize();
+  }
+
+  /** Show what is chosen, without new boxes: the one that was clicked keeps the focus. */
+  function synchronize() {
+    for (const box of there.querySelectorAll("input")) box.checked = chosen.includes(box.value);
+    fill(order, chosen.map(row));
   }
 
   function toggle(id, isOn) {
@@ -40,7 +46,7 @@ export function openColumns(ids, keys, changed) {
   }
 
   function choice(id, label, detail) {
-    const box = h("input", { type: "checkbox", checked: chosen.includes(id), disabled: id === "name", onchange: () => toggle(id, box.checked) });
+    const box = h("input", { type: "checkbox", value: id, disabled: id === "name", onchange: () => toggle(id, box.checked) });
     return h("label", { title: cut(label, 2000) }, box, h("bdi", {}, cut(label, 120)), detail && h("span", { class: "dim" }, detail));
   }
 
@@ -56,7 +62,7 @@ export function openColumns(ids, keys, changed) {
     }
     const sections = parts.filter(([, shown]) => shown.length).map(([title, shown]) => h("section", {}, h("h3", {}, title), shown));
     fill(there, sections.length ? sections : h("p", { class: "dim" }, "No column has that name."));
-    fill(order, chosen.map(row));
+    synchronize();
   }
 
   function row(id, at) {
@@ -75,7 +81,7 @@ export function openColumns(ids, keys, changed) {
   }
 
   show();
-  const usual = h("button", { onclick: () => { chosen = changed(null); show(); } }, "Usual columns");
+  const usual = h("button", { onclick: () => { chosen = changed(null); synchronize(); } }, "Usual columns");
   const left = h("div", { class: "side" }, search, there);
   const right = h("div", { class: "side" }, h("div", { class: "sidehead" }, h("h3", {}, "Shown"), usual), order);
   dialog("Columns", h("div", { class: "two" }, left, right), { className: "columns" });

@@ -10,6 +10,7 @@ const POLL_MS = 4000;
 const WHOLE_EVERY = 4; // polls: also runs that changed without sending anything, and whether some are gone
 const METRICS_MS = 5000;
 const MAX_ROWS = 1000;
+const CHECK_MS = 15_000; // a collector that is frozen keeps the stream open
 const HELLO_MS = 6000; // a stream that has not begun by then is held back by something
 
 export class Live {
@@ -42,6 +43,7 @@ export class Live {
     if (isCatchUp) this._runs.reload();
     if (this._canStream) this._stream();
     else this._timers.push(setInterval(() => this._poll().catch(() => {}), POLL_MS));
+    this._timers.push(setInterval(connection.check, CHECK_MS));
     this._timers.push(setInterval(() => this._metrics().catch(() => {}), METRICS_MS));
   }
 
