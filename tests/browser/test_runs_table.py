@@ -33,6 +33,10 @@ def url(store: Store) -> Iterator[str]:
         yield found
 
 
+def parameters(url: str) -> dict[str, list[str]]:
+    return parse_qs(urlsplit(url).fragment.partition("?")[2], keep_blank_values=True)
+
+
 class RunsTable:
     """The page as a user reads it."""
 
@@ -60,7 +64,13 @@ class RunsTable:
 
     def parameters(self) -> dict[str, list[str]]:
         """Return those of the link."""
-        return parse_qs(urlsplit(self.page.url).fragment.partition("?")[2], keep_blank_values=True)
+        return parameters(self.page.url)
+
+    def wait_for_link(self, **wanted: str) -> None:
+        """The link follows a moment after the last key."""
+        self.page.wait_for_url(
+            lambda url: all(parameters(url).get(name) == [wanted[name]] for name in wanted)
+        )
 
     def head(self, name: str) -> Locator:
         return self.page.locator("table.runs thead th").get_by_role("button", name=name)
@@ -112,7 +122,7 @@ def test_filter_answers_while_typing(table: RunsTable) -> None:
         expect(table.rows.first).to_be_visible()
         found = table.column(column)
         assert found and [each for each in found if not re.search(shows, each)] == [], text
-        assert table.parameters()["q"] == [text]
+        table.wait_for_link(q=text)
 
 
 def test_expression_that_is_wrong_is_explained(table: RunsTable) -> None:

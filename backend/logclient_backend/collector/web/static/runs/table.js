@@ -32,9 +32,18 @@ export class Table {
     );
     this.element = h("div", { class: "scroll" }, this._table);
     this._ask = perFrame(() => this.render());
-    this.element.addEventListener("scroll", this._ask, { passive: true });
+    const scrolled = () => {
+      this._scrolled = this.element.scrollTop;
+      this._ask();
+    };
+    this.element.addEventListener("scroll", scrolled, { passive: true });
     this._body.addEventListener("click", (event) => this._click(event));
+    this._scrolled = 0;
+    this._height = innerHeight;
+    this._width = 0; // asking for it in between would have the browser lay everything out
     this._size = new ResizeObserver(() => {
+      this._width = this.element.clientWidth;
+      this._height = this.element.clientHeight;
       this._widths();
       this._ask();
     });
@@ -51,10 +60,11 @@ export class Table {
 
   /** Show other items, columns, selection: what is given replaces what was. */
   show(view) {
-    const isOther = view.columns && view.columns !== this._view.columns;
-    this._view = { ...this._view, ...view };
+    const before = this._view;
+    this._view = { ...before, ...view };
+    const isOther = this._view.columns !== before.columns;
     if (isOther) this._stamp += 1;
-    if (isOther || view.sort !== undefined) this._header();
+    if (isOther || this._view.sort !== before.sort || this._view.order !== before.order) this._header();
     this._ask();
   }
 
@@ -80,8 +90,8 @@ export class Table {
 
   render() {
     const { items, selected, active, now } = this._view;
-    const first = Math.max(0, Math.floor(this.element.scrollTop / ROW) - BEYOND);
-    const count = Math.ceil(this.element.clientHeight / ROW) + 2 * BEYOND;
+    const first = Math.max(0, Math.floor(this._scrolled / ROW) - BEYOND);
+    const count = Math.ceil(this._height / ROW) + 2 * BEYOND;
     const last = Math.min(items.length, first + count);
     const at = now();
     const kept = new Map();
@@ -102,7 +112,7 @@ export class Table {
     this._rows = kept;
     setHeight(this._top, Math.min(first, items.length) * ROW);
     setHeight(this._bottom, Math.max(0, items.length - last) * ROW);
-    this._table.setAttribute("aria-rowcount", items.length + 1);
+    if (this._count !== items.length) this._table.setAttribute("aria-rowcount", (this._count = items.length) + 1);
     const current = kept.get(items[active]?.key);
     if (current) this._table.setAttribute("aria-activedescendant", current.row.id);
     else this._table.removeAttribute("aria-activedescendant");
@@ -125,7 +135,7 @@ export class Table {
     if (this._columns.children.length !== columns.length + 1) return; // before the first header
     const least = columns.reduce((sum, each) => sum + each.width, CHECK_WIDTH);
     const parts = columns.reduce((sum, each) => sum + (each.grow ?? 0), 0);
-    const free = Math.max(0, this.element.clientWidth - least);
+    const free = Math.max(0, this._width - least);
     const widths = [CHECK_WIDTH, ...columns.map((each) => each.width + Math.floor((free * (each.grow ?? 0)) / parts))];
     widths.forEach((width, at) => (this._columns.children[at].style.width = `${width}px`));
     this._table.style.width = `${widths.reduce((sum, width) => sum + width)}px`;
@@ -185,11 +195,11 @@ let nextId = 0;
 
 function update(made, item, index, selected, isActive, at) {
   const { row } = made;
-  row.setAttribute("aria-rowindex", index + 2);
-  row.classList.toggle("active", isActive);
+  const isSelected = item.run && selected.has(item.run.id);
+  if (made.index !== index) row.setAttribute("aria-rowindex", (made.index = index) + 2);
+  if (made.isActive !== isActive) row.classList.toggle("active", (made.isActive = isActive));
   if (item.group) return;
-  const isSelected = selected.has(item.run.id);
-  row.setAttribute("aria-selected", isSelected);
+  if (made.isSelected !== isSelected) row.setAttribute("aria-selected", (made.isSelected = isSelected));
   made.check.checked = isSelected;
   for (const each of made.timed) {
     const fresh = cells.cell(each.column, item.run, at);
@@ -220,6 +230,8 @@ function spacer() {
 }
 
 function setHeight(row, height) {
+  if (Number(row.dataset.height) === height) return;
+  row.dataset.height = height;
   row.firstChild.style.height = `${height}px`;
   row.hidden = height === 0;
 }

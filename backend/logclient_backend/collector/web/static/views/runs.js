@@ -24,6 +24,7 @@ const SORT = "-created";
 const USUAL = "logclient.usual"; // the usual columns of last time, so that the table does not change while it loads
 const TICK_MS = 1000;
 const ASK_MS = 200; // after the last key, where the collector filters
+const LINK_MS = 300; // after the last key the link has the filter, too: writing it takes the browser some milliseconds
 const GROUPS = ["group", "project", "tags", "state"];
 
 /** Show the view in `root`. Returns its `update(address)`, called when parameters change, and its `close()`. */
@@ -72,6 +73,7 @@ class RunsView {
       spellcheck: "false",
       oninput: () => this._typed(),
       onkeydown: (event) => this._filterKey(event),
+      onblur: () => this._link(),
     });
     this._note = h("div", { id: "filter-note", class: "note", role: "status" });
     this._by = h("select", { "aria-label": "Group by", onchange: () => address.change({ by: this._by.value || null, fold: null, but: null }, { push: true }) });
@@ -98,6 +100,7 @@ class RunsView {
     const { signal } = this._ended;
     this._unwatch = [colours.watch(() => this._table.renew()), session.watch(() => this._paint())];
     document.addEventListener("keydown", (event) => this._globalKey(event), { signal });
+    addEventListener("pagehide", () => this._link(), { signal });
     this._ticker = setInterval(() => !document.hidden && this._table.show({}), TICK_MS);
     get("info", {}, this._ended).then((info) => (this._info = info), () => {});
     this.refresh();
@@ -106,6 +109,7 @@ class RunsView {
 
   close() {
     this._ended.abort();
+    clearTimeout(this._linking);
     clearInterval(this._ticker);
     clearTimeout(this._asking);
     for (const end of this._unwatch) end();
@@ -117,12 +121,23 @@ class RunsView {
   /** The address has changed, or what is shown may have. */
   refresh() {
     this._params = address.current().params;
-    const text = this._params.get("q") ?? "";
-    if (document.activeElement !== this._field) this._field.value = text;
+    if (this._linking) this._params.set("q", this._field.value);
+    else if (document.activeElement !== this._field) this._field.value = this._params.get("q") ?? "";
     this._recompute();
   }
 
   _typed() {
+    clearTimeout(this._linking);
+    this._linking = setTimeout(() => this._link(), LINK_MS);
+    this._params.set("q", this._field.value);
+    this._recompute();
+  }
+
+  /** Write the filter into the address. */
+  _link() {
+    if (!this._linking) return;
+    clearTimeout(this._linking);
+    this._linking = 0;
     address.change({ q: this._field.value });
   }
 
@@ -273,7 +288,7 @@ class RunsView {
     this._emptyKey = key;
     const clear = () => {
       this._field.value = "";
-      address.change({ q: null });
+      this._typed();
       this._field.focus();
     };
     fill(this._empty, isNone ? noRuns(this._info) : isEmpty && noMatch(text, Math.max(this._runs.total, this._runs.byId.size), clear));
@@ -288,6 +303,7 @@ class RunsView {
   }
 
   _apply(text) {
+    this._link();
     const wanted = new URLSearchParams(text);
     this._field.value = wanted.get("q") ?? "";
     address.change(Object.fromEntries(PARAMETERS.map((name) => [name, wanted.getAll(name)])), { push: true });
