@@ -59,35 +59,36 @@ def load(shown: Page, url: str, name: str) -> float:
 def run(report: harness.Report, browser: Browser, given: argparse.Namespace) -> None:
     """First paint, typing and blocks with 1,000 runs; the same with more runs than are loaded."""
     for runs in (RUNS, MANY):
-        words = f"{runs:,} runs"
         with serving(runs) as url, page.opened(browser, PROBE) as shown:
-            load(shown, url, "all")  # warm
-            blocks: list[float] = []
+            measure(report, shown, url, f"{runs:,} runs", given.rounds, PAINT_MS if runs == RUNS else None)
 
-            def first(shown: Page = shown, url: str = url, blocks: list[float] = blocks) -> float:
-                found = load(shown, url, "row")
-                page.mark(shown, "all")
-                blocks.extend(shown.evaluate("bench.blocks"))
-                return found
 
-            empty = page.median_of(
-                given.rounds, lambda shown=shown, url=url: load(shown, f"{url}/healthz", "empty")
-            )  # type: ignore[misc]
-            paint = page.median_of(given.rounds, first)
-            bar = PAINT_MS if runs == RUNS else None
-            report.figure(f"first rows of {words}", paint, "ms", floor=empty, ratio=paint / empty, most=bar)
-            whole = page.median_of(given.rounds, lambda shown=shown, url=url: load(shown, url, "all"))  # type: ignore[misc]
-            report.figure(f"all that is loaded of {words}", whole, "ms", floor=empty, ratio=whole / empty)
-            field = shown.get_by_label("Filter runs")
-            for text in WORDS:
-                field.fill("")
-                field.press_sequentially(text, delay=30)
-            keys: list[float] = sorted(shown.evaluate("bench.keys"))
-            report.figure(f"typing in the filter of {words}, median", keys[len(keys) // 2], "ms")
-            report.figure(
-                f"typing in the filter of {words}, p95", keys[len(keys) * 95 // 100], "ms", most=TYPING_MS
-            )
-            shown.evaluate("document.querySelector('.scroll').scrollTop = 1e6")
-            shown.wait_for_timeout(300)
-            blocks += shown.evaluate("bench.blocks")
-            report.figure(f"longest block with {words}", max(blocks, default=0.0), "ms", most=BLOCK_MS)
+def measure(
+    report: harness.Report, shown: Page, url: str, words: str, rounds: int, bar_ms: float | None
+) -> None:
+    """One store, in a page that is warm."""
+    load(shown, url, "all")
+    blocks: list[float] = []
+
+    def first() -> float:
+        found = load(shown, url, "row")
+        page.mark(shown, "all")
+        blocks.extend(shown.evaluate("bench.blocks"))
+        return found
+
+    empty = page.median_of(rounds, lambda: load(shown, f"{url}/healthz", "empty"))
+    paint = page.median_of(rounds, first)
+    report.figure(f"first rows of {words}", paint, "ms", floor=empty, ratio=paint / empty, most=bar_ms)
+    whole = page.median_of(rounds, lambda: load(shown, url, "all"))
+    report.figure(f"all that is loaded of {words}", whole, "ms", floor=empty, ratio=whole / empty)
+    field = shown.get_by_label("Filter runs")
+    for text in WORDS:
+        field.fill("")
+        field.press_sequentially(text, delay=30)
+    keys: list[float] = sorted(shown.evaluate("bench.keys"))
+    report.figure(f"typing in the filter of {words}, median", keys[len(keys) // 2], "ms", most=TYPING_MS)
+    report.figure(f"typing in the filter of {words}, p95", keys[len(keys) * 95 // 100], "ms")
+    shown.evaluate("document.querySelector('.scroll').scrollTop = 1e6")
+    shown.wait_for_timeout(300)
+    blocks += shown.evaluate("bench.blocks")
+    report.figure(f"longest block with {words}", max(blocks, default=0.0), "ms", most=BLOCK_MS)

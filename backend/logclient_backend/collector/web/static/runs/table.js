@@ -19,13 +19,24 @@ export class Table {
     this._view = { items: [], columns: [], selected: new Set(), active: -1, now: () => 0, sort: "", order: "" };
     this._top = spacer();
     this._bottom = spacer();
-    this._all = h("input", { type: "checkbox", "aria-label": "Select all runs that are listed", onchange: () => on.selectAll(this._all.checked) });
+    this._all = h("input", {
+      type: "checkbox",
+      "aria-label": "Select all runs that are listed",
+      onchange: () => on.selectAll(this._all.checked),
+    });
     this._columns = h("colgroup", {});
     this._head = h("tr", { "aria-rowindex": 1 });
     this._body = h("tbody", {}, this._top, this._bottom);
     this._table = h(
       "table",
-      { class: "runs", role: "grid", tabIndex: 0, "aria-label": "Runs", "aria-multiselectable": "true", onkeydown: on.key },
+      {
+        class: "runs",
+        role: "grid",
+        tabIndex: 0,
+        "aria-label": "Runs",
+        "aria-multiselectable": "true",
+        onkeydown: on.key,
+      },
       this._columns,
       h("thead", {}, this._head),
       this._body,
@@ -123,10 +134,18 @@ export class Table {
 
   _header() {
     const { columns, sort, order } = this._view;
-    fill(this._columns, h("col", {}), columns.map(() => h("col", {})));
+    fill(
+      this._columns,
+      h("col", {}),
+      columns.map(() => h("col", {})),
+    );
     this._widths();
     this._table.setAttribute("aria-colcount", columns.length + 1);
-    fill(this._head, h("th", { scope: "col", class: "check" }, this._all), columns.map((each) => heading(each, sort, order, this._on.sort)));
+    fill(
+      this._head,
+      h("th", { scope: "col", class: "check" }, this._all),
+      columns.map((each) => heading(each, sort, order, this._on.sort)),
+    );
   }
 
   /** Share what room is left over the columns that grow; where there is none, the table scrolls sideways. */
@@ -148,9 +167,15 @@ export class Table {
       const row = h("tr", { id, class: "group" }, this._groupCells(item.group, columns));
       return { row, item: item.same, stamp: this._stamp, timed: [] };
     }
-    const check = h("input", { type: "checkbox", tabIndex: -1, "aria-label": `Select ${cells.cut(item.run.name || item.run.id, 80)}` });
+    const check = h("input", {
+      type: "checkbox",
+      tabIndex: -1,
+      "aria-label": `Select ${cells.cut(item.run.name || item.run.id, 80)}`,
+    });
     const made = columns.map((each) => cells.cell(each, item.run, at));
-    const timed = columns.flatMap((each, place) => (cells.isTimed(each, item.run) ? [{ column: each, cell: made[place] }] : []));
+    const timed = columns.flatMap((each, place) =>
+      cells.isTimed(each, item.run) ? [{ column: each, cell: made[place] }] : [],
+    );
     const row = h("tr", { id, class: item.isMember ? "member" : null }, h("td", { class: "check" }, check), made);
     return { row, check, item: item.same, stamp: this._stamp, timed };
   }
@@ -158,7 +183,13 @@ export class Table {
   _groupCells(group, columns) {
     const button = h(
       "button",
-      { class: "fold", dataset: { fold: "" }, tabIndex: -1, "aria-expanded": String(group.isOpen), "aria-label": `${group.isOpen ? "Fold" : "Unfold"} ${cells.cut(group.label, 80)}` },
+      {
+        class: "fold",
+        dataset: { fold: "" },
+        tabIndex: -1,
+        "aria-expanded": String(group.isOpen),
+        "aria-label": `${group.isOpen ? "Fold" : "Unfold"} ${cells.cut(group.label, 80)}`,
+      },
       group.isOpen ? "▾" : "▸",
     );
     const title = h(
@@ -168,7 +199,13 @@ export class Table {
       h("span", { class: group.value === undefined ? "dim label" : "label" }, h("bdi", {}, cells.cut(group.label))),
       h("span", { class: "count", title: group.states }, String(group.count)),
     );
-    const others = columns.slice(1).map((each) => (each.id === "state" ? h("td", { class: "dim", title: group.states }, group.states) : cells.groupCell(each, group.figures(each))));
+    const others = columns
+      .slice(1)
+      .map((each) =>
+        each.id === "state"
+          ? h("td", { class: "dim", title: group.states }, group.states)
+          : cells.groupCell(each, group.figures(each)),
+      );
     return [h("td", { class: "check" }), title, others];
   }
 
@@ -178,7 +215,8 @@ export class Table {
     if (!found) return;
     const index = this._view.items.findIndex((item) => item.key === found[0]);
     const item = this._view.items[index];
-    if (event.target.closest("[data-fold]") || (item.group && !event.target.closest("a"))) return this._on.toggle(item.group);
+    if (event.target.closest("[data-fold]") || (item.group && !event.target.closest("a")))
+      return this._on.toggle(item.group);
     const line = event.target.closest("[data-line]");
     if (line) return this._on.line(item.run, line);
     if (event.target.closest("a")) return;
@@ -215,7 +253,11 @@ function heading(column, sort, order, onSort) {
   const title = column.part ? `${column.group}: ${column.key}` : column.label;
   return h(
     "th",
-    { scope: "col", class: [column.id === "name" ? "name" : "", column.isNumber ? "number" : ""].join(" "), "aria-sort": way },
+    {
+      scope: "col",
+      class: [column.id === "name" ? "name" : "", column.isNumber ? "number" : ""].join(" "),
+      "aria-sort": way,
+    },
     h(
       "button",
       { onclick: () => onSort(column.id), title: cells.cut(title, 2000), tabIndex: -1 },
