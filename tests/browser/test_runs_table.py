@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -342,3 +343,33 @@ def test_link_of_a_view_works_in_another_browser(watched: Watched, url: str) -> 
     found = [float(each) for each in table.column("train/loss")]
     assert found and found == sorted(found)
     assert "state=finished" in unquote(watched.page.url)
+
+
+def test_more_runs_than_are_loaded_are_filtered_and_sorted_by_the_collector(
+    watched: Watched, tmp_path: Path
+) -> None:
+    """All of 5,300 runs are found and counted, and what is looked up in a part of them says so."""
+    now_ns = time.time_ns()
+    with made_store(tmp_path / "data") as store:
+        for first in range(0, 5300, 500):
+            page = [
+                run_of(number, now_ns, state="finished") for number in range(first, min(5300, first + 500))
+            ]
+            store.writer.write([replace(parcel, batches=()) for parcel in page])
+        oldest = run_of(5299, now_ns).description
+        assert oldest is not None
+        with serving(backing(store, check=lambda token: EVERYBODY)) as url:
+            table = RunsTable(watched.page, url)
+            table.page.goto(url)
+            expect(table.count).to_have_text("5,000 of 5,300 runs")
+            table.head("Started").click()
+            expect(table.rows.first).to_contain_text(oldest.name)
+            table.filter.fill("config.seed=4 name~mlp-mixer")
+            expect(table.count).to_have_text(re.compile(r"^26\d runs$"))
+            table.filter.fill("dropped>0")
+            expect(table.note).to_contain_text(
+                "dropped>0: looked up in the 5,000 runs that are loaded, of 5,300"
+            )
+            table.filter.fill("")
+            expect(table.count).to_have_text("5,000 of 5,300 runs")
+            table.page.goto("about:blank")
