@@ -20,6 +20,7 @@ from logclient.errors import BadArgument, Corrupt
 from ..store.interface import StoreError
 from ..tokens import Grant
 from . import (
+    bands,
     columns,
     control,
     curves,
@@ -28,6 +29,7 @@ from . import (
     extremes,
     health,
     listing,
+    pairs,
     records,
     reports,
     session,
@@ -141,8 +143,9 @@ def make_app(stands_on: Backing) -> FastAPI:
     app.state.backing = stands_on
     app.state.cookie = cookie_of(stands_on.site, stands_on.store.id)
     app.state.live = Live(stands_on.store, RunChanges(stands_on))
-    modules = (session, listing, columns, edits, control, reports, values, extremes, curves, stream, records)
-    for router in (about, *(module.router for module in modules)):
+    about_runs = (session, listing, columns, edits, control, reports)
+    about_values = (values, extremes, bands, pairs, curves, stream, records)
+    for router in (about, *(module.router for module in (*about_runs, *about_values))):
         app.include_router(router, prefix=f"/api/v{API_VERSION}")
     app.include_router(health.router)
     app.include_router(make_router(StaticFiles()))
