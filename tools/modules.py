@@ -27,6 +27,7 @@ _IMPORT = re.compile(r"""^import\s+(?:([^"';]+?)\s+from\s+)?"([^"]+)";""", re.MU
 _DYNAMIC = re.compile(r"""\bimport\(\s*"([^"]+)"\s*\)(?:\s*\.then)?""")
 _EXPORT = re.compile(r"^export\s+(?:async\s+)?(?:function\*?|class|const|let)\s+([\w$]+)", re.MULTILINE)
 _EXPORTS = re.compile(r"^export\s*\{([^}]*)\}", re.MULTILINE)
+_FREE_NAME = r"(?:(?<![\w$.])|(?<=\.\.\.))"  # no part of a name, and no property
 _COLOUR = re.compile(r"#[0-9a-fA-F]{3,8}\b(?=[^{}]*[;}])|\brgba?\(")
 
 
@@ -94,10 +95,10 @@ def import_faults(name: str, text: str, clause: str, target: str, there: set[str
     for export, local in names(clause):
         if export != "*" and export not in there:
             yield f"{name}: imports {export!r} of {target}, which does not export it."
-        if len(re.findall(rf"(?<![\w$.]){re.escape(local)}(?![\w$])", text)) < 1:
+        if len(re.findall(rf"{_FREE_NAME}{re.escape(local)}(?![\w$])", text)) < 1:
             yield f"{name}: imports {local!r} and does not use it."
         if export == "*":
-            for part in sorted(set(re.findall(rf"(?<![\w$.]){re.escape(local)}\.([\w$]+)", text)) - there):
+            for part in sorted(set(re.findall(rf"{_FREE_NAME}{re.escape(local)}\.([\w$]+)", text)) - there):
                 yield f"{name}: uses {local}.{part}, and {target} does not export it."
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from logclient_backend.collector.sessions import Sessions
 from logclient_backend.collector.store.open import open_store
+from logclient_backend.collector.tokens import Grant
 from tests.browser.conftest import Watched
 from tests.browser.many_runs import fill
 from tools.collector import Collector
@@ -68,3 +70,21 @@ def test_loss_is_shown_and_the_page_goes_on_when_the_collector_is_back(
 
     collector.command("token", "revoke", "test")
     expect(page.get_by_text("Your login has ended")).to_be_visible()
+
+
+def test_code_of_a_link_logs_in_once(watched: Watched, collector: Collector) -> None:
+    """As `logclient ui` opens the page; the code does not stay in the address, and counts once."""
+    page = watched.page
+    watched.expected.append("401")
+    sessions = Sessions(str(collector.data), is_valid=lambda grant: True)
+    code = sessions.new_code(Grant("test", frozenset({"read"})))
+    page.goto(f"{collector.url}/#/login?code={code}")
+    expect(page.locator("#header .who")).to_have_text("test (read)")
+    expect(page.locator(".toolbar > .count")).to_have_text("5 runs")
+    assert code not in page.url
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_label("Token")).to_be_visible()
+    page.goto("about:blank")
+    page.goto(f"{collector.url}/#/login?code={code}")
+    expect(page.get_by_text("that code is unknown, was used")).to_be_visible()
+    expect(page.get_by_label("Token")).to_be_visible()

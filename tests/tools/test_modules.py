@@ -10,7 +10,7 @@ INDEX = '<script src="static/DIGEST/app.js"></script><link href="static/DIGEST/s
 GOOD = {
     "index.html": INDEX,
     "app.js": 'import * as core from "./core.js";\nimport { b as c } from "./core.js";\n'
-    'core.a(c);\nconst views = { other: () => import("./views/other.js") };\n',
+    'core.a(...c);\nconst views = { other: () => import("./views/other.js") };\n',
     "core.js": "// import { x } from nowhere\nexport function a(x) {}\nexport const b = 1;\n",
     "views/other.js": 'import { a } from "../core.js";\n\nexport async function open() {\n  a(1);\n}\n',
     "style/tokens.css": ":root {\n  --ink: #123456;\n}\n",

@@ -6,7 +6,7 @@
 import * as address from "./core/address.js";
 import { onUnauthorized } from "./core/api.js";
 import { fill, h } from "./core/dom.js";
-import { showError } from "./core/messages.js";
+import { show, showError } from "./core/messages.js";
 import * as session from "./core/session.js";
 import * as theme from "./core/theme.js";
 import * as login from "./views/login.js";
@@ -85,10 +85,15 @@ function watched(now) {
 
 async function start() {
   VIEWS[nameOf(address.current())]().catch(() => {}); // its files come meanwhile; `route` reports what is wrong
+  const { path, params } = address.current();
+  const code = path[0] === "login" ? params.get("code") : null;
+  if (path[0] === "login") history.replaceState(null, "", address.link(["runs"])); // a code stays in no history
   try {
-    await session.load();
+    if (code) await session.loginByCode(code);
+    else await session.load();
   } catch (error) {
-    showError(error);
+    if (code) show(error.message, { isError: true });
+    await session.load().catch(showError);
   }
   onUnauthorized(() => ask(Boolean(session.current().name)));
   if (session.current().is_login_needed) ask();

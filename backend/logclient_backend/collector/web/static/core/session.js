@@ -25,6 +25,11 @@ export async function login(token) {
   take(await send("POST", "session", {}, { headers: { authorization: `Bearer ${token}` } }));
 }
 
+/** Log in with a code of `logclient ui`, which counts once. */
+export async function loginByCode(code) {
+  take(await send("POST", "session", {}, { headers: { "x-logclient-code": code } }));
+}
+
 /** Log out: the session is over at the collector, too. */
 export async function logout() {
   take(await send("DELETE", "session", {}));
