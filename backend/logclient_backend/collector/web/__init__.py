@@ -13,6 +13,7 @@ strict_query.py     a parameter that there is not is refused
 responses.py        what is answered: JSON, errors, pages
 response_models.py  what answers look like, for /openapi.json
 listing.py          runs: list, one, documents, config, summary, delete
+columns.py          keys that runs of a list have values under
 values.py           keys, series, buckets, last values
 curves.py           buckets of many series at once
 stream.py           server-sent events: what is new; live.py finds it, live_runs.py of the list of runs,
