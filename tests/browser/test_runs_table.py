@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from logclient_backend.collector.store.interface import Store
 from logclient_backend.collector.tokens import EVERYBODY
+from tests.browser import pictures
 from tests.browser.conftest import HEIGHT, WIDTH, Watched, watching
 from tests.browser.many_runs import fill, run_of
 from tests.served import backing, made_store, serving
@@ -284,6 +285,23 @@ def test_usual_columns_need_no_sideways_scroll(table: RunsTable) -> None:
     table.open("?" + "&".join(f"col={name}" for name in names.split()))
     scroll.evaluate("(box) => (box.scrollLeft = 1000)")
     expect(table.rows.first.get_by_role("link")).to_be_in_viewport()
+
+
+def test_pictures_of_the_table_have_one_line_of_controls(table: RunsTable, tmp_path: Path) -> None:
+    """At both widths and in both themes: controls in a line, heads above their cells, all rows of one height."""
+    page = table.open("?by=group").page
+    table.rows.locator("input").nth(2).click()
+    for name in pictures.take(page, "runs", tmp_path):
+        tops = page.locator(".toolbar > *:visible").evaluate_all(
+            "(all) => all.map((each) => each.offsetHeight)"
+        )
+        assert max(tops) < 40, name
+        assert page.locator(".toolbar").evaluate("(bar) => bar.offsetHeight") < 60, name
+        boxes = "(cells) => cells.map((cell) => [cell.offsetLeft, cell.offsetWidth])"
+        heads = page.locator("table.runs thead tr > *").evaluate_all(boxes)
+        assert table.rows.first.locator("> *").evaluate_all(boxes) == heads, name
+        heights = "(rows) => [...new Set(rows.map((row) => row.offsetHeight))]"
+        assert page.locator("table.runs tbody tr:not(.spacer)").evaluate_all(heights) == [30], name
 
 
 def test_new_runs_and_states_come_without_touching_the_view(table: RunsTable, store: Store) -> None:
