@@ -1,6 +1,6 @@
 """Pictures of pages, in both themes and at both widths, for whoever looks at them.
 
-    LOGCLIENT_PICTURES=build/pictures pytest tests/browser -k pictures
+    PICTURES=build/pictures pytest tests/browser -k pictures
 
 Without the variable they land in the test's own folder. Tests compare boxes of elements, never pixels.
 """
@@ -19,7 +19,7 @@ THEMES = ("light", "dark")
 
 def take(page: Page, name: str, folder: Path) -> Iterator[str]:
     """Take four pictures of the page as it is now; yields the name of each, for checks of that width and theme."""
-    kept = Path(os.environ.get("LOGCLIENT_PICTURES", "") or folder)
+    kept = Path(os.environ.get("PICTURES", "") or folder)
     kept.mkdir(parents=True, exist_ok=True)
     for width, height in SIZES:
         page.set_viewport_size({"width": width, "height": height})
