@@ -189,7 +189,7 @@ def test_state_verdict_drops_and_lag_are_in_sight(table: RunsTable, store: Store
     store.writer.write([run_of(2, time.time_ns())])  # a moment ago
     table.open("?q=state%3Dstalled")
     expect(table.rows).to_have_count(1)
-    state = table.rows.first.locator(".state")
+    state = table.rows.first.locator(".status")
     expect(state).to_contain_text("stalled")
     expect(state).to_have_attribute("title", re.compile("rank 3 waits in all_reduce"))
     assert re.fullmatch(r"\d+ (s|min) ago", table.column("Last data")[0])

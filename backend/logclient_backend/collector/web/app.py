@@ -22,13 +22,16 @@ from ..tokens import Grant
 from . import (
     bands,
     columns,
+    console,
     control,
     curves,
     docs_page,
     edits,
     extremes,
+    groups,
     health,
     listing,
+    many_runs,
     pairs,
     records,
     reports,
@@ -143,8 +146,8 @@ def make_app(stands_on: Backing) -> FastAPI:
     app.state.backing = stands_on
     app.state.cookie = cookie_of(stands_on.site, stands_on.store.id)
     app.state.live = Live(stands_on.store, RunChanges(stands_on))
-    about_runs = (session, listing, columns, edits, control, reports)
-    about_values = (values, extremes, bands, pairs, curves, stream, records)
+    about_runs = (session, listing, columns, groups, edits, control, reports, many_runs)
+    about_values = (values, extremes, bands, pairs, curves, stream, records, console)
     for router in (about, *(module.router for module in (*about_runs, *about_values))):
         app.include_router(router, prefix=f"/api/v{API_VERSION}")
     app.include_router(health.router)

@@ -74,13 +74,13 @@ const MAKERS = {
     const kind = BAD.has(state) ? "bad" : GOOD.has(state) ? (state === "running" ? "good" : "done") : "warn";
     return h(
       "td",
-      { class: "state", title: why ? cut(`${state}: ${why}`, MAX_TITLE) : null },
+      { class: "status", title: why ? cut(`${state}: ${why}`, MAX_TITLE) : null },
       h("span", { class: `badge ${kind}` }, state),
       why && h("bdi", { class: "why" }, cut(why)),
     );
   },
   tags(run) {
-    const shown = run.tags.slice(0, MAX_TAGS).map((tag) => h("span", { class: "tag" }, h("bdi", {}, cut(tag, 60))));
+    const shown = run.tags.slice(0, MAX_TAGS).map((tag) => h("span", { class: "mark" }, h("bdi", {}, cut(tag, 60))));
     const more = run.tags.length - MAX_TAGS;
     return h("td", { class: "tags", title: cut(run.tags.join(", "), MAX_TITLE) }, shown, more > 0 && ` +${more}`);
   },

@@ -196,8 +196,8 @@ export class Table {
       "th",
       { scope: "row", class: "name", title: cells.cut(group.label, 2000) },
       button,
-      h("span", { class: group.value === undefined ? "dim label" : "label" }, h("bdi", {}, cells.cut(group.label))),
       h("span", { class: "count", title: group.states }, String(group.count)),
+      h("span", { class: group.value === undefined ? "dim label" : "label" }, h("bdi", {}, cells.cut(group.label))),
     );
     const others = columns
       .slice(1)
