@@ -6,16 +6,34 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import Field
 
 from ..store.interface import ColumnKey
 from .access import Stands, reader
-from .response_models import ColumnList
+from .response_models import Shape
 from .responses import as_json
 from .strict_query import only_known
 
 router = APIRouter(dependencies=[Depends(reader), Depends(only_known)])
 
 MAX_NEWEST = 1_000
+
+
+class ColumnKeyRow(Shape):
+    """A key under which runs have values."""
+
+    key: str
+    runs: int = Field(description="That have it.")
+    is_same: bool = Field(description="Config and summary: all of them have the same value.")
+
+
+class ColumnList(Shape):
+    """Keys of the newest runs."""
+
+    config: list[ColumnKeyRow]
+    summary: list[ColumnKeyRow]
+    last: list[ColumnKeyRow] = Field(description="Metrics.")
+    runs: int = Field(description="That were looked at.")
 
 
 @router.get("/columns", response_model=ColumnList)

@@ -84,23 +84,6 @@ class RunList(Shape):
     now_ns: int
 
 
-class ColumnKey(Shape):
-    """A key under which runs have values."""
-
-    key: str
-    runs: int = Field(description="That have it.")
-    is_same: bool = Field(description="Config and summary: all of them have the same value.")
-
-
-class ColumnList(Shape):
-    """Keys of the newest runs."""
-
-    config: list[ColumnKey]
-    summary: list[ColumnKey]
-    last: list[ColumnKey] = Field(description="Metrics.")
-    runs: int = Field(description="That were looked at.")
-
-
 class RunWhole(RunRow):
     """All that is known of a run but its points."""
 
@@ -426,43 +409,6 @@ class Reduced(Shape):
     min: list[Number] = Field(description="Of the finite points; NaN where there are none.")
     max: list[Number]
     last: list[Number]
-
-
-class Curve(Shape):
-    """One series reduced to buckets, as columns."""
-
-    series: int = Field(description="Number of run i and key j, from 0 as given: i * keys + j.")
-    run: str
-    key: str
-    width: int = Field(description="Steps of a bucket; a power of two.")
-    points: int = Field(description="How many went in.")
-    first_step: int
-    last_step: int
-    leaves_out_texts: bool = Field(description="The key was logged with texts, too; they are not in it.")
-    start: list[int] = Field(description="First step of each bucket that holds something, rising.")
-    count: list[int] = Field(description="Points of each, NaN and infinities included; empty: 1 in each.")
-    nans: list[int] = Field(description="Empty: none, as in the next two.")
-    infs: list[int]
-    neg_infs: list[int]
-    min: list[Number] = Field(
-        description="Of the finite points; NaN where there are none. Empty where `count` is: as `last`, where finite."
-    )
-    max: list[Number]
-    last: list[Number] = Field(description="Of the highest step of the bucket.")
-    time_ns: list[int] = Field(description="Of that point.")
-
-
-class Curves(Shape):
-    """Many series from one state of the store."""
-
-    at: int = Field(description="Position in the order of commits: updates of a higher one are not in here.")
-    cursor: str = Field(description="That position, for `after` of `/stream`.")
-    next: str = Field(
-        description="Ask again with `after` set to this for the other series; empty: all are here."
-    )
-    now_ns: int
-    unknown_runs: list[str] = Field(description="Runs that were asked for and that are not here.")
-    curves: list[Curve]
 
 
 class Member(Shape):
