@@ -26,6 +26,7 @@ from ...wal.coverage import Spans
 from ...wal.encoded import StreamColumns
 from ...wal.scan import Gap
 from ...wal.seqs import SeqSet
+from .news import News, Position, Question
 
 if TYPE_CHECKING:
     import numpy as np
@@ -181,11 +182,14 @@ class Listed:
     columns: Mapping[tuple[str, str], Any] = field(default_factory=dict)  # those asked for that it has
 
 
+ANYWHERE = "any"  # with `contains`: id, project, name, group or a tag, ASCII letters in capitals or not
+
+
 @dataclass(frozen=True, slots=True)
 class Filter:
     """One condition on runs; all of a list must hold."""
 
-    field: str  # id, project, name, group, state, tag, created_ns, last_seen_ns, config, summary
+    field: str  # id, project, name, group, state, tag, created_ns, last_seen_ns, config, summary, or ANYWHERE
     key: str = ""  # with config and summary: as `runs/flatten.py` names it
     op: str = "="  # =, !=, <, <=, >, >=, contains
     value: str | float | bool | None = None
@@ -211,6 +215,25 @@ class RunPage:
     runs: Sequence[Listed]
     next: str  # empty: that was all
     total: int
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnKey:
+    """A key under which runs of a list have values."""
+
+    key: str
+    runs: int  # that have it
+    is_same: bool  # all of them have the same value under it; False for metrics, which are not compared
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnKeys:
+    """Keys under which the newest runs have values: config and summary as `flatten.py` names them, and metrics."""
+
+    config: Sequence[ColumnKey]  # by name
+    summary: Sequence[ColumnKey]
+    metrics: Sequence[ColumnKey]
+    runs: int  # that were looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +317,7 @@ class Buckets:
     last: npt.NDArray[
         np.float64
     ]  # of the highest step; there of the newest attempt, of a stream by seq, else by time
+    last_ns: npt.NDArray[np.int64]  # time of that point
     points: int  # that went in
     first_step: int
     last_step: int
@@ -338,6 +362,15 @@ class Writer(Protocol):
 
         How many. It is the time in which the store was open that counts: no setting of the wall's clock changes it.
         """
+
+
+class Watch(Protocol):
+    """Notices commits; for one thread."""
+
+    def has_changed(self) -> bool:
+        """Was anything committed since the last call? True at the first; costs some microseconds."""
+
+    def close(self) -> None: ...
 
 
 class Reader(Protocol):
@@ -408,6 +441,37 @@ class Reader(Protocol):
         """
 
 
+class LiveReader(Protocol):
+    """Answers pages that follow runs. Any number of threads."""
+
+    def curves(
+        self,
+        series: Sequence[tuple[str, str]],
+        *,
+        most: int = 1000,
+        most_buckets: int = 200_000,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        all_attempts: bool = False,
+    ) -> tuple[Position, Sequence[Buckets | None]]:
+        """Return the buckets of each (run, key), in turn, until there are so many, and the position of what was seen.
+
+        None stands for a series that is not there. At least one is answered.
+        """
+
+    def position(self) -> Position:
+        """Return how far the store is now."""
+
+    def news(self, questions: Sequence[Question], *, most: int = 2_000) -> Sequence[News]:
+        """Return what is new for each question, all from one state of the store: at most `most` points a series."""
+
+    def column_keys(self, newest: int) -> ColumnKeys:
+        """Return the keys of so many runs, those that were created last."""
+
+    def watch(self) -> Watch:
+        """Return what notices that something was committed, by any process; its user closes it."""
+
+
 class Store(Protocol):
     """An engine."""
 
@@ -420,6 +484,9 @@ class Store(Protocol):
 
     @property
     def reader(self) -> Reader: ...
+
+    @property
+    def live(self) -> LiveReader: ...
 
     def compact(self, *, deadline_s: float) -> bool:
         """Do some of the upkeep that is due, in a thread of its own; False where nothing was."""

@@ -21,8 +21,10 @@ from ..store.interface import StoreError
 from ..tokens import Grant
 from . import (
     bands,
+    columns,
     console,
     control,
+    curves,
     docs_page,
     edits,
     extremes,
@@ -34,10 +36,13 @@ from . import (
     records,
     reports,
     session,
+    stream,
     values,
 )
 from .access import SCHEME, Stands, anybody
 from .context import Backing
+from .live import Live
+from .live_runs import RunChanges
 from .origin_check import OriginCheck
 from .response_models import Error, Info
 from .responses import Refused, as_json, refusal
@@ -140,22 +145,10 @@ def make_app(stands_on: Backing) -> FastAPI:
     )
     app.state.backing = stands_on
     app.state.cookie = cookie_of(stands_on.site, stands_on.store.id)
-    modules = (
-        session,
-        listing,
-        groups,
-        edits,
-        control,
-        reports,
-        values,
-        extremes,
-        many_runs,
-        bands,
-        pairs,
-        records,
-        console,
-    )
-    for router in (about, *(module.router for module in modules)):
+    app.state.live = Live(stands_on.store, RunChanges(stands_on))
+    about_runs = (session, listing, columns, groups, edits, control, reports, many_runs)
+    about_values = (values, extremes, bands, pairs, curves, stream, records, console)
+    for router in (about, *(module.router for module in (*about_runs, *about_values))):
         app.include_router(router, prefix=f"/api/v{API_VERSION}")
     app.include_router(health.router)
     app.include_router(make_router(StaticFiles()))

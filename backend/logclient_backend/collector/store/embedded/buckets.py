@@ -164,6 +164,7 @@ def _made(shift: int, bits: Bits, codes: str) -> Buckets:
         min=bits.low,
         max=bits.high,
         last=bits.last,
+        last_ns=bits.time,
         points=int(bits.count.sum()),
         first_step=int(bits.first_step[0]) if len(bits) else 0,
         last_step=int(bits.step[-1]) if len(bits) else 0,

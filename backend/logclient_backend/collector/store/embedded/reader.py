@@ -125,7 +125,7 @@ class EmbeddedReader:
         first = _LOWEST if first_step is None else first_step
         last = MAX_SEQ if last_step is None else last_step
         with self._database.reading() as session:
-            _, name, attempts = _key(session, run, key)
+            _, name, attempts = find_key(session, run, key)
             return series.points(
                 session, self._shared, name, attempts, after=after, most=most, steps=(first, last)
             )
@@ -141,7 +141,7 @@ class EmbeddedReader:
         all_attempts: bool = False,
     ) -> Buckets:
         with self._database.reading() as session:
-            _, name, attempts = _key(session, run, key)
+            _, name, attempts = find_key(session, run, key)
             return charts.buckets(
                 session,
                 self._shared,
@@ -189,8 +189,8 @@ def _edits(session: Session, run: int) -> bytes | None:
     return None if row is None else session.packer.read_plain(row[0])
 
 
-def _key(session: Session, run: str, key: str) -> tuple[int | None, int | None, Mapping[str, int]]:
-    """Numbers of the run and of the key, and the run's attempts."""
+def find_key(session: Session, run: str, key: str) -> tuple[int | None, int | None, Mapping[str, int]]:
+    """Return the numbers of the run and of the key, and the run's attempts."""
     row = session.connection.execute("SELECT run, attempts FROM runs WHERE id=?", (run,)).fetchone()
     if row is None:
         return None, None, {}
