@@ -12,6 +12,7 @@ import * as login from "./views/login.js";
 
 const VIEWS = {
   runs: () => import("./views/runs.js"),
+  charts: () => import("./views/charts.js"),
 };
 const root = document.getElementById("main");
 let shown = { name: "", view: null };

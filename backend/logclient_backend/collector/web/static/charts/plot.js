@@ -1,0 +1,146 @@
+// The canvas of a chart: uPlot draws axes, grid, cursor and selection; curves are painted by `pen.js` in its hook.
+
+import uPlot from "../vendor/uPlot-1.6.32.esm.js";
+import { duration, time as timeText } from "../core/format.js";
+import { frame } from "./frame.js";
+
+const FONT = "11px system-ui, 'DejaVu Sans', sans-serif";
+const X_AXIS = 26; // CSS pixels
+const Y_AXIS = 52;
+const DURATIONS = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800, 2592000];
+const TINY_S = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
+
+/** One plot. `handlers`: `{paint(frame, context), cursor(left, isOver), select(low, high), reset()}`. */
+export class Plot {
+  constructor(root, { kind, logX, logY, palette, handlers, size }) {
+    this._ranges = { x: [0, 1], y: [0, 1] };
+    this._log = { x: logX, y: logY };
+    const axis = {
+      stroke: () => palette().dim,
+      grid: { stroke: () => palette().grid, width: 1 },
+      ticks: { stroke: () => palette().grid, width: 1, size: 4 },
+      font: FONT,
+      gap: 4,
+    };
+    const scale = (name, isLog) => ({ distr: isLog ? 3 : 1, range: () => this._ranges[name] });
+    const hooks = {
+      draw: [(u) => handlers.paint(this.frame(), u.ctx)],
+      setSelect: [(u) => this._selected(u, handlers.select)],
+      setCursor: [(u) => handlers.cursor(u.cursor.left)],
+    };
+    this.u = new uPlot(
+      {
+        ...size,
+        ms: 1,
+        padding: [8, 12, 0, 0],
+        scales: { x: { ...scale("x", logX), time: kind === "time" }, y: scale("y", logY) },
+        series: [{}, { paths: () => null, points: { show: false } }],
+        legend: { show: false },
+        axes: [
+          { ...axis, size: X_AXIS, space: 60, ...xTicks(kind, logX) },
+          { ...axis, size: Y_AXIS, space: 32, values: (u, splits) => splits.map(short) },
+        ],
+        cursor: {
+          y: false,
+          points: { show: false },
+          drag: { x: true, y: false, setScale: false, dist: 5 },
+          bind: { dblclick: () => () => handlers.reset() },
+        },
+        hooks,
+      },
+      [[0, 1], [null, null]],
+      root,
+    );
+    if (kind === "time") this.u.axes[0].scale = "x";
+  }
+
+  /** Show these ranges, and paint. */
+  show(x, y) {
+    this._ranges = { x, y };
+    this.u.setData([x, [null, null]], true);
+  }
+
+  resize(size) {
+    if (size.width !== this.u.width || size.height !== this.u.height) this.u.setSize(size);
+  }
+
+  /** Return where values lie in pixels of the canvas. */
+  frame() {
+    const { left, top, width, height } = this.u.bbox;
+    const box = { left, top, width, height };
+    const { x, y } = this._ranges;
+    return frame({ box, x, y, logX: this._log.x, logY: this._log.y, ratio: uPlot.pxRatio });
+  }
+
+  /** Return x at so many CSS pixels from the left edge of the plot. */
+  at(left) {
+    return this.u.posToVal(left, "x");
+  }
+
+  /** Return the place of x in CSS pixels from the left edge. */
+  leftOf(x) {
+    return this.u.valToPos(x, "x");
+  }
+
+  /** Move the cursor to x; null hides it. */
+  cursor(x) {
+    const left = x === null ? -10 : this.leftOf(x);
+    this.u.setCursor({ left, top: left < 0 ? -10 : 4 }, false);
+  }
+
+  get canvas() {
+    return this.u.ctx.canvas;
+  }
+
+  /** Return the ticks of both axes as texts and CSS pixels of the canvas, for SVG. */
+  ticks() {
+    const ratio = uPlot.pxRatio;
+    const of = (axis, scale) =>
+      axis._splits
+        .map((value, i) => ({ at: this.u.valToPos(value, scale, true) / ratio, text: axis._values[i] ?? "" }))
+        .filter((tick) => Number.isFinite(tick.at));
+    return { x: of(this.u.axes[0], "x"), y: of(this.u.axes[1], "y") };
+  }
+
+  destroy() {
+    this.u.destroy();
+  }
+
+  _selected(u, select) {
+    const { left, width } = u.select;
+    if (width < 2) return;
+    const [low, high] = [this.at(left), this.at(left + width)];
+    u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    select(low, high);
+  }
+}
+
+function xTicks(kind, isLog) {
+  if (kind === "time") return {};
+  if (kind === "relative" && !isLog) {
+    return { incrs: [...TINY_S, ...DURATIONS], values: (u, splits) => splits.map((s) => (s === 0 ? "0" : duration(s) || short(s))) };
+  }
+  return { values: (u, splits) => splits.map(short) };
+}
+
+/** Return a number for an axis: short, with SI letters for large ones. */
+export function short(number) {
+  if (number === null || number === undefined) return "";
+  const size = Math.abs(number);
+  if (size >= 1e15 || (size > 0 && size < 1e-4)) return number.toExponential(1).replace(".0e", "e").replace("e+", "e");
+  for (const [unit, letter] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
+    if (size >= unit * 10 || (size >= unit && Number.isInteger(number / (unit / 10)))) return `${trim(number / unit)}${letter}`;
+  }
+  return trim(number);
+}
+
+/** Return x in words, for the readout. */
+export function xText(x, kind) {
+  if (kind === "time") return timeText(x * 1e9);
+  if (kind === "relative") return duration(x) || short(x);
+  return Number.isInteger(x) ? x.toLocaleString("en") : String(Number(x.toPrecision(8)));
+}
+
+function trim(number) {
+  return String(Number(number.toPrecision(6)));
+}
