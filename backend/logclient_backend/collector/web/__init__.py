@@ -7,11 +7,14 @@ context.py          what the API stands on: the store, tokens, and what the proc
 origin_check.py     before anything else: foreign hosts and origins are refused, headers are set
 access.py           who may ask
 parameters.py       what may be asked, and its limits
+run_filters.py      parameters that choose runs
 strict_query.py     a parameter that there is not is refused
 responses.py        what is answered: JSON, errors, pages
 response_models.py  what answers look like, for /openapi.json
 listing.py          runs: list, one, documents, config, summary, delete
 values.py           keys, series, buckets, last values
+bands.py            one key of several runs as mean, range and quantiles
+pairs.py            a series over the values of another key
 records.py          contents, pages of records, export
 health.py           /healthz, /readyz, /metrics
 docs_page.py        /docs, without a script
