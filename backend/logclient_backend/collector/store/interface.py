@@ -26,6 +26,7 @@ from ...wal.coverage import Spans
 from ...wal.encoded import StreamColumns
 from ...wal.scan import Gap
 from ...wal.seqs import SeqSet
+from .news import News, Position, Question
 
 if TYPE_CHECKING:
     import numpy as np
@@ -283,10 +284,12 @@ class Buckets:
     last: npt.NDArray[
         np.float64
     ]  # of the highest step; there of the newest attempt, of a stream by seq, else by time
+    last_ns: npt.NDArray[np.int64]  # time of that point
     points: int  # that went in
     first_step: int
     last_step: int
     codes: str  # every type the key was logged with, sorted, as in `Key`; with "s" there are texts that did not go in
+    rank: int = -1  # the only one that went in, where one was asked for; -1: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +332,15 @@ class Writer(Protocol):
         """
 
 
+class Watch(Protocol):
+    """Notices commits; for one thread."""
+
+    def has_changed(self) -> bool:
+        """Was anything committed since the last call? True at the first; costs some microseconds."""
+
+    def close(self) -> None: ...
+
+
 class Reader(Protocol):
     """Answers questions. Any number of threads."""
 
@@ -367,6 +379,32 @@ class Reader(Protocol):
         all_attempts: bool = False,
     ) -> Buckets: ...
 
+    def curves(
+        self,
+        series: Sequence[tuple[str, str]],
+        *,
+        most: int = 1000,
+        most_buckets: int = 200_000,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        all_attempts: bool = False,
+        main_rank: bool = False,
+    ) -> tuple[Position, Sequence[Buckets | None]]:
+        """Return the buckets of each (run, key), in turn, until there are so many, and the position of what was seen.
+
+        `main_rank`: of the lowest rank that logged the key, and of records without a rank.
+        None stands for a series that is not there. At least one is answered.
+        """
+
+    def position(self) -> Position:
+        """How far the store is now."""
+
+    def news(self, questions: Sequence[Question], *, most: int = 2_000) -> Sequence[News]:
+        """Return what is new for each question, all from one state of the store: at most `most` points a series."""
+
+    def watch(self) -> Watch:
+        """Return what notices that something was committed, by any process; its user closes it."""
+
     def contents(self, run: str) -> Spans:
         """Return the coverage of each stream, and its gaps."""
 
@@ -380,7 +418,7 @@ class Reader(Protocol):
         keys: Iterable[str] | None = None,
     ) -> tuple[list[StreamColumns], int]:
         """Records of one stream by seq from there on, whole or only these keys of them; and the seq to ask for next,
-        0 where that was all. `most` is a wish.
+        0 where that was all. `most` is a wish. No keys: all records, without their values.
 
         All columns of a page cover the same range of seqs, up to that seq: per key table and rank there is one, so
         where a stream logged two shapes in turn their seqs lie between each other's.

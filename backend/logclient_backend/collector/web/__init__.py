@@ -15,6 +15,10 @@ listing.py          runs: list, one, documents, config, summary, delete
 values.py           keys, series, buckets, last values
 bands.py            one key of several runs as mean, range and quantiles
 pairs.py            a series over the values of another key
+curves.py           buckets of many series at once
+marks.py            where records are missing, and where attempts begin
+stream.py           server-sent events: what is new; live.py finds it, live_runs.py of the list of runs,
+                    events.py writes it
 records.py          contents, pages of records, export
 health.py           /healthz, /readyz, /metrics
 docs_page.py        /docs, without a script

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import Depends, Request, Security
@@ -45,6 +46,19 @@ def reader(stands_on: Stands, given: Credentials) -> Grant:
     if not grant.may(READ):
         raise Refused(403, "forbidden", "this token may not read: it needs the role `read` or `admin`")
     return grant
+
+
+def lasting_reader(stands_on: Stands, given: Credentials) -> Callable[[], bool]:
+    """A token that may read, for an answer that lasts: what is returned reports whether it still may."""
+    reader(stands_on, given)
+
+    def is_valid() -> bool:
+        try:
+            return _known(stands_on, given).may(READ)
+        except Refused:
+            return False
+
+    return is_valid
 
 
 def controller(stands_on: Stands, given: Credentials) -> Grant:

@@ -19,9 +19,25 @@ from logclient.errors import BadArgument, Corrupt
 
 from ..store.interface import StoreError
 from ..tokens import Grant
-from . import bands, control, docs_page, extremes, health, listing, pairs, records, reports, values
+from . import (
+    bands,
+    control,
+    curves,
+    docs_page,
+    extremes,
+    health,
+    listing,
+    marks,
+    pairs,
+    records,
+    reports,
+    stream,
+    values,
+)
 from .access import Stands, anybody
 from .context import Backing
+from .live import Live
+from .live_runs import RunChanges
 from .origin_check import OriginCheck
 from .response_models import Error, Info
 from .responses import Refused, as_json, refusal
@@ -106,7 +122,8 @@ def make_app(stands_on: Backing) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.backing = stands_on
-    modules = (listing, control, reports, values, extremes, bands, pairs, records)
+    app.state.live = Live(stands_on.store, RunChanges(stands_on))
+    modules = (listing, control, reports, values, extremes, curves, stream, bands, pairs, marks, records)
     for router in (about, *(module.router for module in modules)):
         app.include_router(router, prefix=f"/api/v{API_VERSION}")
     app.include_router(health.router)

@@ -104,18 +104,35 @@ def _row_text(
     """`RunRow` as JSON. A page has up to 10,000 of them: the description of a run that is over goes out as kept."""
     brief = run.brief
     if run.state == "running":
-        described = json.loads(brief)
-        names = ("state", "reason", "created_ns", "ended_ns")
-        about = Description(
-            **{name: described[name] for name in names}, more={"rest_s": described.get("rest_s")}
-        )
-        whole = Run(run.id, about, run.last_seen_ns, run.records, run.points, run.bytes)
-        brief = _encoded({**described, **_state(stands_on, whole, now_ns, described.get("observed"))})
+        brief = _encoded(_as_of_now(stands_on, run, json.loads(brief), now_ns))
     columns = _columns_text(run, paths, lasts) if paths else ""
     return (
         f'{{"id":{_encoded(run.id)},{brief[1:-1]},"last_seen_ns":{run.last_seen_ns},"records":{run.records},'
         f'"points":{run.points},"bytes":{run.bytes},"deleted_ns":{run.deleted_ns}{columns}}}'
     )
+
+
+def _as_of_now(stands_on: Backing, run: Listed, described: Mapping[str, Any], now_ns: int) -> dict[str, Any]:
+    """Return the description of a run that is not over, with its state as of now."""
+    names = ("state", "reason", "created_ns", "ended_ns")
+    about = Description(**{name: described[name] for name in names}, more={"rest_s": described.get("rest_s")})
+    whole = Run(run.id, about, run.last_seen_ns, run.records, run.points, run.bytes)
+    return {**described, **_state(stands_on, whole, now_ns, described.get("observed"))}
+
+
+def row_of(stands_on: Backing, run: Listed, described: Mapping[str, Any], now_ns: int) -> dict[str, Any]:
+    """Return `RunRow`; `described` is the run's brief description, read from its JSON."""
+    if run.state == "running":
+        described = _as_of_now(stands_on, run, described, now_ns)
+    return {
+        "id": run.id,
+        **described,
+        "last_seen_ns": run.last_seen_ns,
+        "records": run.records,
+        "points": run.points,
+        "bytes": run.bytes,
+        "deleted_ns": run.deleted_ns,
+    }
 
 
 def _columns_text(

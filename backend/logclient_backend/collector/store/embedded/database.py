@@ -58,6 +58,22 @@ class Session:
         self.packer = Packer()
 
 
+class DatabaseWatch:
+    """See `interface.Watch`: a connection of its own, on which SQLite says whether others have committed."""
+
+    def __init__(self, session: Session) -> None:
+        self._connection = session.connection
+        self._version = -1
+
+    def has_changed(self) -> bool:
+        (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+        changed, self._version = version != self._version, version
+        return bool(changed)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
 class Database:
     """An open store's file."""
 
@@ -154,6 +170,11 @@ class Database:
                 self._idle.append(session)
             else:
                 session.connection.close()
+
+    def watch(self) -> DatabaseWatch:
+        """Return what notices commits."""
+        with errors(self.folder):
+            return DatabaseWatch(self.session())
 
     @contextmanager
     def looking(self, session: Session) -> Iterator[None]:

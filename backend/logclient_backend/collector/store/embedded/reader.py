@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 from ....wal.coverage import Spans
 from ....wal.encoded import StreamColumns
 from ..interface import Buckets, Held, KeyPage, Last, Points, Run, RunPage, RunQuery, system_id
+from ..news import News, Position, Question
 from . import buckets as charts
 from . import catalog, records, series
+from . import news as live
 from . import run_keys as names
 from .ledger import span_of
 
 if TYPE_CHECKING:
-    from .database import Database, Session
+    from .database import Database, DatabaseWatch, Session
     from .shared import Shared
 
 _STREAM = "s.stream, s.id, s.process, s.lane, s.first_seq, s.first_step, s.first_ns, s.last_seq, s.last_step, s.last_ns"
@@ -133,6 +135,52 @@ class EmbeddedReader:
                 last_step=last_step,
                 all_attempts=all_attempts,
             )
+
+    def curves(
+        self,
+        series: Sequence[tuple[str, str]],
+        *,
+        most: int = 1000,
+        most_buckets: int = 200_000,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        all_attempts: bool = False,
+        main_rank: bool = False,
+    ) -> tuple[Position, Sequence[Buckets | None]]:
+        found: list[Buckets | None] = []
+        left = most_buckets
+        with self._database.reading() as session:
+            for run, key in series:
+                _, name, attempts = _key(session, run, key)
+                made = None
+                if name is not None:
+                    made = charts.buckets(
+                        session,
+                        self._shared,
+                        name,
+                        attempts,
+                        most=most,
+                        first_step=first_step,
+                        last_step=last_step,
+                        all_attempts=all_attempts,
+                        main_rank=main_rank,
+                    )
+                    left -= len(made.start)
+                found.append(made if made is not None and made.codes else None)
+                if left <= 0:
+                    break
+            return live.position(session.connection), found
+
+    def position(self) -> Position:
+        with self._database.reading() as session:
+            return live.position(session.connection)
+
+    def news(self, questions: Sequence[Question], *, most: int = 2_000) -> Sequence[News]:
+        with self._database.reading() as session:
+            return live.news(session, self._shared, questions, most=most)
+
+    def watch(self) -> DatabaseWatch:
+        return self._database.watch()
 
     def contents(self, run: str) -> Spans:
         """Return the coverage of each stream, and its gaps."""
