@@ -6,7 +6,6 @@ A gap is known by its seqs. The records before and after it give its place along
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import itemgetter
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -41,21 +40,23 @@ def marks(
     stored = in_store(run, system)
     spans = stands_on.store.reader.contents(stored)
     asked = _Places(stands_on.store.reader, stored)
-    found = [
-        {
-            "stream": span.stream.hex(),
-            "attempt": attempts.get(span.process.hex(), 1),
-            "cause": cause,
-            "first_seq": first,
-            "last_seq": last,
-            "count": last - first + 1,
-        }
+    found: list[tuple[StreamSpan, dict[str, Any]]] = [
+        (
+            span,
+            {
+                "stream": span.stream.hex(),
+                "attempt": attempts.get(span.process.hex(), 1),
+                "cause": cause,
+                "first_seq": first,
+                "last_seq": last,
+                "count": last - first + 1,
+            },
+        )
         for span in spans.values()
         for cause, first, last in _gaps(span)
     ]
-    found.sort(key=itemgetter("count"), reverse=True)
-    by_stream = {span.stream.hex(): span for span in spans.values()}
-    gaps = [{**gap, **asked.around(by_stream[gap["stream"]], gap)} for gap in found[:limit]]
+    found.sort(key=lambda each: -each[1]["count"])
+    gaps = [{**gap, **asked.around(span, gap)} for span, gap in found[:limit]]
     begun: dict[int, dict[str, int]] = {}
     for span in spans.values():
         if span.records:

@@ -12,7 +12,7 @@ import { loadMarks } from "./marks.js";
 import { dataKey, toggled, zoomText } from "./view_state.js";
 
 const FRAME_MS = 8; // of painting in one frame: the rest of it belongs to the browser
-const RUNS_AT_ONCE = 4; // requests for the runs themselves
+const RUNS_AT_ONCE = 3; // requests for the runs themselves
 const AGAIN_MS = 15_000; // state and marks of runs that go on
 const TEXT = "text";
 /** Of the parameter `group`: what follows is the name of a setting. */
@@ -264,14 +264,16 @@ export class Board {
   // --- loading
 
   async _loadRun(id, signal, { isKnown = false } = {}) {
+    const first = isKnown ? null : get("run/keys", { run: id }, { signal });
+    first?.catch(() => {}); // of a run that is not here: the other answer says so
     const info = await get("run", { run: id }, { signal });
     this.clockNs = info.now_ns - Date.now() * 1e6;
     const settings = flattened(info.config);
     this.runs.set(id, { ...info, settings, startS: info.created_ns / 1e9, texts: this.runs.get(id)?.texts ?? [] });
     if (isKnown) return;
-    let after = null;
+    let after = "";
     do {
-      const page = await get("run/keys", { run: id, after }, { signal });
+      const page = await (after ? get("run/keys", { run: id, after }, { signal }) : first);
       for (const row of page.keys) {
         if (row.types.length === 1 && row.types[0] === TEXT) this.runs.get(id).texts.push(row.key);
         else this._addKey(row.key, id);

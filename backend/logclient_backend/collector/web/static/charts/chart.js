@@ -291,14 +291,16 @@ export class Chart {
     const colourOf = (event) => ({ error: palette.bad, warning: palette.warn }[event.kind] ?? palette.dim);
     made.push(...eventShapes(frame, this.marks.events, colourOf));
     for (const { name, band } of shown.bands) made.push(...bandShapes(frame, band, lineOf(name)));
+    const marks = []; // above all lines
     this._edges = { above: 0, below: 0 };
     const isThin = shown.curves.length > MANY_RUNS || shown.bands.length > 0;
     for (const { run, curve, x, from, to, smoothed } of shown.curves) {
-      const found = curveShapes(frame, curve, x, [from, to], lineOf(run), { smoothed, isThin });
-      made.push(...found.shapes);
+      const found = curveShapes(frame, curve, x, [from, to], lineOf(run), { smoothed, isThin, isSpread: board.view.allRanks });
+      for (const shape of found.shapes) (shape.kind === "mark" ? marks : made).push(shape);
       this._edges.above += found.above;
       this._edges.below += found.below;
     }
+    made.push(...marks);
     return made;
   }
 

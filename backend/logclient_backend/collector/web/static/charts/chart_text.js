@@ -8,13 +8,13 @@ import { facts } from "./layers.js";
 import { exact, rowsAt, showReadout, summary } from "./readout.js";
 import { short } from "./plot.js";
 
-const LEGEND = 4; // runs below a small chart
+const LEGEND = 3; // runs below a small chart
 const READOUT_GAP = 14; // CSS pixels between cursor and readout
 
 export class ChartText {
   constructor(chart, body) {
     this._chart = chart;
-    this.plotBox = h("div", { class: "plot", tabIndex: 0, role: "group", "aria-roledescription": "chart" });
+    this.plotBox = h("div", { class: "plot is-empty", tabIndex: 0, role: "group", "aria-roledescription": "chart" });
     this.readout = h("div", { class: "readout", "aria-live": "polite", hidden: true });
     this.notes = h("div", { class: "notes" });
     this.legend = h(chart.isLarge ? "table" : "div", { class: "legend" });
@@ -42,6 +42,7 @@ export class ChartText {
     const text = summary(this._chart.key, shown, this._chart.board);
     this.plotBox.setAttribute("aria-label", `${text} Arrow keys move the cursor, + and - zoom, Escape ends both.`);
     this._canvas.setAttribute("aria-label", text);
+    this.plotBox.classList.toggle("is-empty", !shown.curves.length && !shown.bands.length);
     const notes = this._notes(shown, counts, edges ?? { above: 0, below: 0 });
     fill(this.notes, notes.map(([title, words]) => h("span", { class: "note", title }, words)));
     if (this._chart.isLarge) this._table(shown);
@@ -145,5 +146,5 @@ export class ChartText {
 
 function brief(number) {
   if (!Number.isFinite(number)) return exact(number);
-  return Math.abs(number) >= 1e5 ? short(Number(number.toPrecision(4))) : shortValue(Number(number.toPrecision(5)));
+  return Math.abs(number) >= 1e5 ? short(Number(number.toPrecision(4))) : shortValue(Number(number.toPrecision(4)));
 }

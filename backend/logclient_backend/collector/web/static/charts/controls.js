@@ -24,6 +24,7 @@ export class Controls {
     });
     this._findError = h("span", { class: "error", role: "status" });
     this._x = select("X axis", (value) => change({ x: value === "step" ? null : value, zoom: null }));
+    for (const event of ["pointerenter", "focus"]) this._x.addEventListener(event, () => this._offerKeys());
     this._smooth = h("input", {
       type: "range",
       min: 0,
@@ -35,7 +36,8 @@ export class Controls {
     this._smoothText = h("output", {});
     this._logX = check("Log x", "logx", change);
     this._logY = check("Log y", "logy", change);
-    this._outliers = select("Outliers", (value) => change({ y: value || null }), [["", "Outliers: shown"], ["robust", "Outliers: at the edge"]]);
+    this._outliers = check("Outliers at the edge", "y", change, "robust");
+    this._outliers.title = "The range of y shows the bulk; what lies beyond is an arrow at the edge, and counted";
     this._attempts = select("Attempts", (value) => change({ attempts: value || null }), [["", "Newest attempt"], ["all", "All attempts"]]);
     this._ranks = select("Ranks", (value) => change({ ranks: value || null }), [["", "Main rank"], ["all", "All ranks"]]);
     this._group = select("Group runs", (value) => change({ group: value || null, members: null }));
@@ -70,14 +72,17 @@ export class Controls {
   update() {
     const { view } = this._board;
     if (document.activeElement !== this._find) this._find.value = view.find;
-    this._x.value = view.x;
+    if (this._x.value !== view.x) {
+      if (![...this._x.options].some((option) => option.value === view.x)) this._offerX(xKey(view) ? [xKey(view)] : []);
+      this._x.value = view.x;
+    }
     const nearest = SMOOTHINGS.findLastIndex((each) => each <= view.smooth);
     if (SMOOTHINGS[this._smooth.value] !== view.smooth) this._smooth.value = nearest;
     this._smoothText.textContent = view.smooth ? `${view.smooth} %` : "off";
     this._smooth.setAttribute("aria-valuetext", view.smooth ? `${view.smooth} percent of the visible range` : "off");
     this._logX.firstChild.checked = view.logX;
     this._logY.firstChild.checked = view.logY;
-    this._outliers.value = view.robust ? "robust" : "";
+    this._outliers.firstChild.checked = view.robust;
     this._attempts.value = view.allAttempts ? "all" : "";
     this._ranks.value = view.allRanks ? "all" : "";
     this._group.value = view.group;
@@ -98,14 +103,7 @@ export class Controls {
   offer() {
     const board = this._board;
     const runs = [...board.runs.values()];
-    const chosen = xKey(board.view);
-    const keys = [...board.keys.keys()].filter((key) => !key.startsWith("system/")).sort();
-    if (chosen && !board.keys.has(chosen)) keys.unshift(chosen);
-    fill(
-      this._x,
-      Object.entries(X_KINDS).map(([value, text]) => h("option", { value }, text)),
-      h("optgroup", { label: "Another key: its last value at or before each point" }, keys.map((key) => h("option", { value: xOfKey(key) }, key))),
-    );
+    this._offered = -1;
     const names = new Set(runs.flatMap((run) => [...run.settings.keys()]));
     const several = [...names].filter((name) => new Set(runs.map((run) => JSON.stringify(run.settings.get(name)))).size > 1);
     const settings = (several.length ? several : [...names]).sort().slice(0, MOST_SETTINGS);
@@ -122,6 +120,24 @@ export class Controls {
     this._group.parentElement.hidden = runs.length < 2 && !given;
     this.update();
     this.listRuns();
+  }
+
+  /** Offer all keys along x, once somebody is about to choose: there may be thousands. */
+  _offerKeys() {
+    const { keys, view } = this._board;
+    if (this._offered === keys.size) return;
+    this._offered = keys.size;
+    const chosen = xKey(view);
+    this._offerX([...new Set([...keys.keys(), ...(chosen ? [chosen] : [])])].sort());
+    this._x.value = view.x;
+  }
+
+  _offerX(keys) {
+    fill(
+      this._x,
+      Object.entries(X_KINDS).map(([value, text]) => h("option", { value }, text)),
+      h("optgroup", { label: "Another key: its last value at or before each point" }, keys.map((key) => h("option", { value: xOfKey(key) }, key))),
+    );
   }
 
   listRuns() {
@@ -179,7 +195,7 @@ function select(label, choose, options = []) {
   return made;
 }
 
-function check(text, name, change) {
-  const box = h("input", { type: "checkbox", onchange: () => change({ [name]: box.checked ? "1" : null }) });
+function check(text, name, change, on = "1") {
+  const box = h("input", { type: "checkbox", onchange: () => change({ [name]: box.checked ? on : null }) });
   return h("label", { class: "check" }, box, text);
 }

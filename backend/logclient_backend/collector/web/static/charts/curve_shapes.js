@@ -10,13 +10,15 @@
 
 const MARK_STEP = 7; // CSS pixels between marks of one kind: more would be one bar
 const DOT_STEP = 10; // points farther apart than this get a dot each
+const STEEP = 12; // CSS pixels: a stroke so high over at most a few columns is a spike, which no dash may interrupt
+const STEEP_WIDTH = 3;
 const RAW_ALPHA = 0.28; // of the line behind a smoothed one
 
 /**
  * Return `{shapes, above, below, notPositive}` of a curve. `x`: of each bucket; `smoothed`: null, or values of each bucket.
  * `line`: `{colour, dash}`. The counts are those of buckets: in raw data, of points.
  */
-export function curveShapes(frame, curve, x, [from, to], line, { smoothed = null, isThin = false } = {}) {
+export function curveShapes(frame, curve, x, [from, to], line, { smoothed = null, isThin = false, isSpread = false } = {}) {
   const { ratio } = frame;
   const width = (isThin ? 1 : 1.6) * ratio;
   const style = { colour: line.colour, dash: line.dash.map((length) => length * ratio), width };
@@ -25,8 +27,13 @@ export function curveShapes(frame, curve, x, [from, to], line, { smoothed = null
   if (smoothed) {
     shapes.push({ kind: "path", points: raw.points, ...style, dash: [], alpha: RAW_ALPHA });
     shapes.push({ kind: "path", points: plain(frame, x, smoothed, from, to), ...style, width: 2 * ratio });
+  } else if (isSpread) {
+    shapes.push(...spread(frame, curve, x, from, to, line.colour));
+    shapes.push({ kind: "path", points: raw.points, ...style, dash: [], alpha: RAW_ALPHA });
+    shapes.push({ kind: "path", points: plain(frame, x, curve.last, from, to), ...style });
   } else {
     shapes.push({ kind: "path", points: raw.points, ...style });
+    if (style.dash.length) shapes.push({ kind: "path", points: steep(frame, raw.points), ...style, dash: [] });
   }
   const isSparse = curve.isRaw && (to - from) * DOT_STEP * ratio < frame.box.width;
   shapes.push(...dots(raw.points, isSparse, style));
@@ -79,6 +86,26 @@ export function extremes(frame, curve, x, from, to) {
   }
   flush();
   return found;
+}
+
+/** Return the area between the lowest and the highest value of each bucket: of all ranks, where they are asked for. */
+function spread(frame, curve, x, from, to, colour) {
+  const upper = plain(frame, x, curve.max, from, to).filter((length) => !Number.isNaN(length));
+  const lower = [];
+  for (let i = to - 1; i >= from; i--) {
+    if (Number.isFinite(curve.min[i])) lower.push(frame.toX(x[i]), frame.toY(curve.min[i]));
+  }
+  return upper.length ? [{ kind: "area", points: [...upper, ...lower], colour, alpha: 0.22 }] : [];
+}
+
+/** Return the strokes of a line that go up or down at once. */
+function steep({ ratio }, points) {
+  const made = [];
+  for (let i = 2; i < points.length; i += 2) {
+    const [x0, y0, x1, y1] = [points[i - 2], points[i - 1], points[i], points[i + 1]];
+    if (Math.abs(y1 - y0) > STEEP * ratio && x1 - x0 <= STEEP_WIDTH * ratio) made.push(x0, y0, x1, y1, NaN, NaN);
+  }
+  return made;
 }
 
 /** Return the line through single values. */

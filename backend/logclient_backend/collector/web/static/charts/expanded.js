@@ -2,6 +2,7 @@
 
 import { fill, h } from "../core/dom.js";
 import { Chart } from "./chart.js";
+import { icon } from "./icons.js";
 import { tools } from "./sections.js";
 
 export class Expanded {
@@ -21,7 +22,7 @@ export class Expanded {
     const body = h("div", { class: "chart-room" });
     const buttons = h("span", { class: "chart-tools" });
     const end = () => this._board.expand("");
-    const close = h("button", { class: "icon", "aria-label": "Close", title: "Close (Escape)", onclick: end }, "✕");
+    const close = h("button", { class: "icon", "aria-label": "Close", title: "Close (Escape)", onclick: end }, icon("close"));
     this._dialog = h("dialog", { class: "chart-window", "aria-label": key }, h("header", {}, h("h2", {}, key), buttons), body);
     this._dialog.addEventListener("cancel", (event) => {
       event.preventDefault();

@@ -6,14 +6,14 @@ import { frame } from "./frame.js";
 
 const FONT = "11px system-ui, 'DejaVu Sans', sans-serif";
 const X_AXIS = 26; // CSS pixels
-const Y_AXIS = 52;
+const LETTER = 6.6; // about, of the font of axes
 const DURATIONS = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800, 2592000];
 const TINY_S = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
 
 /** One plot. `handlers`: `{paint(frame, context), cursor(left, isOver), select(low, high), reset()}`. */
 export class Plot {
   constructor(root, { kind, logX, logY, palette, handlers, size }) {
-    this._ranges = { x: [0, 1], y: [0, 1] };
+    this._ranges = { x: logX ? [1, 10] : [0, 1], y: logY ? [1, 10] : [0, 1] };
     this._log = { x: logX, y: logY };
     const axis = {
       stroke: () => palette().dim,
@@ -38,7 +38,7 @@ export class Plot {
         legend: { show: false },
         axes: [
           { ...axis, size: X_AXIS, space: 60, ...xTicks(kind, logX) },
-          { ...axis, size: Y_AXIS, space: 32, values: (u, splits) => splits.map(short) },
+          { ...axis, size: yAxisSize, space: 32, values: (u, splits) => splits.map(short) },
         ],
         cursor: {
           y: false,
@@ -48,7 +48,7 @@ export class Plot {
         },
         hooks,
       },
-      [[0, 1], [null, null]],
+      [this._ranges.x, [null, null]],
       root,
     );
     if (kind === "time") this.u.axes[0].scale = "x";
@@ -115,6 +115,13 @@ export class Plot {
   }
 }
 
+/** Return room for the longest label. A second look at it only widens, or two sizes could take turns for ever. */
+function yAxisSize(u, labels, axis, cycle) {
+  const longest = Math.max(3, ...(labels ?? []).map((label) => label.length));
+  const size = Math.ceil(longest * LETTER) + 14;
+  return cycle > 1 ? Math.max(size, u.axes[axis]._size) : size;
+}
+
 function xTicks(kind, isLog) {
   if (kind === "time") return {};
   if (kind === "relative" && !isLog) {
@@ -138,6 +145,7 @@ export function short(number) {
 export function xText(x, kind) {
   if (kind === "time") return timeText(x * 1e9);
   if (kind === "relative") return duration(x) || short(x);
+  if (kind === "step") return Math.round(x).toLocaleString("en");
   return Number.isInteger(x) ? x.toLocaleString("en") : String(Number(x.toPrecision(8)));
 }
 

@@ -10,7 +10,7 @@ import { xText } from "./plot.js";
 
 const SHOWN = 12; // rows beside the cursor; an expanded chart has them all in its table
 
-/** Return rows `{name, line, text, value, x}` at `x`: of each curve the last bucket at or before it. */
+/** Return rows `{id, name, line, value, text, more, x}` at `x`: of each curve the last bucket at or before it. */
 export function rowsAt(shown, x, board) {
   const rows = [];
   for (const { run, curve, x: places, from, to } of shown.curves) {
@@ -21,15 +21,17 @@ export function rowsAt(shown, x, board) {
       name: board.nameOf(run),
       line: board.numberOf(run),
       value: curve.last[at],
-      text: bucketText(curve, at),
+      text: exact(curve.last[at]),
+      more: bucketText(curve, at),
       x: places[at],
     });
   }
   for (const { name, value, band } of shown.bands) {
     const at = search(band.x, band.length, x);
     if (at < 0) continue;
-    const text = `${exact(band.mean[at])} (${exact(band.low[at])} to ${exact(band.high[at])}, ${band.runs[at]} runs)`;
-    rows.push({ id: name, name: value, line: board.numberOf(name), value: band.mean[at], text, x: band.x[at] });
+    const text = exact(band.mean[at]);
+    const more = `${shortValue(band.low[at])} to ${shortValue(band.high[at])}, ${band.runs[at]} runs`;
+    rows.push({ id: name, name: value, line: board.numberOf(name), value: band.mean[at], text, more, x: band.x[at] });
   }
   return rows.sort((a, b) => order(b.value) - order(a.value));
 }
@@ -47,6 +49,7 @@ export function showReadout(box, rows, x, kind, events) {
         swatch(row.line),
         h("span", { class: "readout-name" }, row.name),
         h("span", { class: "readout-value" }, row.text),
+        h("span", { class: "readout-more" }, row.more),
       ),
     ),
     rows.length > SHOWN && h("div", { class: "dim" }, `and ${rows.length - SHOWN} more: see the expanded chart`),
@@ -79,12 +82,12 @@ export function exact(number) {
 }
 
 function bucketText(curve, at) {
-  if (curve.count[at] === 1) return exact(curve.last[at]);
+  if (curve.count[at] === 1) return "";
   const odd = [["nans", "NaN"], ["infs", "+inf"], ["negInfs", "-inf"]]
     .filter(([name]) => curve[name][at])
     .map(([name, text]) => `, ${curve[name][at]} ${text}`)
     .join("");
-  return `${exact(curve.last[at])} (${exact(curve.min[at])} to ${exact(curve.max[at])}, ${curve.count[at]} points${odd})`;
+  return `${shortValue(curve.min[at])} to ${shortValue(curve.max[at])}, ${curve.count[at]} points${odd}`;
 }
 
 function nearest(places, from, to, x, isRising) {

@@ -1,13 +1,16 @@
-// The keys in sections, each key a card with room for its chart. A chart is made when its card comes near the window, and
-// closed when it is far away: a run with thousands of keys costs what a screen of them does.
+// The keys in sections, each key a card with room for its chart. A run may have thousands of keys, so the page holds what is
+// near the window: cards are made stretch by stretch, charts card by card, and both go when they are far away.
 
 import { fill, h } from "../core/dom.js";
 import { Chart } from "./chart.js";
 import { showMenu } from "./export_menu.js";
+import { icon } from "./icons.js";
 import { toggled } from "./view_state.js";
 
-const NEAR = "300px 0px"; // around the window: charts are made
-const FAR = "1500px 0px"; // beyond: they are closed
+const STRETCH = 120; // cards that come and go together; columns of 2 to 6 divide it, so that rows are full
+const NEAR_STRETCH = "1200px 0px"; // around the window
+const NEAR_CARD = "300px 0px";
+const KEPT = 12; // charts that went out of sight and are still there
 const MAKE_MS = 6; // of making charts in one frame
 const order = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 
@@ -28,56 +31,121 @@ export class Sections {
   constructor(board, root) {
     this._board = board;
     this._root = root;
-    this._cards = new Map(); // key -> {element, body, chart}
-    this._sections = new Map(); // name -> {element, grid, count, keys}
-    this._toMake = new Set();
-    this._near = new IntersectionObserver((entries) => this._came(entries), { rootMargin: NEAR });
-    this._far = new IntersectionObserver((entries) => this._went(entries), { rootMargin: FAR });
+    this._sections = new Map(); // name -> {element, body, count, name of what it shows}
+    this._stretches = new Map(); // element -> its keys
+    this._cards = new Map(); // key -> {key, element, body, tools, chart}
+    this._toMake = new Set(); // cards that came near
+    this._gone = new Set(); // cards that went out of sight with their charts, the first one at the start
+    this._nearStretch = new IntersectionObserver((entries) => this._stretchesMoved(entries), { rootMargin: NEAR_STRETCH });
+    this._nearCard = new IntersectionObserver((entries) => this._cardsMoved(entries), { rootMargin: NEAR_CARD });
+    this._resizer = new ResizeObserver(() => this._reserve());
+    this._resizer.observe(root);
   }
 
   /** Show these keys, those of them that match. Cards that stay keep their charts. */
   show(keys, matches) {
     const { view } = this._board;
     const wanted = bySection(keys.filter(matches));
-    const shown = new Set(wanted.flatMap(([, list]) => list));
-    for (const [key, card] of this._cards) if (!shown.has(key)) this._drop(key, card);
-    for (const name of [...this._sections.keys()]) if (!wanted.some((each) => each[0] === name)) this._sections.delete(name);
-    const elements = wanted.map(([name, list]) => {
-      const section = this._sections.get(name) ?? this._section(name);
-      const isClosed = view.closed.has(name);
-      section.element.open = !isClosed;
-      section.count.textContent = list.length.toLocaleString("en");
-      if (isClosed) {
-        for (const key of list) if (this._cards.has(key)) this._drop(key, this._cards.get(key));
-        section.grid.replaceChildren();
-      } else if (section.keys !== list.join("\n") || !section.grid.childElementCount) {
-        section.grid.replaceChildren(...list.map((key) => this._card(key).element));
-      }
-      section.keys = list.join("\n");
-      return section.element;
-    });
-    this._root.replaceChildren(...elements);
-    if (!elements.length) fill(this._root, h("p", { class: "dim" }, keys.length ? "No key matches the filter." : "No numbers were logged yet."));
+    const names = new Set(wanted.map(([name]) => name));
+    for (const [name, section] of this._sections) {
+      if (names.has(name)) continue;
+      this._empty(section);
+      this._sections.delete(name);
+    }
+    const elements = wanted.map(([name, list]) => this._update(name, list, view));
+    const now = [...this._root.children];
+    if (elements.length !== now.length || elements.some((each, i) => each !== now[i])) this._root.replaceChildren(...elements);
+    const nothing = keys.length ? "No key matches the filter." : "No numbers were logged yet.";
+    if (!elements.length) fill(this._root, h("p", { class: "dim" }, nothing));
+    this._reserve();
   }
 
   close() {
-    this._near.disconnect();
-    this._far.disconnect();
-    for (const [key, card] of this._cards) this._drop(key, card);
+    this._nearStretch.disconnect();
+    this._nearCard.disconnect();
+    this._resizer.disconnect();
+    for (const card of this._cards.values()) this._release(card);
+  }
+
+  _update(name, list, view) {
+    const section = this._sections.get(name) ?? this._section(name);
+    const isOpen = !view.closed.has(name);
+    const shows = isOpen ? list.join("\n") : "";
+    section.element.open = isOpen;
+    section.count.textContent = list.length.toLocaleString("en");
+    if (section.shows === shows) return section.element;
+    const kept = new Map(list.filter((key) => this._cards.has(key)).map((key) => [key, this._cards.get(key)]));
+    this._empty(section, isOpen ? kept : new Map());
+    section.shows = shows;
+    for (let at = 0; isOpen && at < list.length; at += STRETCH) {
+      const part = list.slice(at, at + STRETCH);
+      const element = h("div", { class: "chart-grid" });
+      this._stretches.set(element, part);
+      section.body.append(element);
+      if (part.some((key) => kept.has(key))) this._fill(element);
+      this._nearStretch.observe(element);
+    }
+    return section.element;
+  }
+
+  /** Take all stretches out of a section; `kept`: cards that go on elsewhere in it. */
+  _empty(section, kept = new Map()) {
+    for (const element of section.body.children) {
+      this._nearStretch.unobserve(element);
+      for (const key of this._stretches.get(element)) {
+        const card = this._cards.get(key);
+        if (card && !kept.has(key)) this._drop(card);
+      }
+      this._stretches.delete(element);
+    }
+    section.body.replaceChildren();
+    section.shows = null;
   }
 
   _section(name) {
     const count = h("span", { class: "count" });
-    const grid = h("div", { class: "chart-grid" });
+    const body = h("div", {});
     const title = h("summary", {}, h("h2", {}, name || "Charts"), " ", count);
-    const element = h("details", { class: "section" }, title, grid);
+    const element = h("details", { class: "section" }, title, body);
     title.addEventListener("click", (event) => {
       event.preventDefault(); // the address says what is open
       this._board.change({ closed: toggled(this._board.view.closed, name) });
     });
-    const made = { element, grid, count, keys: "" };
+    const made = { element, body, count, shows: null };
     this._sections.set(name, made);
     return made;
+  }
+
+  /** Give stretches without cards the height that they will have. */
+  _reserve() {
+    const style = getComputedStyle(this._root);
+    const of = (name) => parseFloat(style.getPropertyValue(name));
+    const width = this._root.clientWidth;
+    const columns = Math.max(1, Math.floor((width + of("--between")) / (Math.min(width, of("--card") || width) + of("--between"))));
+    for (const [element, keys] of this._stretches) {
+      const rows = Math.ceil(keys.length / columns);
+      const height = rows * (of("--plot") + of("--around") + of("--between")) - of("--between");
+      element.style.minHeight = element.childElementCount ? "" : `${height}px`;
+    }
+  }
+
+  _stretchesMoved(entries) {
+    let isOther = false;
+    for (const { target, isIntersecting } of entries) {
+      const keys = this._stretches.get(target);
+      if (!keys || isIntersecting === Boolean(target.childElementCount)) continue;
+      isOther = true;
+      if (isIntersecting) this._fill(target);
+      else {
+        for (const key of keys) this._drop(this._cards.get(key));
+        target.replaceChildren();
+      }
+    }
+    if (isOther) this._reserve();
+  }
+
+  _fill(element) {
+    element.replaceChildren(...this._stretches.get(element).map((key) => this._card(key).element));
   }
 
   _card(key) {
@@ -85,21 +153,32 @@ export class Sections {
     if (kept) return kept;
     const body = h("div", { class: "chart-room" });
     const section = sectionOf(key);
-    const title = h("span", { class: "chart-title", title: key }, section && h("span", { class: "dim" }, `${section}/`), section ? key.slice(section.length + 1) : key);
+    const name = section ? key.slice(section.length + 1) : key;
+    const title = h("span", { class: "chart-title", title: key }, section && h("span", { class: "dim" }, `${section}/`), name);
     const tools = h("span", { class: "chart-tools" });
     const element = h("figure", { class: "chart", "aria-label": key }, h("figcaption", {}, title, tools), body);
     element.dataset.key = key;
-    const made = { element, body, tools, chart: null };
+    const made = { key, element, body, tools, chart: null };
     this._cards.set(key, made);
-    this._near.observe(element);
-    this._far.observe(element);
+    this._nearCard.observe(element);
     return made;
   }
 
-  _came(entries) {
+  _cardsMoved(entries) {
     for (const { target, isIntersecting } of entries) {
-      if (isIntersecting) this._toMake.add(target.dataset.key);
-      else this._toMake.delete(target.dataset.key);
+      const card = this._cards.get(target.dataset.key);
+      if (!card) continue;
+      if (isIntersecting) {
+        this._gone.delete(card);
+        if (!card.chart) this._toMake.add(card);
+      } else {
+        this._toMake.delete(card);
+        if (card.chart) this._gone.add(card);
+      }
+    }
+    for (const card of this._gone) {
+      if (this._gone.size <= KEPT) break;
+      this._release(card);
     }
     this._frame ||= requestAnimationFrame(() => this._make());
   }
@@ -108,26 +187,18 @@ export class Sections {
   _make() {
     this._frame = 0;
     const start = performance.now();
-    for (const key of this._toMake) {
+    for (const card of this._toMake) {
       if (performance.now() - start > MAKE_MS) break;
-      this._toMake.delete(key);
-      const card = this._cards.get(key);
-      if (!card || card.chart) continue;
-      card.chart = new Chart(this._board, key, card.body);
+      this._toMake.delete(card);
+      card.chart = new Chart(this._board, card.key, card.body);
       this._board.charts.add(card.chart);
       fill(card.tools, tools(this._board, card.chart));
     }
     if (this._toMake.size) this._frame = requestAnimationFrame(() => this._make());
   }
 
-  _went(entries) {
-    for (const { target, isIntersecting } of entries) {
-      const card = this._cards.get(target.dataset.key);
-      if (!isIntersecting && card) this._release(card);
-    }
-  }
-
   _release(card) {
+    this._gone.delete(card);
     if (!card.chart) return;
     this._board.charts.delete(card.chart);
     card.chart.close();
@@ -136,20 +207,21 @@ export class Sections {
     this._board.live.settle();
   }
 
-  _drop(key, card) {
-    this._near.unobserve(card.element);
-    this._far.unobserve(card.element);
-    this._toMake.delete(key);
+  _drop(card) {
+    if (!card) return;
+    this._nearCard.unobserve(card.element);
+    this._toMake.delete(card);
     this._release(card);
-    this._cards.delete(key);
+    this._cards.delete(card.key);
   }
 }
 
 /** Return the buttons of a chart. */
 export function tools(board, chart) {
   const { key } = chart;
-  const larger = h("button", { class: "icon", title: "Full window", "aria-label": `Show ${key} in the full window`, onclick: () => board.expand(key) }, "⛶");
-  const save = h("button", { class: "icon", title: "Save as CSV, PNG or SVG", "aria-label": `Save ${key}`, "aria-haspopup": "menu" }, "⤓");
+  const expand = () => board.expand(key);
+  const larger = h("button", { class: "icon", title: "Full window", "aria-label": `Show ${key} in the full window`, onclick: expand }, icon("larger"));
+  const save = h("button", { class: "icon", title: "Save as CSV, PNG or SVG", "aria-label": `Save ${key}`, "aria-haspopup": "menu" }, icon("save"));
   save.addEventListener("click", () => showMenu(save, board, chart));
   return chart.isLarge ? [save] : [larger, save];
 }
