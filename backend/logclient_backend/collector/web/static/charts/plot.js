@@ -7,6 +7,7 @@ import { frame } from "./frame.js";
 const FONT = "11px system-ui, 'DejaVu Sans', sans-serif";
 const X_AXIS = 26; // CSS pixels
 const LETTER = 6.6; // about, of the font of axes
+const DENSE = 1e4; // highest by lowest of a log axis
 const DURATIONS = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800, 2592000];
 const TINY_S = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
 
@@ -17,8 +18,8 @@ export class Plot {
     this._log = { x: logX, y: logY };
     const axis = {
       stroke: () => palette().dim,
-      grid: { stroke: () => palette().grid, width: 1 },
-      ticks: { stroke: () => palette().grid, width: 1, size: 4 },
+      grid: { stroke: () => palette().grid, width: 1, filter: gridLines },
+      ticks: { stroke: () => palette().grid, width: 1, size: 4, filter: gridLines },
       font: FONT,
       gap: 4,
     };
@@ -32,7 +33,7 @@ export class Plot {
       {
         ...size,
         ms: 1,
-        padding: [8, 12, 0, 0],
+        padding: [8, 20, 0, 0],
         scales: { x: { ...scale("x", logX), time: kind === "time" }, y: scale("y", logY) },
         series: [{}, { paths: () => null, points: { show: false } }],
         legend: { show: false },
@@ -113,6 +114,13 @@ export class Plot {
     u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
     select(low, high);
   }
+}
+
+/** Return where lines are drawn: over many decades at powers of ten only, or they would be a grey area. */
+function gridLines(u, splits, axis) {
+  const scale = u.scales[u.axes[axis].scale];
+  if (scale.distr !== 3 || scale.max / scale.min < DENSE) return splits;
+  return splits.map((value) => (Math.abs(Math.log10(value) % 1) < 1e-9 ? value : null));
 }
 
 /** Return room for the longest label. A second look at it only widens, or two sizes could take turns for ever. */

@@ -1,7 +1,7 @@
 // Everything that a user sets up in the charts, as parameters of the address: read, and written back. No DOM.
 
 /** Ways to lay curves along x. Any other value of `x` names a key: "key:epoch". */
-export const X_KINDS = { step: "Step", relative: "Time since the start", time: "Wall time" };
+export const X_KINDS = { step: "Step", relative: "Relative time", time: "Wall time" };
 export const SIZES = { s: "Small", m: "Medium", l: "Large", xl: "One a row" };
 const KEY_PREFIX = "key:";
 
