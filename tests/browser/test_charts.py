@@ -6,9 +6,11 @@ import csv
 import io
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ from logclient_backend.wal.scan import Gap
 from tests.backend.store.samples import columns as rows
 from tests.served import backing, made_store, serving
 
-from .chart_data import SECOND, START_NS, columns, compact, loaded, module, pixels, process, put, until
+from .chart_data import SECOND, START_NS, columns, compact, loaded, pixels, process, put, until
 from .conftest import Watched
 
 LONG = 1_000_000
@@ -97,6 +99,7 @@ def shared(browser: Browser) -> Iterator[Watched]:
     context = browser.new_context(viewport={"width": 1280, "height": 800}, accept_downloads=True)
     context.set_default_timeout(30_000)
     found = Watched(context.new_page())
+    found.expected.append("willReadFrequently")  # `pixels` reads canvases
     yield found
     context.close()
 
@@ -149,6 +152,7 @@ def charts(shared: Watched, url: str) -> Iterator[Charts]:
     shared.page.goto("about:blank")
     yield Charts(shared.page, url)
     shared.check()
+    shared.faults.clear()
 
 
 def test_spike_dip_and_nan_of_a_million_points_are_in_the_pixels(charts: Charts) -> None:
@@ -221,7 +225,7 @@ def test_log_axis_counts_what_it_cannot_show(charts: Charts) -> None:
         next(high for high, _, count in ink["ink"][round(step / 199 * ink["width"]) :] if count)
         for step in (25, 75, 125, 175)
     ]
-    steps = [a - b for a, b in zip(tops, tops[1:], strict=False)]
+    steps = [a - b for a, b in pairwise(tops)]
     assert max(steps) - min(steps) <= 4
     charts.page.get_by_label("Log x").check()
     expect(charts.notes("signed")).to_contain_text("1 at x ≤ 0 not shown")
@@ -256,20 +260,20 @@ def test_zoom_by_drag_shows_raw_points_in_all_charts_until_a_double_click(charts
     box = over.bounding_box()
     assert box is not None
     middle = box["y"] + box["height"] / 2
-    for left, right in ((0.3300, 0.3366), (0.45, 0.55), (0.4, 0.6)):
+    for left, right in ((0.3300, 0.3366), (0.4, 0.6)):
         charts.page.mouse.move(box["x"] + box["width"] * left, middle)
         charts.page.mouse.down()
         charts.page.mouse.move(box["x"] + box["width"] * right + 6, middle)
         charts.page.mouse.up()
         loaded(charts.page)
     low, high = map(float, charts.params()["zoom"][0].split(","))
-    assert high - low < 5000
+    assert high - low < 20_000
     charts.page.reload()
     loaded(charts.page)
-    assert charts.params()["zoom"] == [f"{low:.17g},{high:.17g}"] or charts.params()["zoom"]
+    assert list(map(float, charts.params()["zoom"][0].split(","))) == [low, high]
     plot = charts.card("wave").locator(".plot")
     plot.focus()
-    for _ in range(6):
+    for _ in range(7):
         charts.page.keyboard.press("+")
     loaded(charts.page)
     charts.page.keyboard.press("ArrowRight")
@@ -327,11 +331,11 @@ def test_attempts_and_ranks_are_the_newest_and_the_main_one_until_asked(charts: 
     charts.open("again")
     charts.readout("loss", 60 / 109)
     expect(charts.card("loss").locator(".readout-value")).to_have_text("1")
-    charts.page.get_by_label("Attempts").select_option("all")
+    charts.page.get_by_label("Attempts", exact=True).select_option("all")
     until(lambda: "2 points" in charts.readout("loss", 60.2 / 109).inner_text())
     charts.open("ranks")
     assert "last 0, min 0, max 0" in values()
-    charts.page.get_by_label("Ranks").select_option("all")
+    charts.page.get_by_label("Ranks", exact=True).select_option("all")
     until(lambda: "min 0, max 20" in values())
 
 
@@ -362,7 +366,9 @@ def test_group_is_a_band_and_each_of_its_runs_one_click_away(charts: Charts) -> 
     loaded(charts.page)
     until(lambda: "0 to 4, 5 runs" in charts.readout("loss", 0.21).inner_text())
     charts.page.get_by_role("button", name="group = seeds").click()
-    expect(charts.card("loss").locator(".legend .dim")).to_contain_text("+2")
+    expect(charts.card("loss").locator(".legend .dim")).to_have_text(
+        "+3"
+    )  # one band, and five lines of which two are below the chart
     assert charts.params()["members"] == ["seeds"]
 
 
@@ -393,12 +399,8 @@ def test_pictures_are_saved_with_title_and_legend(charts: Charts) -> None:
     assert text.startswith("<svg")
     assert ">spiky</text>" in text
     assert ">odd</text>" in text
-    assert module(
-        charts.page,
-        "charts/frame.js",
-        "return new DOMParser().parseFromString(given, 'image/svg+xml').querySelectorAll('parsererror').length",
-        text,
-    ) == 0  # fmt: skip
+    drawn = ElementTree.fromstring(text)
+    assert len(drawn.findall(".//{http://www.w3.org/2000/svg}path")) > 10
     name, body = charts.saved("spiky", "PNG")
     assert name == "spiky.png"
     assert body.startswith(b"\x89PNG")
@@ -429,9 +431,12 @@ def test_one_chart_fills_the_window_and_the_whole_view_is_in_the_address(
     other = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
     other.goto(page.url)
     loaded(other, 2)
-    assert (
-        other.locator(".chart-window canvas").screenshot()
-        == page.locator(".chart-window canvas").screenshot()
+    picture = "it => it.toDataURL()"
+    until(
+        lambda: (
+            other.locator(".chart-window canvas").evaluate(picture)
+            == page.locator(".chart-window canvas").evaluate(picture)
+        )
     )
     other.context.close()
     page.keyboard.press("Escape")

@@ -130,7 +130,7 @@ export class Chart {
     this._place();
     this.plot.show(this.shown.x, this.shown.y);
     this.counts = counts(this.shown, view);
-    this.text.update(this.shown, this.counts, this._edges);
+    this.text.update(this.shown, this.counts);
     if (this._cursorX !== null) this._readout();
   }
 
@@ -292,13 +292,12 @@ export class Chart {
     made.push(...eventShapes(frame, this.marks.events, colourOf));
     for (const { name, band } of shown.bands) made.push(...bandShapes(frame, band, lineOf(name)));
     const marks = []; // above all lines
-    this._edges = { above: 0, below: 0 };
     const isThin = shown.curves.length > MANY_RUNS || shown.bands.length > 0;
     for (const { run, curve, x, from, to, smoothed } of shown.curves) {
-      const found = curveShapes(frame, curve, x, [from, to], lineOf(run), { smoothed, isThin, isSpread: board.view.allRanks });
-      for (const shape of found.shapes) (shape.kind === "mark" ? marks : made).push(shape);
-      this._edges.above += found.above;
-      this._edges.below += found.below;
+      const options = { smoothed, isThin, isSpread: board.view.allRanks };
+      for (const shape of curveShapes(frame, curve, x, [from, to], lineOf(run), options)) {
+        (shape.kind === "mark" ? marks : made).push(shape);
+      }
     }
     made.push(...marks);
     return made;

@@ -37,13 +37,13 @@ export class ChartText {
     this._canvas = canvas;
   }
 
-  /** Write what is shown. `edges`: `{above, below}`, buckets beyond the frame. */
-  update(shown, counts, edges) {
+  /** Write what is shown. */
+  update(shown, counts) {
     const text = summary(this._chart.key, shown, this._chart.board);
     this.plotBox.setAttribute("aria-label", `${text} Arrow keys move the cursor, + and - zoom, Escape ends both.`);
     this._canvas.setAttribute("aria-label", text);
     this.plotBox.classList.toggle("is-empty", !shown.curves.length && !shown.bands.length);
-    const notes = this._notes(shown, counts, edges ?? { above: 0, below: 0 });
+    const notes = this._notes(shown, counts);
     fill(this.notes, notes.map(([title, words]) => h("span", { class: "note", title }, words)));
     if (this._chart.isLarge) this._table(shown);
     else this._legend(shown);
@@ -66,7 +66,7 @@ export class ChartText {
     this.readout.hidden = true;
   }
 
-  _notes(shown, counts, edges) {
+  _notes(shown, counts) {
     const made = [];
     const { view } = this._chart.board;
     const add = (count, title, words) => count && made.push([title, words]);
@@ -84,8 +84,8 @@ export class ChartText {
     add(shown.notOnLogX, "A log axis has no place for x of 0 and below", `${shown.notOnLogX} at x ≤ 0 not shown`);
     if (view.robust) {
       const beyond = "Outside the range of the bulk: arrows at the edge. Outliers: shown brings them in";
-      add(edges.above, beyond, `▲ ${of}${edges.above} above`);
-      add(edges.below, beyond, `▼ ${of}${edges.below} below`);
+      add(counts.above, beyond, `▲ ${of}${counts.above} above`);
+      add(counts.below, beyond, `▼ ${of}${counts.below} below`);
     }
     add(counts.leftOut, "Points for which the key along x had no value yet, or none that is finite", `${counts.leftOut} left out: x unknown`);
     const dropped = this._chart.marks.gaps.reduce((sum, gap) => sum + gap.count, 0);

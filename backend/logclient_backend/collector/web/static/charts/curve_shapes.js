@@ -15,8 +15,8 @@ const STEEP_WIDTH = 3;
 const RAW_ALPHA = 0.28; // of the line behind a smoothed one
 
 /**
- * Return `{shapes, above, below, notPositive}` of a curve. `x`: of each bucket; `smoothed`: null, or values of each bucket.
- * `line`: `{colour, dash}`. The counts are those of buckets: in raw data, of points.
+ * Return the shapes of a curve. `x`: of each bucket; `smoothed`: null, or values of each bucket; `line`: `{colour, dash}`;
+ * `isSpread`: a bucket holds several series, all ranks of a run.
  */
 export function curveShapes(frame, curve, x, [from, to], line, { smoothed = null, isThin = false, isSpread = false } = {}) {
   const { ratio } = frame;
@@ -38,7 +38,7 @@ export function curveShapes(frame, curve, x, [from, to], line, { smoothed = null
   const isSparse = curve.isRaw && (to - from) * DOT_STEP * ratio < frame.box.width;
   shapes.push(...dots(raw.points, isSparse, style));
   shapes.push(...oddMarks(frame, curve, x, from, to, style), ...edgeMarks(frame, raw, style));
-  return { shapes, above: raw.above.length, below: raw.below.length, notPositive: raw.notPositive.length };
+  return shapes;
 }
 
 /**

@@ -28,16 +28,21 @@ export function layers(view, runs, found, bands) {
   return { kind, curves: laid, bands, x, y: rangeOfY(view, laid, bands, x), notOnLogX };
 }
 
-/** Return sums over the visible part: NaN, infinities, points, values that a log axis has no place for. */
+/**
+ * Return sums over the visible part: NaN, infinities, values that a log axis has no place for, buckets that reach above or
+ * below the frame. Where `isRaw`, a bucket is a point.
+ */
 export function counts(shown, view) {
-  const made = { nans: 0, infs: 0, negInfs: 0, notPositive: 0, isRaw: true, leftOut: 0, texts: false };
+  const made = { nans: 0, infs: 0, negInfs: 0, notPositive: 0, above: 0, below: 0, isRaw: true, leftOut: 0, texts: false };
   for (const { curve, from, to, x } of shown.curves) {
     for (let i = from; i < to; i++) {
       if (x[i] < shown.x[0] || x[i] > shown.x[1]) continue;
       made.nans += curve.nans[i];
       made.infs += curve.infs[i];
       made.negInfs += curve.negInfs[i];
+      if (curve.max[i] > shown.y[1]) made.above += 1;
       if (view.logY && curve.min[i] <= 0) made.notPositive += 1;
+      else if (curve.min[i] < shown.y[0]) made.below += 1;
     }
     made.isRaw &&= curve.isRaw;
     made.leftOut += curve.leftOut;
