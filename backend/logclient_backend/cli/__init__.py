@@ -40,6 +40,7 @@ VERBS = {
     "tail": ("tail", "Print the last records of a run, and follow it."),
     "export": ("export", "Take the points of a run out, as csv, jsonl or parquet."),
     "import": ("import_", "Take in a run that was exported."),
+    "edit": ("edit", "Edit the name, group, notes or tags of a run."),
     "why": ("why", "Say who is stuck, where, and why."),
     "stop": ("stop", "Ask a run to stop, or to save a checkpoint."),
     "preflight": ("preflight", "Check ranks, devices, network and folders before a job trains."),

@@ -18,7 +18,7 @@ from .samples import PROCESS, STREAM, columns, described, parcel, ramp
 
 
 def ask(store: Store, after: Position | None, *keys: str, run: str = "run", most: int = 2000) -> News:
-    (found,) = store.reader.news([Question(after, {run: keys})], most=most)
+    (found,) = store.live.news([Question(after, {run: keys})], most=most)
     return found
 
 
@@ -38,7 +38,7 @@ def test_new_points_come_once_whatever_the_order_of_seqs(tmp_path: Path) -> None
     with made_store(tmp_path) as store:
         store.writer.write([parcel(ramp(1, 10), ramp(50, 10))])
         now = ask(store, None, "loss").position
-        assert now == store.reader.position()
+        assert now == store.live.position()
         store.writer.write([parcel(ramp(20, 5)), parcel(ramp(1, 3, names=("loss", "x"), stream=b"t" * 16))])
         store.writer.write([parcel(ramp(1, 30), run="other")])
         found = ask(store, now, "loss", "x", "none")
@@ -54,7 +54,7 @@ def test_attempt_rank_and_values_are_those_of_the_record(tmp_path: Path) -> None
     """Ints keep all their digits; the attempt is that of the process by the documents."""
     shape = Shape(("i", "f"), "qd")
     with made_store(tmp_path) as store:
-        start = store.reader.position()
+        start = store.live.position()
         store.writer.write([described(attempts={PROCESS.hex(): 3})])
         rows = columns(shape, [1, 2], [(2**60, 0.5), (-1, float("inf"))], rank=None)
         store.writer.write([parcel(StreamColumns(STREAM, PROCESS, 0, rows))])
@@ -68,9 +68,9 @@ def test_what_was_packed_meanwhile_is_to_be_read_anew(tmp_path: Path) -> None:
     with made_store(tmp_path) as store:
         store.writer.write([parcel(ramp(1, 5)), parcel(ramp(1, 5), run="idle")])
         pack(store)
-        start = store.reader.position()
+        start = store.live.position()
         store.writer.write([parcel(ramp(6, 5))])
-        middle = store.reader.position()
+        middle = store.live.position()
         pack(store)
         assert ask(store, start, "loss", "none").missed == {("run", "loss")}
         assert not ask(store, start, "loss", run="idle").missed
@@ -85,7 +85,7 @@ def test_rows_stay_in_the_tail_for_a_moment(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(compact, "KEEP_S", 3600.0)
     store = open_store(str(tmp_path / "store"), synchronous="NORMAL")
     try:
-        start = store.reader.position()
+        start = store.live.position()
         store.writer.write([parcel(ramp(1, 5))])
         store.compact(deadline_s=60)
         assert steps(ask(store, start, "loss"), "loss") == [1, 2, 3, 4, 5]
@@ -100,11 +100,11 @@ def test_rows_stay_in_the_tail_for_a_moment(tmp_path: Path, monkeypatch: pytest.
 def test_too_much_and_texts_are_named_instead(tmp_path: Path) -> None:
     """An answer is bounded; texts are no points of a chart."""
     with made_store(tmp_path) as store:
-        start = store.reader.position()
+        start = store.live.position()
         store.writer.write([parcel(ramp(1, 20))])
         assert ask(store, start, "loss", most=19).missed == {("run", "loss")}
         assert not ask(store, start, "loss", most=20).missed
-        now = store.reader.position()
+        now = store.live.position()
         rows = columns(Shape(("loss", "note"), "ds"), [1], [(1.0, "text")])
         store.writer.write([parcel(StreamColumns(b"u" * 16, PROCESS, 0, rows))])
         found = ask(store, now, "loss", "note")
@@ -116,7 +116,7 @@ def test_host_metrics_are_followed_under_their_own_id(tmp_path: Path) -> None:
     """They are no points of the run, and the run's are none of theirs."""
     stream = b"lcsystem" + b"x" * 8
     with made_store(tmp_path) as store:
-        start = store.reader.position()
+        start = store.live.position()
         store.writer.write([parcel(ramp(1, 2), ramp(1, 3, names=("cpu",), stream=stream, process=stream))])
         assert steps(ask(store, start, "cpu", "loss"), "loss") == [1, 2]
         assert steps(ask(store, start, "cpu", run=system_id("run")), "cpu") == [1, 2, 3]
@@ -125,7 +125,7 @@ def test_host_metrics_are_followed_under_their_own_id(tmp_path: Path) -> None:
 def test_a_commit_of_another_process_is_noticed(tmp_path: Path) -> None:
     """Once for each time that something was committed."""
     with made_store(tmp_path) as store:
-        watch = store.reader.watch()
+        watch = store.live.watch()
         try:
             assert watch.has_changed()
             assert not watch.has_changed()

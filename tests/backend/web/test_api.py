@@ -181,6 +181,32 @@ def test_runs_are_filtered_and_sorted_there(api: Api) -> None:
     assert shown["mixed"] == {"last::x": "nan", "config::lr": 0.1}
 
 
+def test_a_word_is_looked_for_in_names_and_tags(api: Api) -> None:
+    """Wherever it stands, in capitals or not; as a text, never as a pattern."""
+
+    def ids(word: str) -> set[str]:
+        return {row["id"] for row in api.get("/runs", where=json.dumps(["any", "contains", word]))["runs"]}
+
+    assert ids("MLP") == {"plain"}
+    assert ids("lin") == {"mixed"}  # its tag
+    assert ids("b%2E") == {"a/../b%2e?&=+#"}
+    assert ids("%") == {"a/../b%2e?&=+#"}
+    assert ids("nowhere") == set()
+    assert api.refused("/runs", where='["any","=","mlp"]') == (400, "bad_request")
+    assert api.refused("/runs", where='["any","contains",3]') == (400, "bad_request")
+
+
+def test_keys_of_the_newest_runs_are_offered_as_columns(api: Api) -> None:
+    """With how many runs have each, and whether they differ in it."""
+    found = api.get("/columns")
+    assert found["runs"] == 4
+    assert {"key": "lr", "runs": 1, "is_same": True} in found["config"]
+    assert "deep::a::b::1::x" in [each["key"] for each in found["config"]]
+    assert [each["key"] for each in found["summary"]] == ["best", "big"]
+    assert {"key": "loss", "runs": 3, "is_same": False} in found["last"]
+    assert api.get("/columns", newest=1)["runs"] == 1
+
+
 def test_a_list_tells_of_a_run_what_the_run_itself_tells(tmp_path: Path) -> None:
     """Field by field, though a list is made of texts that were kept for it; also of one that runs, and a bare one."""
     told = Description(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from logclient.errors import LogclientError
 
@@ -49,6 +49,7 @@ class RunDeleted(StoreError):
     run = ""  # its id
 
 
+Bytes: TypeAlias = bytes  # `Run` has a field of that name
 _MAX_BRIEF = 300  # characters of a verdict in a list
 
 
@@ -91,6 +92,7 @@ class Description:
             "active_ns": active if isinstance(active, int) else 0,
             "rest_s": rest_s if isinstance(rest_s, int) else 0,
             "observed": self._observed_briefly(),
+            "edited": [str(field) for field in self.more.get("edited") or ()],
             "attempts": max(self.attempts.values(), default=0),
             "counts": dict(self.counts),
         }
@@ -125,7 +127,8 @@ class Parcel:
     batches: Sequence[StreamColumns] = ()
     holes: Sequence[Gap] = ()
     documents: bytes | None = None  # the node's, whole: JSON as the agent writes it
-    description: Description | None = None  # of the run with these documents; with `documents` only
+    description: Description | None = None  # of the run with these documents and edits; with one of both only
+    edits: bytes | None = None  # all of the run, as `runs/edits.py` writes them
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,7 @@ class Held:
     stored: Mapping[bytes, SeqSet]
     gaps: Mapping[bytes, Mapping[str, SeqSet]]
     documents: bytes | None
+    edits: bytes | None = None  # of the run
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +161,7 @@ class Run:
     points: int
     bytes: int  # about, on disk
     deleted_ns: int = 0  # 0: it is there
+    edits: Bytes | None = None  # as they were written; None: it has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +179,14 @@ class Listed:
     columns: Mapping[tuple[str, str], Any] = field(default_factory=dict)  # those asked for that it has
 
 
+ANYWHERE = "any"  # with `contains`: id, project, name, group or a tag, ASCII letters in capitals or not
+
+
 @dataclass(frozen=True, slots=True)
 class Filter:
     """One condition on runs; all of a list must hold."""
 
-    field: str  # id, project, name, group, state, tag, created_ns, last_seen_ns, config, summary
+    field: str  # id, project, name, group, state, tag, created_ns, last_seen_ns, config, summary, or ANYWHERE
     key: str = ""  # with config and summary: as `flatten.py` names it
     op: str = "="  # =, !=, <, <=, >, >=, contains
     value: str | float | bool | None = None
@@ -204,6 +212,25 @@ class RunPage:
     runs: Sequence[Listed]
     next: str  # empty: that was all
     total: int
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnKey:
+    """A key under which runs of a list have values."""
+
+    key: str
+    runs: int  # that have it
+    is_same: bool  # all of them have the same value under it; False for metrics, which are not compared
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnKeys:
+    """Keys under which the newest runs have values: config and summary as `flatten.py` names them, and metrics."""
+
+    config: Sequence[ColumnKey]  # by name
+    summary: Sequence[ColumnKey]
+    metrics: Sequence[ColumnKey]
+    runs: int  # that were looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,32 +406,6 @@ class Reader(Protocol):
         all_attempts: bool = False,
     ) -> Buckets: ...
 
-    def curves(
-        self,
-        series: Sequence[tuple[str, str]],
-        *,
-        most: int = 1000,
-        most_buckets: int = 200_000,
-        first_step: int | None = None,
-        last_step: int | None = None,
-        all_attempts: bool = False,
-        main_rank: bool = False,
-    ) -> tuple[Position, Sequence[Buckets | None]]:
-        """Return the buckets of each (run, key), in turn, until there are so many, and the position of what was seen.
-
-        `main_rank`: of the lowest rank that logged the key, and of records without a rank.
-        None stands for a series that is not there. At least one is answered.
-        """
-
-    def position(self) -> Position:
-        """How far the store is now."""
-
-    def news(self, questions: Sequence[Question], *, most: int = 2_000) -> Sequence[News]:
-        """Return what is new for each question, all from one state of the store: at most `most` points a series."""
-
-    def watch(self) -> Watch:
-        """Return what notices that something was committed, by any process; its user closes it."""
-
     def contents(self, run: str) -> Spans:
         """Return the coverage of each stream, and its gaps."""
 
@@ -425,6 +426,38 @@ class Reader(Protocol):
         """
 
 
+class LiveReader(Protocol):
+    """Answers pages that follow runs. Any number of threads."""
+
+    def curves(
+        self,
+        series: Sequence[tuple[str, str]],
+        *,
+        most: int = 1000,
+        most_buckets: int = 200_000,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        all_attempts: bool = False,
+        main_rank: bool = False,
+    ) -> tuple[Position, Sequence[Buckets | None]]:
+        """Return the buckets of each (run, key), in turn, until there are so many, and the position of what was seen.
+
+        `main_rank`: of the lowest rank that logged the key, and of records without a rank. None stands for a series that is not there. At least one is answered.
+        """
+
+    def position(self) -> Position:
+        """Return how far the store is now."""
+
+    def news(self, questions: Sequence[Question], *, most: int = 2_000) -> Sequence[News]:
+        """Return what is new for each question, all from one state of the store: at most `most` points a series."""
+
+    def column_keys(self, newest: int) -> ColumnKeys:
+        """Return the keys of so many runs, those that were created last."""
+
+    def watch(self) -> Watch:
+        """Return what notices that something was committed, by any process; its user closes it."""
+
+
 class Store(Protocol):
     """An engine."""
 
@@ -437,6 +470,9 @@ class Store(Protocol):
 
     @property
     def reader(self) -> Reader: ...
+
+    @property
+    def live(self) -> LiveReader: ...
 
     def compact(self, *, deadline_s: float) -> bool:
         """Do some of the upkeep that is due, in a thread of its own; False where nothing was."""

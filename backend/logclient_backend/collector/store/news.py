@@ -1,4 +1,4 @@
-"""What a store has since a position: new points of chosen series, new keys; for pages that follow runs live.
+"""News of a store since a position: new points of chosen series, new keys; for pages that follow runs live.
 
 A `Position` is the state of a store as a few numbers that only grow. `Position.row` alone orders the positions of one
 store: whatever was committed later has a higher one.
@@ -20,7 +20,7 @@ _STORE_CHARACTERS = 8  # of the store's id, in a cursor
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far somebody has seen a store."""
+    """The state up to which somebody has seen a store."""
 
     row: int = 0  # the newest group of records that arrived
     block: int = 0  # the newest that upkeep has made
@@ -57,7 +57,7 @@ class NewPoints:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What somebody follows, and from where on."""
+    """Series that somebody follows, and from where on."""
 
     after: Position | None  # None: from now on
     series: Mapping[str, Sequence[str]]  # keys by run, as the store names them
@@ -65,7 +65,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What is new for a question."""
+    """The answer to a question."""
 
     position: Position
     points: Sequence[NewPoints] = ()

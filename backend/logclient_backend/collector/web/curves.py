@@ -71,7 +71,7 @@ def curves(
     start = int(after or 0) if len(after) < 9 else MAX_SERIES
     names = [(each, name) for each in runs for name in keys]
     store = stands_on.store
-    position, found = store.reader.curves(
+    position, found = store.live.curves(
         [(in_store(each, system), name) for each, name in names[start:]],
         most=most,
         most_buckets=PAGE_BUCKETS,

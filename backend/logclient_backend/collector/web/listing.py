@@ -51,7 +51,8 @@ def list_runs(
             max_length=MAX_FILTERS,
             description='Conditions that must all hold, each a JSON array: ["last_seen_ns",">",0], '
             '["config","lr","<",0.1], ["tag","contains","base"]. Fields: id, project, name, group, state, tag, '
-            "created_ns, last_seen_ns, config, summary. Operators: = != < <= > >= contains.",
+            "created_ns, last_seen_ns, config, summary, any (id, project, name, group or a tag contains a text, in "
+            "capitals or not). Operators: = != < <= > >= contains.",
         ),
     ] = [],  # noqa: B006  # fastapi copies it
     column: Annotated[

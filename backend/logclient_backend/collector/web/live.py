@@ -1,4 +1,4 @@
-"""What is new, for all pages that follow runs: one thread looks at the store, and each `Follower` gets its events.
+"""Streams of all pages that follow runs: one thread looks at the store, and each `Follower` gets its events.
 
 `Live` belongs to one application. Its thread runs while there are followers: it asks SQLite every `LOOK_S` whether
 anything was committed, and reads then once for all of them. A run that is over costs nothing.
@@ -161,7 +161,7 @@ class Live:
 
     def _follow(self) -> None:
         """Look until nobody follows any more."""
-        watch = self._store.reader.watch()
+        watch = self._store.live.watch()
         known: list[Follower] = []  # those that have had their `hello`
         looked_at = 0.0  # at the list of runs
         try:
@@ -195,7 +195,7 @@ class Live:
         questions = [
             Question(after, joined([each.series for each in group])) for after, group in groups.items()
         ]
-        answers = self._store.reader.news(questions)
+        answers = self._store.live.news(questions)
         for group, news in zip(groups.values(), answers, strict=True):
             for each in group:
                 made = self._greeting(each, news.position) if each in fresh else []
@@ -220,7 +220,7 @@ class Live:
         return made
 
     def _look_at_runs(self, followers: Sequence[Follower]) -> None:
-        rows, gone = self._runs.look(self._store.reader.position().row)
+        rows, gone = self._runs.look(self._store.live.position().row)
         if rows or gone:
             for each in followers:
                 if each.wants_runs and each.position is not None:

@@ -35,7 +35,7 @@ class _LiveRow:
 
 
 class RunChanges:
-    """What was seen of the list, and what changed since."""
+    """The list of runs as it was seen last, and changes since."""
 
     def __init__(self, stands_on: Backing) -> None:
         self.has_changed = True  # something was committed since the last look at all runs

@@ -11,7 +11,7 @@ from fastapi import Depends, Query
 
 from ..limits import MAX_ID_BYTES
 from ..store.flatten import SEPARATOR
-from ..store.interface import Filter, system_id
+from ..store.interface import ANYWHERE, Filter, system_id
 from .responses import Refused
 
 MAX_FILTERS = 32
@@ -26,7 +26,10 @@ INT64 = 1 << 63
 # what a run or a key can be called: no control character that would end a text somewhere else
 _NAME = r"^[^\x00]+$"
 
-FIELDS = ("id", "project", "name", "group", "state", "tag", "created_ns", "last_seen_ns", "config", "summary")
+FIELDS = (
+    *("id", "project", "name", "group", "state", "tag", "created_ns", "last_seen_ns", "config", "summary"),
+    ANYWHERE,
+)
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "contains")
 SORTS = ("created_ns", "last_seen_ns", "name", "project", "state")
 _NUMBERS = ("created_ns", "last_seen_ns")
@@ -105,6 +108,8 @@ def _filter(text: str) -> Filter:
         raise _bad(text, "the key is no text")
     if not isinstance(op, str) or op not in OPERATORS:
         raise _bad(text, f"the operator is none of {' '.join(OPERATORS)}")
+    if field == ANYWHERE and (op != "contains" or not isinstance(value, str)):
+        raise _bad(text, f"{ANYWHERE} contains a text, and nothing else")
     if isinstance(value, (list, dict)):
         raise _bad(text, "the value is a text, a number, true, false or null")
     if isinstance(value, float) and not math.isfinite(value):

@@ -60,6 +60,9 @@ class RunRow(Shape):
     observed: Observed | None = Field(
         None, description="While it runs and does not get on: what the observer of a node has found."
     )
+    edited: list[str] = Field(
+        default_factory=list, description="What was edited after the fact: name, group, notes, tags."
+    )
     last_seen_ns: int = Field(description="When anything came from it last, by this collector's clock.")
     attempts: int
     records: int
@@ -79,6 +82,23 @@ class RunList(Shape):
     next: str = Field(description="Ask again with `after` set to this; empty: that was all.")
     total: int = Field(description="Of all pages.")
     now_ns: int
+
+
+class ColumnKey(Shape):
+    """A key under which runs have values."""
+
+    key: str
+    runs: int = Field(description="That have it.")
+    is_same: bool = Field(description="Config and summary: all of them have the same value.")
+
+
+class ColumnList(Shape):
+    """Keys of the newest runs."""
+
+    config: list[ColumnKey]
+    summary: list[ColumnKey]
+    last: list[ColumnKey] = Field(description="Metrics.")
+    runs: int = Field(description="That were looked at.")
 
 
 class RunWhole(RunRow):
@@ -120,6 +140,55 @@ class NodeReports(Shape):
     nodes: list[NodeReport]
     next: str = Field(description="Ask again with `after` set to this; empty: that was all.")
     now_ns: int
+
+
+class EditShape(Shape):
+    """One edit of one field of a run."""
+
+    field: str = Field(description="name, group, notes or tag.")
+    tag: str = Field("", description="Which, with the field tag.")
+    value: str | bool | None = Field(description="Of a tag: whether it is there. null: undone.")
+    counter: int = Field(
+        description="Of edits of a field the one with the highest counter holds, then origin."
+    )
+    origin: str
+    who: str
+    place: str = Field(description="folder: it came with the run. collector: it was made here.")
+    time_ns: int = Field(description="Shown; it decides nothing.")
+
+
+class EditHistory(Shape):
+    """Edits of a run, the newest last."""
+
+    run: str
+    edits: list[EditShape]
+    unedited: dict[str, Any] = Field(
+        description="Name, group, notes and tags below the edits; empty: none holds."
+    )
+
+
+class Edited(EditHistory):
+    """A run after an edit."""
+
+    name: str
+    group: str
+    notes: str
+    tags: list[str]
+
+
+class ChangedRun(Shape):
+    """The outcome for one run of several."""
+
+    run: str
+    done: bool
+    error: str = Field("", description="A word for programs, where it was not done.")
+    message: str = ""
+
+
+class ChangedRuns(Shape):
+    """The outcome for each run, in the order in which they were named."""
+
+    runs: list[ChangedRun]
 
 
 class Deleted(Shape):
@@ -420,6 +489,19 @@ class Info(Shape):
     role: str
     now_ns: int
     statistics: dict[str, Any]
+
+
+class SessionState(Shape):
+    """The caller as he is known here, and whether a login is needed."""
+
+    is_login_needed: bool
+    name: str = Field(description="Of the token; empty: nobody is known.")
+    roles: list[str] = Field(description="Roles of the token.")
+    may: list[str] = Field(description="Roles that it may act in: all of them for `admin`.")
+    ends_ns: int = Field(
+        description="When the session ends; 0: there is none, as with a token or `--no-auth`."
+    )
+    now_ns: int
 
 
 class AskedFor(Shape):

@@ -157,4 +157,4 @@ def _look(stands_on: Stands, runs: list[str]) -> Position:
     for run in runs:
         if stands_on.store.reader.run(run) is None:
             raise no_run(run)
-    return stands_on.store.reader.position()
+    return stands_on.store.live.position()

@@ -10,7 +10,7 @@
 `remove.py`      bin and purge
 `reader.py`      questions; `sources.py` finds the rows, `series.py` points, `buckets.py` charts, `records.py` records
 `catalog.py`     runs: descriptions, filters, pages
-`news.py`        what is new since a position, for pages that follow runs
+`live_reader.py` questions of pages that follow runs; `news.py` what is new since a position
 `run_keys.py`    keys of a run, last values
 `last_seen.py`   when runs were seen last, though clocks are set
 `key_tables.py`  key tables and their numbers

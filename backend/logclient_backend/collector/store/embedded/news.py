@@ -1,4 +1,4 @@
-"""What is new since a position, out of the tail; any reader's session.
+"""News since a position, out of the tail; any reader's session.
 
 Numbers of tail rows rise in the order of commits, and the upkeep leaves rows alone for a moment (`compact.KEEP_S`), so
 who looks often finds there all that came. Whoever comes late learns which series to read anew: those with blocks that

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING
 from ....wal.coverage import Spans
 from ....wal.encoded import StreamColumns
 from ..interface import Buckets, Held, KeyPage, Last, Points, Run, RunPage, RunQuery, system_id
-from ..news import News, Position, Question
 from . import buckets as charts
 from . import catalog, records, series
-from . import news as live
 from . import run_keys as names
 from .ledger import span_of
 
 if TYPE_CHECKING:
-    from .database import Database, DatabaseWatch, Session
+    from .database import Database, Session
     from .shared import Shared
 
 _STREAM = "s.stream, s.id, s.process, s.lane, s.first_seq, s.first_step, s.first_ns, s.last_seq, s.last_step, s.last_ns"
@@ -51,6 +49,7 @@ class EmbeddedReader:
                 {span.stream: span.stored for span in spans},
                 {span.stream: span.gaps for span in spans},
                 None if documents is None else session.packer.read_plain(documents[0]),
+                _edits(session, number),
             )
 
     def is_deleted(self, run: str) -> bool:
@@ -69,7 +68,7 @@ class EmbeddedReader:
             row = session.connection.execute(
                 f"SELECT {catalog.RUN} FROM runs WHERE id=? AND deleted_ns!=?", (run, catalog.SYSTEM)
             ).fetchone()
-            return None if row is None else catalog.run_of(row, self._shared.seen)
+            return None if row is None else catalog.run_of(row, self._shared.seen, _edits(session, row[0]))
 
     def runs(self, query: RunQuery) -> RunPage:
         with self._database.reading() as session:
@@ -110,7 +109,7 @@ class EmbeddedReader:
 
     def points(self, run: str, key: str, *, after: str = "", most: int = 100_000) -> Points:
         with self._database.reading() as session:
-            _, name, attempts = _key(session, run, key)
+            _, name, attempts = find_key(session, run, key)
             return series.points(session, self._shared, name, attempts, after=after, most=most)
 
     def buckets(
@@ -124,7 +123,7 @@ class EmbeddedReader:
         all_attempts: bool = False,
     ) -> Buckets:
         with self._database.reading() as session:
-            _, name, attempts = _key(session, run, key)
+            _, name, attempts = find_key(session, run, key)
             return charts.buckets(
                 session,
                 self._shared,
@@ -135,52 +134,6 @@ class EmbeddedReader:
                 last_step=last_step,
                 all_attempts=all_attempts,
             )
-
-    def curves(
-        self,
-        series: Sequence[tuple[str, str]],
-        *,
-        most: int = 1000,
-        most_buckets: int = 200_000,
-        first_step: int | None = None,
-        last_step: int | None = None,
-        all_attempts: bool = False,
-        main_rank: bool = False,
-    ) -> tuple[Position, Sequence[Buckets | None]]:
-        found: list[Buckets | None] = []
-        left = most_buckets
-        with self._database.reading() as session:
-            for run, key in series:
-                _, name, attempts = _key(session, run, key)
-                made = None
-                if name is not None:
-                    made = charts.buckets(
-                        session,
-                        self._shared,
-                        name,
-                        attempts,
-                        most=most,
-                        first_step=first_step,
-                        last_step=last_step,
-                        all_attempts=all_attempts,
-                        main_rank=main_rank,
-                    )
-                    left -= len(made.start)
-                found.append(made if made is not None and made.codes else None)
-                if left <= 0:
-                    break
-            return live.position(session.connection), found
-
-    def position(self) -> Position:
-        with self._database.reading() as session:
-            return live.position(session.connection)
-
-    def news(self, questions: Sequence[Question], *, most: int = 2_000) -> Sequence[News]:
-        with self._database.reading() as session:
-            return live.news(session, self._shared, questions, most=most)
-
-    def watch(self) -> DatabaseWatch:
-        return self._database.watch()
 
     def contents(self, run: str) -> Spans:
         """Return the coverage of each stream, and its gaps."""
@@ -213,8 +166,13 @@ class EmbeddedReader:
             return records.records(session, self._shared, number, stream, first_seq, most=most, keys=chosen)
 
 
-def _key(session: Session, run: str, key: str) -> tuple[int | None, int | None, Mapping[str, int]]:
-    """Numbers of the run and of the key, and the run's attempts."""
+def _edits(session: Session, run: int) -> bytes | None:
+    row = session.connection.execute("SELECT json FROM edits WHERE run=?", (run,)).fetchone()
+    return None if row is None else session.packer.read_plain(row[0])
+
+
+def find_key(session: Session, run: str, key: str) -> tuple[int | None, int | None, Mapping[str, int]]:
+    """Return the numbers of the run and of the key, and the run's attempts."""
     row = session.connection.execute("SELECT run, attempts FROM runs WHERE id=?", (run,)).fetchone()
     if row is None:
         return None, None, {}

@@ -13,6 +13,7 @@ from .backup import backup as write_backup
 from .catalog import SYSTEM
 from .compact import Compactor
 from .database import Database
+from .live_reader import EmbeddedLiveReader
 from .reader import EmbeddedReader
 from .shared import Shared
 from .writer import EmbeddedWriter
@@ -40,6 +41,7 @@ class EmbeddedStore:
         self._compactor = Compactor(self._database, self._shared)
         self._writer = EmbeddedWriter(self._database, self._shared)
         self._reader = EmbeddedReader(self._database, self._shared)
+        self._live = EmbeddedLiveReader(self._database, self._shared)
 
     @property
     def id(self) -> str:
@@ -52,6 +54,10 @@ class EmbeddedStore:
     @property
     def reader(self) -> EmbeddedReader:
         return self._reader
+
+    @property
+    def live(self) -> EmbeddedLiveReader:
+        return self._live
 
     def compact(self, *, deadline_s: float, now: bool = False) -> bool:
         """Do what upkeep is due; `now`: all of it is. Called again and again by one thread; False: nothing was due."""

@@ -7,6 +7,7 @@ import * as address from "./core/address.js";
 import { onUnauthorized } from "./core/api.js";
 import { fill, h } from "./core/dom.js";
 import { showError } from "./core/messages.js";
+import * as session from "./core/session.js";
 import * as theme from "./core/theme.js";
 import * as login from "./views/login.js";
 
@@ -45,23 +46,49 @@ function header() {
   const other = () => `Change to the ${theme.current() === "dark" ? "light" : "dark"} theme`;
   const button = h("button", { onclick: theme.toggle, "aria-label": other() }, "◐");
   theme.watch(() => button.setAttribute("aria-label", other()));
+  const who = h("span", { class: "who" });
+  const logout = h("button", { onclick: () => session.logout().then(() => ask(), showError), hidden: true }, "Log out");
+  session.watch(() => {
+    const { name, roles, ends_ns } = session.current();
+    who.textContent = name && `${name} (${roles.includes("admin") ? "admin" : roles.join(", ")})`;
+    logout.hidden = !ends_ns; // without a login there is nothing to end
+  });
   fill(
     document.getElementById("header"),
     h("a", { class: "brand", href: address.link(["runs"]) }, "logclient"),
-    h("nav", { "aria-label": "Views" }, h("a", { href: address.link(["runs"]) }, "Runs")),
-    h("div", { class: "right" }, h("a", { href: "docs" }, "API"), button),
+    h("nav", { "aria-label": "Views" }, h("a", { href: address.link(["runs"]), "aria-current": "page" }, "Runs")),
+    h("div", { class: "right" }, who, logout, h("a", { href: "docs" }, "API"), button),
   );
 }
 
-onUnauthorized(() => {
+/** Show the login instead of the view; the view comes back where it was, since the address has it. */
+function ask(hasEnded = false) {
   if (shown.name === "login") return;
   leave();
   shown.name = "login";
-  login.open(root, () => {
+  const done = () => {
     shown.name = "";
     route(address.current());
-  });
-});
+  };
+  root.classList.remove("full");
+  login.open(root, done, hasEnded);
+}
+
+function watched(now) {
+  if (shown.name !== "login") route(now);
+}
+
+async function start() {
+  try {
+    await session.load();
+  } catch (error) {
+    showError(error);
+  }
+  onUnauthorized(() => ask(Boolean(session.current().name)));
+  if (session.current().is_login_needed) ask();
+  else route(address.current());
+  address.watch(watched);
+}
+
 header();
-address.watch(route);
-route(address.current());
+start();
