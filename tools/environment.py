@@ -38,7 +38,7 @@ TORCH = "torch==2.13.0"
 # What of their wishes they cannot do without stands in the extra `dev`.
 FASTAI = ("fastai>=2.8,<2.9", "fastdownload>=0.0.8", "fastprogress>=1.1,<1.2", "python-fasthtml>=0.14,<0.15")
 # What each level installs; a later level holds the earlier ones, so one environment serves both.
-EXTRAS = {"demo": "demo", "dev": "demo,parquet,server,dev"}
+EXTRAS = {"demo": "demo", "dev": "demo,parquet,server,ui,dev"}
 
 # Debian package: the program, or the library, that shows that it is there.
 SYSTEM_PROGRAMS = {

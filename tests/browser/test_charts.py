@@ -454,6 +454,6 @@ def test_every_control_has_a_name_and_both_themes_have_ink(charts: Charts) -> No
     )
     assert nameless == []
     for scheme in ("dark", "light"):
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        page.emulate_media(color_scheme=scheme)
         loaded(page, 2)
         until(lambda: sum(count for _, _, count in pixels(page, "loss")["ink"]) > 300)

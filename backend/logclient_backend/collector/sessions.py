@@ -309,7 +309,7 @@ def _pack(session: Session) -> str:
 
 
 def _unpack(body: str) -> Session | None:
-    """What was signed; None where a newer version signed something else."""
+    """Return the session that was signed; None where a newer version signed something else."""
     try:
         data = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
         session, name, roles, made_ns, generation, ends_ns = json.loads(data)

@@ -18,7 +18,7 @@ _URL = re.compile(r"[!-~]+")
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What the HTTP side has to know of its own address."""
+    """The address of the HTTP side, as browsers see it."""
 
     url: str = ""  # public, without a slash at its end; empty: nobody named one
     root_path: str = ""  # below which a proxy puts everything; empty: none

@@ -107,14 +107,17 @@ class Description:
         return brief | {"text": str(brief["text"])[:_MAX_BRIEF]}
 
 
-def system_id(run: str) -> str:
-    """Return the id under which a store keeps host and device metrics of a run (`shm/system_stream.py`).
+SIDE_MARK = "\x1f"  # between the id of a run and a side; in no id of a run
+
+
+def side_id(run: str, side: str) -> str:
+    """Return the id under which a store keeps the records of a side of a run (`shm/side_stream.py`).
 
     It is a run for `keys`, `key_names`, `points`, `buckets`, `contents`, `records` and `last_values`, and for nothing
     else: no list has it, and what is done to its run is done to it. No run has such an id: control characters are in
     none.
     """
-    return f"{run}\x1fsystem"
+    return f"{run}{SIDE_MARK}{side}"
 
 
 @dataclass(slots=True)
@@ -442,7 +445,8 @@ class LiveReader(Protocol):
     ) -> tuple[Position, Sequence[Buckets | None]]:
         """Return the buckets of each (run, key), in turn, until there are so many, and the position of what was seen.
 
-        `main_rank`: of the lowest rank that logged the key, and of records without a rank. None stands for a series that is not there. At least one is answered.
+        `main_rank`: of the lowest rank that logged the key, and of records without a rank. None stands for a series
+        that is not there. At least one is answered.
         """
 
     def position(self) -> Position:

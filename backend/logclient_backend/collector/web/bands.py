@@ -16,7 +16,7 @@ from ...combine.band import Band, band, same_width
 from ...combine.part import Part
 from ..store.interface import Buckets, Filter, Reader, RunQuery
 from .access import Stands, reader
-from .parameters import Key, Name, Step, System, in_store
+from .parameters import Key, Name, Side, Step, in_store
 from .response_models import RunsBand
 from .responses import Refused, as_json, numbers
 from .run_filters import Filters
@@ -39,7 +39,7 @@ def runs_band(
     stands_on: Stands,
     key: Key,
     chosen: Filters,
-    system: System,
+    side: Side,
     run: Annotated[
         list[Name],
         Query(
@@ -68,7 +68,7 @@ def runs_band(
         if not 0 <= at <= 1:
             raise Refused(400, "bad_request", f"quantile={at}: expected a number from 0 to 1")
     found, unknown, left_out = _members(stands_on.store.reader, run, chosen)
-    asked = _Asked(stands_on.store.reader, key, most, first_step, last_step, system)
+    asked = _Asked(stands_on.store.reader, key, most, first_step, last_step, side)
     parts: list[tuple[Part, int]] = []
     members: list[dict[str, Any]] = []
     without: list[str] = []
@@ -142,10 +142,10 @@ def _members(
 
 
 class _Asked:
-    """The same question to one run after the other."""
+    """A question that is put to one run after the other."""
 
     def __init__(
-        self, asked: Reader, key: str, most: int, first_step: int | None, last_step: int | None, system: bool
+        self, asked: Reader, key: str, most: int, first_step: int | None, last_step: int | None, side: str
     ) -> None:
         self.codes: set[str] = set()  # types under this key, of all runs so far
         self.edges: dict[str, int] = {}  # of the run that was asked for last
@@ -154,7 +154,7 @@ class _Asked:
         self._most = most
         self._first = first_step
         self._last = last_step
-        self._system = system
+        self._side = side
 
     def of_run(self, run: str) -> tuple[Part, int] | None:
         """Its series and the width of the buckets; None where it has no number under this key."""
@@ -174,5 +174,5 @@ class _Asked:
 
     def _buckets(self, run: str, most: int, first_step: int | None, last_step: int | None) -> Buckets:
         return self._reader.buckets(
-            in_store(run, self._system), self._key, most=most, first_step=first_step, last_step=last_step
+            in_store(run, self._side), self._key, most=most, first_step=first_step, last_step=last_step
         )

@@ -14,7 +14,7 @@ from ...wal.coverage import StreamSpan
 from ..store.interface import Reader
 from .access import Stands, reader
 from .listing import known_run
-from .parameters import RunId, System, in_store
+from .parameters import RunId, Side, in_store
 from .response_models import Marks
 from .responses import as_json
 from .strict_query import only_known
@@ -29,7 +29,7 @@ def marks(
     request: Request,
     stands_on: Stands,
     run: RunId,
-    system: System,
+    system: Side,
     limit: Annotated[int, Query(ge=1, le=MAX_GAPS, description="Gaps, the longest.")] = 100,
 ) -> Response:
     """Gaps in the records of a run, each between the records before and after it, and the first record of each attempt.
@@ -37,7 +37,7 @@ def marks(
     Where there are more gaps than asked for, the longest are given; all gaps by seqs are in `/run/contents`.
     """
     attempts = known_run(stands_on, run).description.attempts
-    stored = in_store(run, system)
+    stored = in_store(run, side)
     spans = stands_on.store.reader.contents(stored)
     asked = _Places(stands_on.store.reader, stored)
     found: list[tuple[StreamSpan, dict[str, Any]]] = [

@@ -17,7 +17,7 @@ from ...combine.part import Part, coarser
 from ..store.interface import Buckets, Reader
 from .access import Stands, reader
 from .listing import known_run
-from .parameters import RunId, System, in_store, of_512_bytes
+from .parameters import RunId, Side, in_store, of_512_bytes
 from .response_models import Pairs as PairsModel
 from .responses import Refused, as_json, numbers
 from .strict_query import only_known
@@ -38,7 +38,7 @@ def pairs(
     request: Request,
     stands_on: Stands,
     run: RunId,
-    system: System,
+    side: Side,
     x: Annotated[str, _KEY],
     y: Annotated[str, _KEY],
     most: Annotated[int, Query(ge=2, le=MAX_RANGES)] = 2000,
@@ -56,7 +56,7 @@ def pairs(
     if first_x is not None and last_x is not None and first_x > last_x:
         raise Refused(400, "bad_request", f"first_x {first_x} lies behind last_x {last_x}")
     known_run(stands_on, run)
-    asked = _Asked(stands_on.store.reader, in_store(run, system), x, y)
+    asked = _Asked(stands_on.store.reader, in_store(run, side), x, y)
     found, width = asked.pairs(most, first_x, last_x)
     return as_json(
         request,

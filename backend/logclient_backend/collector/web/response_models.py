@@ -142,6 +142,26 @@ class NodeReports(Shape):
     now_ns: int
 
 
+class Why(Shape):
+    """A verdict and its evidence, as `logclient why --json` has them."""
+
+    run: str
+    now_ns: int
+    why: int = Field(description="Version of the fields below.")
+    verdict: str
+    stuck: bool
+    text: str
+    pids: list[int]
+    blamed: list[dict[str, Any]]
+    missing_ranks: list[int]
+    nodes: list[dict[str, Any]]
+    spread_s: float
+    processes: list[dict[str, Any]]
+    groups: list[dict[str, Any]] = Field(description="Processes with equal stacks: those to blame first.")
+    gpus: list[dict[str, Any]]
+    kernel_log: list[dict[str, Any]]
+
+
 class EditShape(Shape):
     """One edit of one field of a run."""
 

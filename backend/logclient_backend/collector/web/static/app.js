@@ -14,6 +14,8 @@ import * as login from "./views/login.js";
 const VIEWS = {
   runs: () => import("./views/runs.js"),
   charts: () => import("./views/charts.js"),
+  run: () => import("./views/run.js"),
+  compare: () => import("./views/compare.js"),
 };
 const root = document.getElementById("main");
 let shown = { name: "", view: null };

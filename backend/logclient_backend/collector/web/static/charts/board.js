@@ -40,7 +40,6 @@ export class Board {
       wanted: () => this._wanted(),
       lastSteps: (key) => this._lastSteps(key),
       onPoints: (run, key, point) => this._points(run, key, point),
-      onPointsEnd: (at) => this.charts.forEach((chart) => chart.appended(at)),
       onReload: (run, key) => this._of(key).forEach((chart) => chart.load({ isAnew: true })),
       onKeys: (run, names) => this._newKeys(run, names),
       onStatus: (text) => {

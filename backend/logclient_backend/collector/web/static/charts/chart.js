@@ -88,19 +88,15 @@ export class Chart {
     const { view } = this.board;
     if (attempt !== null && attempt !== this.board.attemptOf(run)) return false;
     for (const curve of curves) {
-      if (at <= curve.at || (!view.allRanks && rank !== null && curve.rank !== undefined && rank !== curve.rank)) continue;
+      if (at <= curve.at || (!view.allRanks && rank !== null && curve.rank !== null && rank !== curve.rank)) continue;
       const isZoomed = curve === this.zoomed.get(run);
       if (isZoomed && !this._isFollowed(curve, steps[0])) continue;
       for (let i = 0; i < steps.length; i++) if (!curve.append(steps[i], values[i], times[i])) return false;
+      curve.at = at;
       curve.coarsen(2 * this.most);
     }
     this.board.paintSoon(this);
     return true;
-  }
-
-  /** Note that all of an event was added. */
-  appended(at) {
-    for (const curves of [this.whole, this.zoomed]) for (const curve of curves.values()) curve.at = Math.max(curve.at, at);
   }
 
   /** Load what is not there, or all of it. */

@@ -21,6 +21,7 @@ export class Curve {
     this.leftOut = 0; // points without a known x
     this.isRising = true; // along x; else buckets are neighbouring steps, in the order in which they are drawn
     this.hasTexts = false;
+    this.rank = null; // the only one that is in it; null: all are
     this.at = 0; // position in the collector's store; what came later is not in it
     for (const name of COLUMNS) this[name] = new Float64Array(Math.max(room, FIRST_ROOM));
   }
@@ -140,6 +141,7 @@ export function fromCurves(row, at) {
   curve.points = row.points;
   curve.lastStep = n ? row.last_step : -Infinity;
   curve.hasTexts = row.leaves_out_texts;
+  curve.rank = row.rank;
   curve.at = at;
   return curve;
 }

@@ -82,7 +82,7 @@ export class Live {
       source.addEventListener(name, (event) => {
         if (source !== this._source) return;
         const data = event.data ? JSON.parse(event.data) : {};
-        if (data.at !== undefined) this._from = { at: data.at, cursor: event.lastEventId };
+        if (event.lastEventId) this._from = { at: data.at ?? this._from.at, cursor: event.lastEventId };
         handle(data);
       });
     on("hello", () => {
@@ -90,14 +90,13 @@ export class Live {
       this.onStatus("");
     });
     on("points", (data) => {
-      for (const [series, attempt, rank, steps, offsets, values] of data.groups) {
+      for (const [at, series, attempt, rank, steps, offsets, values] of data.groups) {
         const times = offsets.map((offset) => (data.time_ns + offset) / 1e9);
         series.forEach((number, i) => {
           const [run, key] = pair(number, runs, keys);
-          this.onPoints(run, key, { at: data.at, attempt, rank, steps, times, values: values[i].map(toNumber) });
+          this.onPoints(run, key, { at, attempt, rank, steps, times, values: values[i].map(toNumber) });
         });
       }
-      this.onPointsEnd(data.at);
     });
     on("reload", (data) => {
       for (const number of data.series) this.onReload(...pair(number, runs, keys));
@@ -160,7 +159,6 @@ export class Live {
           this.onPoints(run, key, { at: answer.at, attempt: null, rank: null, steps, times, values });
         }
       }
-      this.onPointsEnd(answer.at);
     }
   }
 }
