@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from ..store.interface import Buckets
 from .access import Stands, reader
-from .parameters import Cursor, Name, Step, Side, in_store
+from .parameters import Cursor, Name, Side, Step, in_store
 from .response_models import Curves
 from .responses import Refused, as_json, numbers
 from .strict_query import only_known
@@ -43,7 +43,7 @@ def curves(
     stands_on: Stands,
     run: Annotated[list[Name], Query(min_length=1, max_length=MAX_CHOSEN)],
     key: Annotated[list[Name], Query(min_length=1, max_length=MAX_CHOSEN)],
-    system: Side,
+    side: Side,
     most: Annotated[int, Query(ge=1, le=MAX_BUCKETS, description="Buckets of a curve.")] = 1000,
     first_step: Step = None,
     last_step: Step = None,

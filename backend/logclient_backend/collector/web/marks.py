@@ -29,7 +29,7 @@ def marks(
     request: Request,
     stands_on: Stands,
     run: RunId,
-    system: Side,
+    side: Side,
     limit: Annotated[int, Query(ge=1, le=MAX_GAPS, description="Gaps, the longest.")] = 100,
 ) -> Response:
     """Gaps in the records of a run, each between the records before and after it, and the first record of each attempt.
