@@ -147,7 +147,7 @@ def test_digits_come_out_as_they_went_in(page: Page) -> None:
     inside = ",".join(json.dumps(each) for each in texts)
     text = f'{{"key":{json.dumps(texts[2])},"value":[{numbers},{inside}],"step":[1]}}'
     found = module(page, "charts/export_csv.js", "return it.exactColumn(given, 'value');", text)
-    assert found == ["9007199254740993", "1e-05", "0.1", '"nan"', '"a,b]\\\\""', '"☃"']
+    assert found == [*numbers.split(","), *map(json.dumps, texts)]
 
 
 @pytest.mark.parametrize(

@@ -185,8 +185,8 @@ def test_thousands_of_keys_are_sections_of_which_only_what_is_near_is_drawn(char
     for _ in range(12):
         page.mouse.wheel(0, 3000)
         page.evaluate("() => new Promise(requestAnimationFrame)")
-    page.evaluate("scrollTo(0, document.body.scrollHeight)")
-    until(lambda: page.locator("figure").filter(has_text="onerror").count())
+    last = page.locator("figure").filter(has_text="onerror")
+    until(lambda: page.evaluate("scrollTo(0, document.body.scrollHeight)") or last.count())
     loaded(page)
     assert page.evaluate(canvases) < 60
     charts.page.get_by_label("Filter keys").fill("norm7 112")
@@ -238,7 +238,8 @@ def test_outliers_at_the_edge_are_arrows_with_a_count(charts: Charts) -> None:
     charts.page.get_by_label("Outliers at the edge").check()
     expect(charts.notes("spiky")).to_have_text("▲ 2 above▼ 1 below")
     ink = pixels(charts.page, "spiky")
-    assert sum(1 for high, low, count in ink["ink"] if count and low - high > 60) > 100
+    tops = sorted(high for high, _, count in ink["ink"] if count)
+    assert tops[len(tops) * 9 // 10] - tops[len(tops) // 10] > ink["height"] / 5
     assert charts.params()["y"] == ["robust"]
 
 
