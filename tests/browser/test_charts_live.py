@@ -62,7 +62,7 @@ def test_new_points_come_alone_and_leave_the_view_as_it_is(watched: Watched, sto
         page.goto(f"{url}/#/charts?run=goes%20on&run=over&hide=over&logy=1")
         loaded(page)
         last(page, 99)
-        until(lambda: "stream" in asked)
+        until(lambda: page.evaluate("1") and "stream" in asked)  # events come within calls
         expect(page.locator(".status")).to_contain_text("last data")
         asked.clear()
         for first in (100, 110, 120):

@@ -150,7 +150,7 @@ export class Board {
   }
 
   attemptOf(id) {
-    return this.runs.get(id)?.attempts ?? 1;
+    return this.runs.get(id)?.attempts || 1;
   }
 
   /** Return the number of the line of a run or a group. */

@@ -11,6 +11,7 @@ import { fromCurves } from "./curve.js";
 const SETTLE_MS = 300; // charts that scroll by change nothing
 const FIRST_MS = 8_000; // until `hello`: a proxy that holds events back is as good as none
 const POLL_MS = 5_000;
+const AGAIN_MS = 1_000; // after the collector has ended a stream
 const MAX_SERIES = 4_000;
 
 export class Live {
@@ -110,7 +111,7 @@ export class Live {
         this.onStatus(data.message);
         get("info", {}).catch(() => {}); // shows the login
       } else {
-        this._timer = setTimeout(() => this._open(), POLL_MS);
+        this._timer = setTimeout(() => this._open(), AGAIN_MS);
       }
     });
     source.onerror = () => {
