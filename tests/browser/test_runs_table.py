@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -31,6 +32,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 def url(store: Store) -> Iterator[str]:
     with serving(backing(store, check=lambda token: EVERYBODY)) as found:
         yield found
+
+
+def parameters(url: str) -> dict[str, list[str]]:
+    return parse_qs(urlsplit(url).fragment.partition("?")[2], keep_blank_values=True)
 
 
 class RunsTable:
@@ -60,7 +65,13 @@ class RunsTable:
 
     def parameters(self) -> dict[str, list[str]]:
         """Return those of the link."""
-        return parse_qs(urlsplit(self.page.url).fragment.partition("?")[2], keep_blank_values=True)
+        return parameters(self.page.url)
+
+    def wait_for_link(self, **wanted: str) -> None:
+        """The link follows a moment after the last key."""
+        self.page.wait_for_url(
+            lambda url: all(parameters(url).get(name) == [wanted[name]] for name in wanted)
+        )
 
     def head(self, name: str) -> Locator:
         return self.page.locator("table.runs thead th").get_by_role("button", name=name)
@@ -112,7 +123,7 @@ def test_filter_answers_while_typing(table: RunsTable) -> None:
         expect(table.rows.first).to_be_visible()
         found = table.column(column)
         assert found and [each for each in found if not re.search(shows, each)] == [], text
-        assert table.parameters()["q"] == [text]
+        table.wait_for_link(q=text)
 
 
 def test_expression_that_is_wrong_is_explained(table: RunsTable) -> None:
@@ -332,3 +343,33 @@ def test_link_of_a_view_works_in_another_browser(watched: Watched, url: str) -> 
     found = [float(each) for each in table.column("train/loss")]
     assert found and found == sorted(found)
     assert "state=finished" in unquote(watched.page.url)
+
+
+def test_more_runs_than_are_loaded_are_filtered_and_sorted_by_the_collector(
+    watched: Watched, tmp_path: Path
+) -> None:
+    """All of 5,300 runs are found and counted, and what is looked up in a part of them says so."""
+    now_ns = time.time_ns()
+    with made_store(tmp_path / "data") as store:
+        for first in range(0, 5300, 500):
+            page = [
+                run_of(number, now_ns, state="finished") for number in range(first, min(5300, first + 500))
+            ]
+            store.writer.write([replace(parcel, batches=()) for parcel in page])
+        oldest = run_of(5299, now_ns).description
+        assert oldest is not None
+        with serving(backing(store, check=lambda token: EVERYBODY)) as url:
+            table = RunsTable(watched.page, url)
+            table.page.goto(url)
+            expect(table.count).to_have_text("5,000 of 5,300 runs")
+            table.head("Started").click()
+            expect(table.rows.first).to_contain_text(oldest.name)
+            table.filter.fill("config.seed=4 name~mlp-mixer")
+            expect(table.count).to_have_text(re.compile(r"^26\d runs$"))
+            table.filter.fill("dropped>0")
+            expect(table.note).to_contain_text(
+                "dropped>0: looked up in the 5,000 runs that are loaded, of 5,300"
+            )
+            table.filter.fill("")
+            expect(table.count).to_have_text("5,000 of 5,300 runs")
+            table.page.goto("about:blank")

@@ -20,8 +20,12 @@ const VIEWS = {
 const root = document.getElementById("main");
 let shown = { name: "", view: null };
 
+function nameOf(now) {
+  return now.path[0] in VIEWS ? now.path[0] : "runs";
+}
+
 async function route(now) {
-  const name = now.path[0] in VIEWS ? now.path[0] : "runs";
+  const name = nameOf(now);
   const key = name === "run" ? now.path.slice(0, 2).join("/") : name;
   if (shown.name === key && shown.view) {
     shown.view.update(now);
@@ -81,6 +85,7 @@ function watched(now) {
 }
 
 async function start() {
+  VIEWS[nameOf(address.current())]().catch(() => {}); // its files come meanwhile; `route` reports what is wrong
   try {
     await session.load();
   } catch (error) {

@@ -53,7 +53,8 @@ async function ask(method, path, params, { headers = {}, body, signal } = {}) {
   let answer;
   try {
     answer = await fetch(url(path, params), { method, headers, body: content, signal: signals });
-    const isFromProxy = [502, 503, 504].includes(answer.status) && !answer.headers.get("content-type")?.includes("json");
+    const isFromProxy =
+      [502, 503, 504].includes(answer.status) && !answer.headers.get("content-type")?.includes("json");
     (isFromProxy ? contact.failed : contact.answered)();
     if (answer.ok) return await answer.json();
   } catch (error) {

@@ -93,7 +93,15 @@ function show() {
   const bar = document.getElementById("connection");
   bar.hidden = !isLost;
   const silent = Math.round((performance.now() - answeredAt) / 1000);
-  fill(bar, isLost && h("span", {}, `The collector has not answered for ${silent} s. What you see is as it was then; the page goes on by itself when it is back.`));
+  fill(
+    bar,
+    isLost &&
+      h(
+        "span",
+        {},
+        `The collector has not answered for ${silent} s. What you see is as it was then; the page goes on by itself when it is back.`,
+      ),
+  );
 }
 
 document.addEventListener("visibilitychange", () => {

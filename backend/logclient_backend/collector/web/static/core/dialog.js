@@ -7,7 +7,12 @@ export function dialog(title, content, { className = "", closed = () => {} } = {
   const made = h(
     "dialog",
     { class: className, "aria-label": title },
-    h("header", {}, h("h2", {}, title), h("button", { class: "plain", onclick: () => made.close(), "aria-label": "Close" }, "×")),
+    h(
+      "header",
+      {},
+      h("h2", {}, title),
+      h("button", { class: "plain", onclick: () => made.close(), "aria-label": "Close" }, "×"),
+    ),
     content,
   );
   made.addEventListener("close", () => {

@@ -54,36 +54,90 @@ export class Actions {
       await each("runs/undelete", done, {});
       await this._runs.reload();
     };
-    if (done.length) show(`${runs(done.length)} deleted. The collector keeps them for some days.`, { action: ["Undo", guarded(undo)] });
+    if (done.length)
+      show(`${runs(done.length)} deleted. The collector keeps them for some days.`, {
+        action: ["Undo", guarded(undo)],
+      });
   }
 
   _button(label, role, work, kind = "") {
     const may = session.may(role);
-    const made = h("button", { class: kind, disabled: !may, title: may ? null : `Your token lacks the role ${role}.`, onclick: () => guarded(() => work(made))() }, label);
+    const made = h(
+      "button",
+      {
+        class: kind,
+        disabled: !may,
+        title: may ? null : `Your token lacks the role ${role}.`,
+        onclick: () => guarded(() => work(made))(),
+      },
+      label,
+    );
     return made;
   }
 
   _addTag(anchor) {
-    this._ask(anchor, "Tag", "", (tag) => this._change({ tags: [tag] }, "tags", { untag: [tag] }, (run) => !run.tags.includes(tag), `tagged ${tag}`, (run) => [...run.tags, tag]));
+    this._ask(anchor, "Tag", "", (tag) =>
+      this._change(
+        { tags: [tag] },
+        "tags",
+        { untag: [tag] },
+        (run) => !run.tags.includes(tag),
+        `tagged ${tag}`,
+        (run) => [...run.tags, tag],
+      ),
+    );
   }
 
   _removeTag(anchor) {
     const there = new Map();
     for (const run of this._selected()) for (const tag of run.tags) there.set(tag, (there.get(tag) ?? 0) + 1);
     const without = (tag) => (run) => run.tags.filter((one) => one !== tag);
-    const remove = (tag) => guarded(() => this._change({ untag: [tag] }, "tags", { tags: [tag] }, (run) => run.tags.includes(tag), `no longer tagged ${tag}`, without(tag)));
+    const remove = (tag) =>
+      guarded(() =>
+        this._change(
+          { untag: [tag] },
+          "tags",
+          { tags: [tag] },
+          (run) => run.tags.includes(tag),
+          `no longer tagged ${tag}`,
+          without(tag),
+        ),
+      );
     const shown = [...there].slice(0, MAX_TAGS).map(([tag, count]) =>
-      h("li", {}, h("button", { class: "plain label", onclick: () => { close(); remove(tag)(); } }, h("bdi", {}, cut(tag, 60)), h("span", { class: "dim" }, ` ${count}`))),
+      h(
+        "li",
+        {},
+        h(
+          "button",
+          {
+            class: "plain label",
+            onclick: () => {
+              close();
+              remove(tag)();
+            },
+          },
+          h("bdi", {}, cut(tag, 60)),
+          h("span", { class: "dim" }, ` ${count}`),
+        ),
+      ),
     );
-    const close = panel(anchor, "Remove a tag", h("ul", { class: "views" }, shown.length ? shown : h("li", { class: "dim" }, "These runs have no tags.")));
+    const close = panel(
+      anchor,
+      "Remove a tag",
+      h("ul", { class: "views" }, shown.length ? shown : h("li", { class: "dim" }, "These runs have no tags.")),
+    );
   }
 
   _setGroup(anchor) {
-    this._ask(anchor, "Group", this._selected()[0]?.group ?? "", (group) => this._setText("group", group, `put into the group ${group}`));
+    this._ask(anchor, "Group", this._selected()[0]?.group ?? "", (group) =>
+      this._setText("group", group, `put into the group ${group}`),
+    );
   }
 
   _rename(anchor) {
-    this._ask(anchor, "Name", this._selected()[0]?.name ?? "", (name) => this._setText("name", name, `renamed to ${name}`));
+    this._ask(anchor, "Name", this._selected()[0]?.name ?? "", (name) =>
+      this._setText("name", name, `renamed to ${name}`),
+    );
   }
 
   _ask(anchor, label, value, work) {
@@ -95,13 +149,24 @@ export class Actions {
       close();
       guarded(() => work(given))();
     };
-    const close = panel(anchor, label, h("form", { class: "row", onsubmit: submit }, h("label", {}, label, " ", field), h("button", { class: "main" }, "Set")));
+    const close = panel(
+      anchor,
+      label,
+      h(
+        "form",
+        { class: "row", onsubmit: submit },
+        h("label", {}, label, " ", field),
+        h("button", { class: "main" }, "Set"),
+      ),
+    );
     field.select();
   }
 
   /** Change those of the selected runs for which `concerns` holds; undoing changes the same ones back. */
   async _change(changes, field, undoing, concerns, words, next) {
-    const ids = this._selected().filter(concerns).map((run) => run.id);
+    const ids = this._selected()
+      .filter(concerns)
+      .map((run) => run.id);
     if (!ids.length) return show("Nothing to change: it is so already.");
     const before = new Map(ids.map((id) => [id, this._runs.byId.get(id)[field]]));
     const done = await each("runs/edit", ids, changes);
@@ -116,11 +181,19 @@ export class Actions {
   async _setText(field, value, words) {
     const before = new Map();
     for (const run of this._selected()) before.set(run[field], [...(before.get(run[field]) ?? []), run.id]);
-    const done = await each("runs/edit", this._selected().map((run) => run.id), { [field]: value });
+    const done = await each(
+      "runs/edit",
+      this._selected().map((run) => run.id),
+      { [field]: value },
+    );
     this._runs.apply(done.map((id) => ({ id, [field]: value })));
     const undo = async () => {
       for (const [old, ids] of before) {
-        const back = await each("runs/edit", ids.filter((id) => done.includes(id)), { [field]: old });
+        const back = await each(
+          "runs/edit",
+          ids.filter((id) => done.includes(id)),
+          { [field]: old },
+        );
         this._runs.apply(back.map((id) => ({ id, [field]: old })));
       }
     };

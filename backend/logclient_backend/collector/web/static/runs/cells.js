@@ -27,10 +27,16 @@ export function isTimed(shown, run) {
 /** Return the cell of a row of a group: the mean of a column, with its range. `found`: {mean, min, max, runs}, or null. */
 export function groupCell(shown, found) {
   if (!found) return h("td", { class: "number" });
-  const words = (value) => (shown.isDuration ? format.duration(value) : shown.id === "bytes" ? format.bytes(Math.round(value)) : short(value));
+  const words = (value) =>
+    shown.isDuration ? format.duration(value) : shown.id === "bytes" ? format.bytes(Math.round(value)) : short(value);
   const range = found.min === found.max ? "" : `${words(found.min)}–${words(found.max)}`;
   const title = `Mean of ${found.runs} runs: ${words(found.mean)}${range ? `, from ${words(found.min)} to ${words(found.max)}` : ""}`;
-  return h("td", { class: "number", title }, h("span", { class: "mean" }, words(found.mean)), range && h("span", { class: "range" }, range));
+  return h(
+    "td",
+    { class: "number", title },
+    h("span", { class: "mean" }, words(found.mean)),
+    range && h("span", { class: "range" }, range),
+  );
 }
 
 function short(value) {
@@ -54,7 +60,11 @@ const MAKERS = {
     return h(
       "th",
       { scope: "row", class: "name", title: cut(run.name ? `${run.name}\n${run.id}` : run.id, MAX_TITLE) },
-      h("button", { class: "line", dataset: { line: "" }, tabIndex: -1, "aria-label": `Change the line of ${cut(name, 80)}` }, colours.swatch(number)),
+      h(
+        "button",
+        { class: "line", dataset: { line: "" }, tabIndex: -1, "aria-label": `Change the line of ${cut(name, 80)}` },
+        colours.swatch(number),
+      ),
       h("a", { href: link(["run", run.id]), tabIndex: -1 }, h("bdi", {}, cut(name))),
     );
   },
@@ -76,13 +86,24 @@ const MAKERS = {
   },
   seen(run, now) {
     const text = columns.text(columns.column("seen"), run, now);
-    return h("td", { class: columns.isBehind(run, now) ? "behind" : columns.isLive(run) ? "" : "dim", title: `Last data: ${format.time(run.last_seen_ns)}` }, text);
+    return h(
+      "td",
+      {
+        class: columns.isBehind(run, now) ? "behind" : columns.isLive(run) ? "" : "dim",
+        title: `Last data: ${format.time(run.last_seen_ns)}`,
+      },
+      text,
+    );
   },
   created(run, now) {
     return h("td", { title: format.time(run.created_ns) }, columns.text(columns.column("created"), run, now));
   },
   lost(run) {
     const lost = columns.lostOf(run);
-    return h("td", { class: lost ? "lost" : "dim", title: lost ? columns.lossText(run) : "Nothing was dropped" }, format.value(lost));
+    return h(
+      "td",
+      { class: lost ? "lost" : "dim", title: lost ? columns.lossText(run) : "Nothing was dropped" },
+      format.value(lost),
+    );
   },
 };

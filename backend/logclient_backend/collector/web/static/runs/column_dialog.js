@@ -15,7 +15,12 @@ const PARTS = [
 /** Show it. `ids`: the columns now; `keys`: the answer of /columns; `changed(ids)` is called after every change; null: usual ones. */
 export function openColumns(ids, keys, changed) {
   let chosen = [...ids];
-  const search = h("input", { type: "search", placeholder: "Search settings and metrics", "aria-label": "Search columns", oninput: show });
+  const search = h("input", {
+    type: "search",
+    placeholder: "Search settings and metrics",
+    "aria-label": "Search columns",
+    oninput: show,
+  });
   const there = h("div", { class: "choices" });
   const order = h("ol", { class: "order", "aria-label": "Columns that are shown, in their order" });
 
@@ -46,8 +51,19 @@ export function openColumns(ids, keys, changed) {
   }
 
   function choice(id, label, detail) {
-    const box = h("input", { type: "checkbox", value: id, disabled: id === "name", onchange: () => toggle(id, box.checked) });
-    return h("label", { title: cut(label, 2000) }, box, h("bdi", {}, cut(label, 120)), detail && h("span", { class: "dim" }, detail));
+    const box = h("input", {
+      type: "checkbox",
+      value: id,
+      disabled: id === "name",
+      onchange: () => toggle(id, box.checked),
+    });
+    return h(
+      "label",
+      { title: cut(label, 2000) },
+      box,
+      h("bdi", {}, cut(label, 120)),
+      detail && h("span", { class: "dim" }, detail),
+    );
   }
 
   function show() {
@@ -56,11 +72,18 @@ export function openColumns(ids, keys, changed) {
     const parts = [["Run", FIELDS.filter((each) => matches(each.label)).map((each) => choice(each.id, each.label))]];
     for (const [part, title] of PARTS) {
       const found = (keys?.[part] ?? []).filter((each) => matches(each.key));
-      const shown = found.slice(0, MAX_SHOWN).map((each) => choice(`${part}::${each.key}`, each.key, each.runs < keys.runs ? `${each.runs} of ${keys.runs} runs` : ""));
-      if (found.length > MAX_SHOWN) shown.push(h("p", { class: "dim" }, `${found.length - MAX_SHOWN} more: search for them.`));
+      const shown = found
+        .slice(0, MAX_SHOWN)
+        .map((each) =>
+          choice(`${part}::${each.key}`, each.key, each.runs < keys.runs ? `${each.runs} of ${keys.runs} runs` : ""),
+        );
+      if (found.length > MAX_SHOWN)
+        shown.push(h("p", { class: "dim" }, `${found.length - MAX_SHOWN} more: search for them.`));
       parts.push([title, shown]);
     }
-    const sections = parts.filter(([, shown]) => shown.length).map(([title, shown]) => h("section", {}, h("h3", {}, title), shown));
+    const sections = parts
+      .filter(([, shown]) => shown.length)
+      .map(([title, shown]) => h("section", {}, h("h3", {}, title), shown));
     fill(there, sections.length ? sections : h("p", { class: "dim" }, "No column has that name."));
     synchronize();
   }
@@ -69,19 +92,47 @@ export function openColumns(ids, keys, changed) {
     const shown = column(id);
     const label = cut(shown?.label ?? id, 60);
     const button = (word, sign, by) =>
-      h("button", { class: "plain", dataset: { move: word }, onclick: () => move(id, by), disabled: at === 0 || at + by < 1 || at + by >= chosen.length, "aria-label": `${word}: ${label}` }, sign);
+      h(
+        "button",
+        {
+          class: "plain",
+          dataset: { move: word },
+          onclick: () => move(id, by),
+          disabled: at === 0 || at + by < 1 || at + by >= chosen.length,
+          "aria-label": `${word}: ${label}`,
+        },
+        sign,
+      );
     return h(
       "li",
       {},
-      h("span", { class: "label", title: cut(shown?.label ?? id, 2000) }, h("bdi", {}, label), h("span", { class: "dim" }, shown?.part ? ` ${shown.group.toLowerCase()}` : "")),
+      h(
+        "span",
+        { class: "label", title: cut(shown?.label ?? id, 2000) },
+        h("bdi", {}, label),
+        h("span", { class: "dim" }, shown?.part ? ` ${shown.group.toLowerCase()}` : ""),
+      ),
       button("Up", "↑", -1),
       button("Down", "↓", 1),
-      h("button", { class: "plain", onclick: () => toggle(id, false), disabled: at === 0, "aria-label": `Remove: ${label}` }, "×"),
+      h(
+        "button",
+        { class: "plain", onclick: () => toggle(id, false), disabled: at === 0, "aria-label": `Remove: ${label}` },
+        "×",
+      ),
     );
   }
 
   show();
-  const usual = h("button", { onclick: () => { chosen = changed(null); synchronize(); } }, "Usual columns");
+  const usual = h(
+    "button",
+    {
+      onclick: () => {
+        chosen = changed(null);
+        synchronize();
+      },
+    },
+    "Usual columns",
+  );
   const left = h("div", { class: "side" }, search, there);
   const right = h("div", { class: "side" }, h("div", { class: "sidehead" }, h("h3", {}, "Shown"), usual), order);
   dialog("Columns", h("div", { class: "two" }, left, right), { className: "columns" });

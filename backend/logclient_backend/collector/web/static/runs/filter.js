@@ -13,9 +13,20 @@ import * as columns from "./columns.js";
 
 const QUOTED = '"((?:[^"\\\\]|\\\\.)*)"';
 const SIGNS = "!=|<=|>=|=|<|>|~";
-const TERM = new RegExp(`\\s*(?:([-!])?(?:${QUOTED}|([^\\s"=<>!~]+))(?:\\s*(${SIGNS})\\s*(?:${QUOTED}|([^\\s"]+))?)?|(\\S))`, "gy");
+const TERM = new RegExp(
+  `\\s*(?:([-!])?(?:${QUOTED}|([^\\s"=<>!~]+))(?:\\s*(${SIGNS})\\s*(?:${QUOTED}|([^\\s"]+))?)?|(\\S))`,
+  "gy",
+);
 const UNITS = { s: 1, sec: 1, m: 60, min: 60, h: 3600, d: 86400 };
-const NAMES = { tag: "tags", tags: "tags", started: "created", age: "seen", dropped: "lost", active: "duration", size: "bytes" };
+const NAMES = {
+  tag: "tags",
+  tags: "tags",
+  started: "created",
+  age: "seen",
+  dropped: "lost",
+  active: "duration",
+  size: "bytes",
+};
 const ENDED = new Set(["finished", "failed", "preempted", "killed", "terminated", "replaced"]);
 const IN_API = { "~": "contains" };
 const SIMPLE = new Set(["name", "project", "group", "id"]);
@@ -118,14 +129,16 @@ function wantedOf({ name, op, value, isText }, shown) {
 
 function plain(value) {
   if (value === "true" || value === "false") return value === "true";
-  if (/^[-+]?(inf|nan)$/i.test(value)) return { nan: NaN, inf: Infinity, "+inf": Infinity, "-inf": -Infinity }[value.toLowerCase()] ?? NaN;
+  if (/^[-+]?(inf|nan)$/i.test(value))
+    return { nan: NaN, inf: Infinity, "+inf": Infinity, "-inf": -Infinity }[value.toLowerCase()] ?? NaN;
   const number = Number(value);
   return value.trim() !== "" && !Number.isNaN(number) ? number : value;
 }
 
 function seconds(name, value) {
   const [, count, unit] = /^(\d+(?:\.\d+)?)([a-z]*)$/.exec(value) ?? [];
-  if (count === undefined || (unit && !(unit in UNITS))) throw new Wrong(`“${name}” is a duration, such as 90s, 5min, 2h or 3d.`);
+  if (count === undefined || (unit && !(unit in UNITS)))
+    throw new Wrong(`“${name}” is a duration, such as 90s, 5min, 2h or 3d.`);
   return Number(count) * (UNITS[unit] ?? 1);
 }
 

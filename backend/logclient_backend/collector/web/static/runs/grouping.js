@@ -10,7 +10,8 @@ export function sorted(runs, test, column, order, now) {
   for (const run of runs) if (test(run, now)) found.push({ run, value: column.value(run, now) });
   const way = order === "asc" ? 1 : -1;
   found.sort((a, b) => {
-    if (a.value === undefined || b.value === undefined) return (a.value === undefined) - (b.value === undefined) || newest(a.run, b.run);
+    if (a.value === undefined || b.value === undefined)
+      return (a.value === undefined) - (b.value === undefined) || newest(a.run, b.run);
     return way * compare(a.value, b.value) || newest(a.run, b.run);
   });
   return found.map((each) => each.run);
@@ -45,7 +46,10 @@ export function grouped(runs, column, folded, now) {
 
 function rows({ id, value, runs }, column, folded, now) {
   const isOpen = !folded.has(id);
-  const label = value === undefined ? `no ${column.label.toLowerCase()}` : `${column.part ? `${column.label} = ` : ""}${String(value)}`;
+  const label =
+    value === undefined
+      ? `no ${column.label.toLowerCase()}`
+      : `${column.part ? `${column.label} = ` : ""}${String(value)}`;
   const figures = (shown) => (shown.isNumber && !shown.isTime ? figuresOf(runs, shown, now) : null);
   const group = { id, value, label, isOpen, count: runs.length, states: statesOf(runs), figures, runs };
   const members = isOpen ? runs.map((run) => ({ key: `g${id}\n${run.id}`, same: run, run, isMember: true })) : [];

@@ -31,14 +31,26 @@ const EXAMPLES = [
 
 /** Show the keys and the language of the filter. */
 export function openHelp() {
-  const rows = (pairs, tag) => h("dl", {}, pairs.map(([term, words]) => [h("dt", {}, h(tag, {}, term)), h("dd", {}, words)]));
-  const parts = [h("section", {}, h("h3", {}, "Keys"), rows(KEYS, "kbd")), h("section", {}, h("h3", {}, "Filter"), rows(EXAMPLES, "code"))];
+  const rows = (pairs, tag) =>
+    h(
+      "dl",
+      {},
+      pairs.map(([term, words]) => [h("dt", {}, h(tag, {}, term)), h("dd", {}, words)]),
+    );
+  const parts = [
+    h("section", {}, h("h3", {}, "Keys"), rows(KEYS, "kbd")),
+    h("section", {}, h("h3", {}, "Filter"), rows(EXAMPLES, "code")),
+  ];
   return dialog("Keys and filter", h("div", { class: "two" }, parts), { className: "help" });
 }
 
 /** Return what a table without any runs shows. `info`: the answer of /info. */
 export function noRuns(info) {
-  const lines = ["import logclient", 'run = logclient.init(project="digits", name="mlp", config={"lr": 1e-3})', 'for step in range(1000): run.log(step, {"loss": 1 / (step + 1)})'];
+  const lines = [
+    "import logclient",
+    'run = logclient.init(project="digits", name="mlp", config={"lr": 1e-3})',
+    'for step in range(1000): run.log(step, {"loss": 1 / (step + 1)})',
+  ];
   const server = info?.grpc ? `LOGCLIENT_SERVER=${info.grpc} LOGCLIENT_TOKEN=… python train.py` : "python train.py";
   return h(
     "div",
@@ -48,7 +60,15 @@ export function noRuns(info) {
     h("pre", {}, lines.join("\n")),
     h("p", {}, "Its records come here while it runs:"),
     h("pre", {}, server),
-    h("p", { class: "dim" }, "The token is one of ", h("code", {}, "logclient server token add NAME --role ingest"), ". Runs of a folder come with ", h("code", {}, "logclient sync FOLDER"), "."),
+    h(
+      "p",
+      { class: "dim" },
+      "The token is one of ",
+      h("code", {}, "logclient server token add NAME --role ingest"),
+      ". Runs of a folder come with ",
+      h("code", {}, "logclient sync FOLDER"),
+      ".",
+    ),
   );
 }
 
@@ -59,6 +79,12 @@ export function noMatch(text, total, clear) {
     { class: "empty" },
     h("h2", {}, "No run matches"),
     h("p", {}, `None of ${total.toLocaleString("en")} runs: all terms of the filter must hold.`),
-    h("p", {}, h("button", { onclick: clear }, "Clear the filter"), " ", h("button", { onclick: openHelp }, "What can be written here")),
+    h(
+      "p",
+      {},
+      h("button", { onclick: clear }, "Clear the filter"),
+      " ",
+      h("button", { onclick: openHelp }, "What can be written here"),
+    ),
   );
 }

@@ -12,7 +12,19 @@ export function openLines(anchor, run) {
     colours.choose(run.id, number);
   };
   const all = Array.from({ length: colours.LINES }, (_, number) =>
-    h("button", { class: "plain", onclick: choose(number), "aria-label": `Line ${number + 1}`, "aria-pressed": String(number === now) }, colours.swatch(number)),
+    h(
+      "button",
+      {
+        class: "plain",
+        onclick: choose(number),
+        "aria-label": `Line ${number + 1}`,
+        "aria-pressed": String(number === now),
+      },
+      colours.swatch(number),
+    ),
   );
-  const close = panel(anchor, "Line of this run", [h("div", { class: "lines" }, all), h("button", { onclick: choose(null) }, "By its id")]);
+  const close = panel(anchor, "Line of this run", [
+    h("div", { class: "lines" }, all),
+    h("button", { onclick: choose(null) }, "By its id"),
+  ]);
 }

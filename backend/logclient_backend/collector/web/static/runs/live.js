@@ -84,7 +84,8 @@ export class Live {
     };
     this._timers.push(setTimeout(giveUp, HELLO_MS));
     source.onerror = () => {
-      if (!hasBegun && source.readyState === EventSource.CLOSED) giveUp(); // refused: there is no such path
+      if (!hasBegun && source.readyState === EventSource.CLOSED)
+        giveUp(); // refused: there is no such path
       else if (hasBegun) connection.check();
     };
   }
@@ -119,5 +120,7 @@ export class Live {
 
 function differs(known, run) {
   if (!known) return true;
-  return Object.entries(run).some(([name, value]) => name !== "columns" && JSON.stringify(known[name]) !== JSON.stringify(value));
+  return Object.entries(run).some(
+    ([name, value]) => name !== "columns" && JSON.stringify(known[name]) !== JSON.stringify(value),
+  );
 }

@@ -10,7 +10,12 @@ const MAX_NAME = 100;
 
 /** Show the views below a button. `now()`: the view as it is, as text; `apply(text)` shows another. */
 export function openViews(anchor, now, apply) {
-  const name = h("input", { placeholder: "Name of this view", "aria-label": "Name of this view", maxlength: MAX_NAME, required: true });
+  const name = h("input", {
+    placeholder: "Name of this view",
+    "aria-label": "Name of this view",
+    maxlength: MAX_NAME,
+    required: true,
+  });
   const list = h("ul", { class: "views" });
   const save = (event) => {
     event.preventDefault();
@@ -22,7 +27,12 @@ export function openViews(anchor, now, apply) {
   };
   function show() {
     const found = load();
-    fill(list, found.length ? found.map(row) : h("li", { class: "dim" }, "None yet. A view is the filter, the order, the groups and the columns."));
+    fill(
+      list,
+      found.length
+        ? found.map(row)
+        : h("li", { class: "dim" }, "None yet. A view is the filter, the order, the groups and the columns."),
+    );
   }
   function row(each) {
     const open = () => {
@@ -33,12 +43,31 @@ export function openViews(anchor, now, apply) {
     return h(
       "li",
       {},
-      h("button", { class: "plain label", onclick: open, "aria-current": isNow ? "true" : null }, h("bdi", {}, cut(each.name, 60))),
-      h("button", { class: "plain", onclick: () => { keep(load().filter((one) => one.name !== each.name)); show(); }, "aria-label": `Delete the view ${cut(each.name, 60)}` }, "×"),
+      h(
+        "button",
+        { class: "plain label", onclick: open, "aria-current": isNow ? "true" : null },
+        h("bdi", {}, cut(each.name, 60)),
+      ),
+      h(
+        "button",
+        {
+          class: "plain",
+          onclick: () => {
+            keep(load().filter((one) => one.name !== each.name));
+            show();
+          },
+          "aria-label": `Delete the view ${cut(each.name, 60)}`,
+        },
+        "×",
+      ),
     );
   }
   show();
-  const close = panel(anchor, "Saved views", [h("h3", {}, "Saved views"), list, h("form", { class: "row", onsubmit: save }, name, h("button", { class: "main" }, "Save"))]);
+  const close = panel(anchor, "Saved views", [
+    h("h3", {}, "Saved views"),
+    list,
+    h("form", { class: "row", onsubmit: save }, name, h("button", { class: "main" }, "Save")),
+  ]);
 }
 
 function load() {

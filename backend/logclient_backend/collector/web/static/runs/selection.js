@@ -82,7 +82,11 @@ export class Selection {
   }
 
   _selectRange(index) {
-    const from = Math.max(0, this.items.findIndex((item) => item.key === this._from));
-    for (const item of this.items.slice(Math.min(from, index), Math.max(from, index) + 1)) if (item.run) this.ids.add(item.run.id);
+    const from = Math.max(
+      0,
+      this.items.findIndex((item) => item.key === this._from),
+    );
+    for (const item of this.items.slice(Math.min(from, index), Math.max(from, index) + 1))
+      if (item.run) this.ids.add(item.run.id);
   }
 }

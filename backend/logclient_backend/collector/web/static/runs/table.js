@@ -19,22 +19,42 @@ export class Table {
     this._view = { items: [], columns: [], selected: new Set(), active: -1, now: () => 0, sort: "", order: "" };
     this._top = spacer();
     this._bottom = spacer();
-    this._all = h("input", { type: "checkbox", "aria-label": "Select all runs that are listed", onchange: () => on.selectAll(this._all.checked) });
+    this._all = h("input", {
+      type: "checkbox",
+      "aria-label": "Select all runs that are listed",
+      onchange: () => on.selectAll(this._all.checked),
+    });
     this._columns = h("colgroup", {});
     this._head = h("tr", { "aria-rowindex": 1 });
     this._body = h("tbody", {}, this._top, this._bottom);
     this._table = h(
       "table",
-      { class: "runs", role: "grid", tabIndex: 0, "aria-label": "Runs", "aria-multiselectable": "true", onkeydown: on.key },
+      {
+        class: "runs",
+        role: "grid",
+        tabIndex: 0,
+        "aria-label": "Runs",
+        "aria-multiselectable": "true",
+        onkeydown: on.key,
+      },
       this._columns,
       h("thead", {}, this._head),
       this._body,
     );
     this.element = h("div", { class: "scroll" }, this._table);
     this._ask = perFrame(() => this.render());
-    this.element.addEventListener("scroll", this._ask, { passive: true });
+    const scrolled = () => {
+      this._scrolled = this.element.scrollTop;
+      this._ask();
+    };
+    this.element.addEventListener("scroll", scrolled, { passive: true });
     this._body.addEventListener("click", (event) => this._click(event));
+    this._scrolled = 0;
+    this._height = innerHeight;
+    this._width = 0; // asking for it in between would have the browser lay everything out
     this._size = new ResizeObserver(() => {
+      this._width = this.element.clientWidth;
+      this._height = this.element.clientHeight;
       this._widths();
       this._ask();
     });
@@ -51,10 +71,11 @@ export class Table {
 
   /** Show other items, columns, selection: what is given replaces what was. */
   show(view) {
-    const isOther = view.columns && view.columns !== this._view.columns;
-    this._view = { ...this._view, ...view };
+    const before = this._view;
+    this._view = { ...before, ...view };
+    const isOther = this._view.columns !== before.columns;
     if (isOther) this._stamp += 1;
-    if (isOther || view.sort !== undefined) this._header();
+    if (isOther || this._view.sort !== before.sort || this._view.order !== before.order) this._header();
     this._ask();
   }
 
@@ -80,8 +101,8 @@ export class Table {
 
   render() {
     const { items, selected, active, now } = this._view;
-    const first = Math.max(0, Math.floor(this.element.scrollTop / ROW) - BEYOND);
-    const count = Math.ceil(this.element.clientHeight / ROW) + 2 * BEYOND;
+    const first = Math.max(0, Math.floor(this._scrolled / ROW) - BEYOND);
+    const count = Math.ceil(this._height / ROW) + 2 * BEYOND;
     const last = Math.min(items.length, first + count);
     const at = now();
     const kept = new Map();
@@ -102,7 +123,7 @@ export class Table {
     this._rows = kept;
     setHeight(this._top, Math.min(first, items.length) * ROW);
     setHeight(this._bottom, Math.max(0, items.length - last) * ROW);
-    this._table.setAttribute("aria-rowcount", items.length + 1);
+    if (this._count !== items.length) this._table.setAttribute("aria-rowcount", (this._count = items.length) + 1);
     const current = kept.get(items[active]?.key);
     if (current) this._table.setAttribute("aria-activedescendant", current.row.id);
     else this._table.removeAttribute("aria-activedescendant");
@@ -113,10 +134,18 @@ export class Table {
 
   _header() {
     const { columns, sort, order } = this._view;
-    fill(this._columns, h("col", {}), columns.map(() => h("col", {})));
+    fill(
+      this._columns,
+      h("col", {}),
+      columns.map(() => h("col", {})),
+    );
     this._widths();
     this._table.setAttribute("aria-colcount", columns.length + 1);
-    fill(this._head, h("th", { scope: "col", class: "check" }, this._all), columns.map((each) => heading(each, sort, order, this._on.sort)));
+    fill(
+      this._head,
+      h("th", { scope: "col", class: "check" }, this._all),
+      columns.map((each) => heading(each, sort, order, this._on.sort)),
+    );
   }
 
   /** Share what room is left over the columns that grow; where there is none, the table scrolls sideways. */
@@ -125,7 +154,7 @@ export class Table {
     if (this._columns.children.length !== columns.length + 1) return; // before the first header
     const least = columns.reduce((sum, each) => sum + each.width, CHECK_WIDTH);
     const parts = columns.reduce((sum, each) => sum + (each.grow ?? 0), 0);
-    const free = Math.max(0, this.element.clientWidth - least);
+    const free = Math.max(0, this._width - least);
     const widths = [CHECK_WIDTH, ...columns.map((each) => each.width + Math.floor((free * (each.grow ?? 0)) / parts))];
     widths.forEach((width, at) => (this._columns.children[at].style.width = `${width}px`));
     this._table.style.width = `${widths.reduce((sum, width) => sum + width)}px`;
@@ -138,9 +167,15 @@ export class Table {
       const row = h("tr", { id, class: "group" }, this._groupCells(item.group, columns));
       return { row, item: item.same, stamp: this._stamp, timed: [] };
     }
-    const check = h("input", { type: "checkbox", tabIndex: -1, "aria-label": `Select ${cells.cut(item.run.name || item.run.id, 80)}` });
+    const check = h("input", {
+      type: "checkbox",
+      tabIndex: -1,
+      "aria-label": `Select ${cells.cut(item.run.name || item.run.id, 80)}`,
+    });
     const made = columns.map((each) => cells.cell(each, item.run, at));
-    const timed = columns.flatMap((each, place) => (cells.isTimed(each, item.run) ? [{ column: each, cell: made[place] }] : []));
+    const timed = columns.flatMap((each, place) =>
+      cells.isTimed(each, item.run) ? [{ column: each, cell: made[place] }] : [],
+    );
     const row = h("tr", { id, class: item.isMember ? "member" : null }, h("td", { class: "check" }, check), made);
     return { row, check, item: item.same, stamp: this._stamp, timed };
   }
@@ -148,7 +183,13 @@ export class Table {
   _groupCells(group, columns) {
     const button = h(
       "button",
-      { class: "fold", dataset: { fold: "" }, tabIndex: -1, "aria-expanded": String(group.isOpen), "aria-label": `${group.isOpen ? "Fold" : "Unfold"} ${cells.cut(group.label, 80)}` },
+      {
+        class: "fold",
+        dataset: { fold: "" },
+        tabIndex: -1,
+        "aria-expanded": String(group.isOpen),
+        "aria-label": `${group.isOpen ? "Fold" : "Unfold"} ${cells.cut(group.label, 80)}`,
+      },
       group.isOpen ? "▾" : "▸",
     );
     const title = h(
@@ -158,7 +199,13 @@ export class Table {
       h("span", { class: group.value === undefined ? "dim label" : "label" }, h("bdi", {}, cells.cut(group.label))),
       h("span", { class: "count", title: group.states }, String(group.count)),
     );
-    const others = columns.slice(1).map((each) => (each.id === "state" ? h("td", { class: "dim", title: group.states }, group.states) : cells.groupCell(each, group.figures(each))));
+    const others = columns
+      .slice(1)
+      .map((each) =>
+        each.id === "state"
+          ? h("td", { class: "dim", title: group.states }, group.states)
+          : cells.groupCell(each, group.figures(each)),
+      );
     return [h("td", { class: "check" }), title, others];
   }
 
@@ -168,7 +215,8 @@ export class Table {
     if (!found) return;
     const index = this._view.items.findIndex((item) => item.key === found[0]);
     const item = this._view.items[index];
-    if (event.target.closest("[data-fold]") || (item.group && !event.target.closest("a"))) return this._on.toggle(item.group);
+    if (event.target.closest("[data-fold]") || (item.group && !event.target.closest("a")))
+      return this._on.toggle(item.group);
     const line = event.target.closest("[data-line]");
     if (line) return this._on.line(item.run, line);
     if (event.target.closest("a")) return;
@@ -185,11 +233,11 @@ let nextId = 0;
 
 function update(made, item, index, selected, isActive, at) {
   const { row } = made;
-  row.setAttribute("aria-rowindex", index + 2);
-  row.classList.toggle("active", isActive);
+  const isSelected = item.run && selected.has(item.run.id);
+  if (made.index !== index) row.setAttribute("aria-rowindex", (made.index = index) + 2);
+  if (made.isActive !== isActive) row.classList.toggle("active", (made.isActive = isActive));
   if (item.group) return;
-  const isSelected = selected.has(item.run.id);
-  row.setAttribute("aria-selected", isSelected);
+  if (made.isSelected !== isSelected) row.setAttribute("aria-selected", (made.isSelected = isSelected));
   made.check.checked = isSelected;
   for (const each of made.timed) {
     const fresh = cells.cell(each.column, item.run, at);
@@ -205,7 +253,11 @@ function heading(column, sort, order, onSort) {
   const title = column.part ? `${column.group}: ${column.key}` : column.label;
   return h(
     "th",
-    { scope: "col", class: [column.id === "name" ? "name" : "", column.isNumber ? "number" : ""].join(" "), "aria-sort": way },
+    {
+      scope: "col",
+      class: [column.id === "name" ? "name" : "", column.isNumber ? "number" : ""].join(" "),
+      "aria-sort": way,
+    },
     h(
       "button",
       { onclick: () => onSort(column.id), title: cells.cut(title, 2000), tabIndex: -1 },
@@ -220,6 +272,8 @@ function spacer() {
 }
 
 function setHeight(row, height) {
+  if (Number(row.dataset.height) === height) return;
+  row.dataset.height = height;
   row.firstChild.style.height = `${height}px`;
   row.hidden = height === 0;
 }

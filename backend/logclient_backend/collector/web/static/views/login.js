@@ -21,7 +21,8 @@ export function open(root, done, hasEnded) {
     "form",
     { class: "login", onsubmit: submit },
     h("h1", {}, "Log in"),
-    hasEnded && h("p", {}, "Your login has ended: it is too old, or its token was revoked. The page goes on where it was."),
+    hasEnded &&
+      h("p", {}, "Your login has ended: it is too old, or its token was revoked. The page goes on where it was."),
     h("p", { class: "dim" }, "With a token of this collector: logclient server token add NAME --role read"),
     token,
     h("button", { class: "main" }, "Log in"),

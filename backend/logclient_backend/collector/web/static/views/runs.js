@@ -24,6 +24,7 @@ const SORT = "-created";
 const USUAL = "logclient.usual"; // the usual columns of last time, so that the table does not change while it loads
 const TICK_MS = 1000;
 const ASK_MS = 200; // after the last key, where the collector filters
+const LINK_MS = 300; // after the last key the link has the filter, too: writing it takes the browser some milliseconds
 const GROUPS = ["group", "project", "tags", "state"];
 
 /** Show the view in `root`. Returns its `update(address)`, called when parameters change, and its `close()`. */
@@ -72,12 +73,28 @@ class RunsView {
       spellcheck: "false",
       oninput: () => this._typed(),
       onkeydown: (event) => this._filterKey(event),
+      onblur: () => this._link(),
     });
     this._note = h("div", { id: "filter-note", class: "note", role: "status" });
-    this._by = h("select", { "aria-label": "Group by", onchange: () => address.change({ by: this._by.value || null, fold: null, but: null }, { push: true }) });
+    this._by = h("select", {
+      "aria-label": "Group by",
+      onchange: () => address.change({ by: this._by.value || null, fold: null, but: null }, { push: true }),
+    });
     this._fold = h("button", { onclick: () => this._foldAll() }, "Fold all");
     this._count = h("span", { class: "count", role: "status" });
-    const views = h("button", { "aria-haspopup": "dialog", onclick: () => openViews(views, () => this._asText(), (text) => this._apply(text)) }, "Views");
+    const views = h(
+      "button",
+      {
+        "aria-haspopup": "dialog",
+        onclick: () =>
+          openViews(
+            views,
+            () => this._asText(),
+            (text) => this._apply(text),
+          ),
+      },
+      "Views",
+    );
     const chooseColumns = h("button", { "aria-haspopup": "dialog", onclick: () => this._chooseColumns() }, "Columns");
     const help = h("button", { onclick: openHelp, "aria-label": "Keys and filter", title: "Keys and filter (?)" }, "?");
     this._place = h("div", { class: "place" }, this._table.element);
@@ -86,7 +103,17 @@ class RunsView {
       "div",
       { class: "runs-view" },
       h("h1", { class: "unseen" }, "Runs"),
-      h("div", { class: "toolbar", role: "toolbar", "aria-label": "Runs" }, this._field, h("label", { class: "by" }, "Group by", this._by), this._fold, chooseColumns, views, help, this._count),
+      h(
+        "div",
+        { class: "toolbar", role: "toolbar", "aria-label": "Runs" },
+        this._field,
+        h("label", { class: "by" }, "Group by", this._by),
+        this._fold,
+        chooseColumns,
+        views,
+        help,
+        this._count,
+      ),
       this._note,
       this._place,
       this._empty,
@@ -98,14 +125,19 @@ class RunsView {
     const { signal } = this._ended;
     this._unwatch = [colours.watch(() => this._table.renew()), session.watch(() => this._paint())];
     document.addEventListener("keydown", (event) => this._globalKey(event), { signal });
+    addEventListener("pagehide", () => this._link(), { signal });
     this._ticker = setInterval(() => !document.hidden && this._table.show({}), TICK_MS);
-    get("info", {}, this._ended).then((info) => (this._info = info), () => {});
+    get("info", {}, this._ended).then(
+      (info) => (this._info = info),
+      () => {},
+    );
     this.refresh();
     this._live = new Live(this._runs);
   }
 
   close() {
     this._ended.abort();
+    clearTimeout(this._linking);
     clearInterval(this._ticker);
     clearTimeout(this._asking);
     for (const end of this._unwatch) end();
@@ -117,12 +149,23 @@ class RunsView {
   /** The address has changed, or what is shown may have. */
   refresh() {
     this._params = address.current().params;
-    const text = this._params.get("q") ?? "";
-    if (document.activeElement !== this._field) this._field.value = text;
+    if (this._linking) this._params.set("q", this._field.value);
+    else if (document.activeElement !== this._field) this._field.value = this._params.get("q") ?? "";
     this._recompute();
   }
 
   _typed() {
+    clearTimeout(this._linking);
+    this._linking = setTimeout(() => this._link(), LINK_MS);
+    this._params.set("q", this._field.value);
+    this._recompute();
+  }
+
+  /** Write the filter into the address. */
+  _link() {
+    if (!this._linking) return;
+    clearTimeout(this._linking);
+    this._linking = 0;
     address.change({ q: this._field.value });
   }
 
@@ -159,7 +202,8 @@ class RunsView {
     let ids = this._params.getAll("col").filter(columns.column);
     if (!ids.length) ids = this._usual();
     const key = JSON.stringify(ids);
-    if (key !== this._shownColumns.key) this._shownColumns = { key, list: ["name", ...ids.filter((id) => id !== "name")].map(columns.column) };
+    if (key !== this._shownColumns.key)
+      this._shownColumns = { key, list: ["name", ...ids.filter((id) => id !== "name")].map(columns.column) };
     return this._shownColumns.list;
   }
 
@@ -184,7 +228,12 @@ class RunsView {
     const found = parse(text, (part, key) => this._runs.knows(part, key));
     const isWaiting = found.problem && !this._runs.keys; // for the names of settings and metrics
     const last = this._filter.parsed ?? parse("", () => false);
-    this._filter = { text, keys: this._runs.keys, problem: isWaiting ? "" : found.problem, parsed: found.problem ? last : found };
+    this._filter = {
+      text,
+      keys: this._runs.keys,
+      problem: isWaiting ? "" : found.problem,
+      parsed: found.problem ? last : found,
+    };
     return this._filter.parsed;
   }
 
@@ -222,14 +271,21 @@ class RunsView {
   // ---- what is shown around the table ----
 
   _showToolbar(by) {
-    const differ = (this._runs.keys?.config ?? []).filter((each) => !each.is_same || each.runs < this._runs.keys.runs).slice(0, 100);
+    const differ = (this._runs.keys?.config ?? [])
+      .filter((each) => !each.is_same || each.runs < this._runs.keys.runs)
+      .slice(0, 100);
     const key = JSON.stringify([by?.id, differ.map((each) => each.key)]);
     if (key !== this._byKey) {
       this._byKey = key;
       const options = [["", "nothing"], ...GROUPS.map((id) => [id, columns.column(id).label.toLowerCase()])];
       const settings = differ.map((each) => [`config::${each.key}`, each.key]);
       if (by?.part && !settings.some(([id]) => id === by.id)) settings.push([by.id, by.label]);
-      const made = ([value, label]) => h("option", { value, selected: value === (by?.id ?? "") }, label.length > 60 ? `${label.slice(0, 60)}…` : label);
+      const made = ([value, label]) =>
+        h(
+          "option",
+          { value, selected: value === (by?.id ?? "") },
+          label.length > 60 ? `${label.slice(0, 60)}…` : label,
+        );
       fill(this._by, options.map(made), settings.length > 0 && h("optgroup", { label: "Setting" }, settings.map(made)));
     }
     this._fold.hidden = !by;
@@ -237,9 +293,16 @@ class RunsView {
     const total = this._runs.total;
     const here = this._listed.length;
     const loaded = this._runs.byId.size;
-    const words = here === total ? `${total.toLocaleString("en")} ${total === 1 ? "run" : "runs"}` : `${here.toLocaleString("en")} of ${total.toLocaleString("en")} runs`;
+    const words =
+      here === total
+        ? `${total.toLocaleString("en")} ${total === 1 ? "run" : "runs"}`
+        : `${here.toLocaleString("en")} of ${total.toLocaleString("en")} runs`;
     const hasNone = !loaded && !this._runs.hasLoaded;
-    this._count.textContent = hasNone ? "Loading …" : this._runs.isLoading && loaded < Math.min(total, MAX_LOADED) ? `${words} (loading)` : words;
+    this._count.textContent = hasNone
+      ? "Loading …"
+      : this._runs.isLoading && loaded < Math.min(total, MAX_LOADED)
+        ? `${words} (loading)`
+        : words;
     this._showNote();
   }
 
@@ -248,9 +311,13 @@ class RunsView {
     const loaded = this._runs.byId.size.toLocaleString("en");
     const isPart = this._runs.hasLoaded && !this._runs.isComplete;
     const notes = [];
-    if (isPart && parsed.here.length) notes.push(`${parsed.here.join(" ")}: looked up in the ${loaded} runs that are loaded, of ${this._runs.total.toLocaleString("en")}.`);
+    if (isPart && parsed.here.length)
+      notes.push(
+        `${parsed.here.join(" ")}: looked up in the ${loaded} runs that are loaded, of ${this._runs.total.toLocaleString("en")}.`,
+      );
     const [sortId] = this._sorting();
-    if (isPart && !columns.column(sortId)?.sort) notes.push(`Sorted and shown: ${loaded} runs that are loaded; filter for the others.`);
+    if (isPart && !columns.column(sortId)?.sort)
+      notes.push(`Sorted and shown: ${loaded} runs that are loaded; filter for the others.`);
     const text = problem || notes.join(" ");
     if (this._note.textContent !== text) this._note.textContent = text;
     this._note.classList.toggle("bad", Boolean(problem));
@@ -259,7 +326,12 @@ class RunsView {
 
   _paint() {
     const ids = [...this._selection.ids].filter((id) => this._runs.byId.has(id));
-    this._table.show({ selected: this._selection.ids, active: this._selection.active, isAll: this._selection.isAll, isSome: ids.length > 0 });
+    this._table.show({
+      selected: this._selection.ids,
+      active: this._selection.active,
+      isAll: this._selection.isAll,
+      isSome: ids.length > 0,
+    });
     this._actions.show(ids, this._selection.listed);
   }
 
@@ -273,10 +345,13 @@ class RunsView {
     this._emptyKey = key;
     const clear = () => {
       this._field.value = "";
-      address.change({ q: null });
+      this._typed();
       this._field.focus();
     };
-    fill(this._empty, isNone ? noRuns(this._info) : isEmpty && noMatch(text, Math.max(this._runs.total, this._runs.byId.size), clear));
+    fill(
+      this._empty,
+      isNone ? noRuns(this._info) : isEmpty && noMatch(text, Math.max(this._runs.total, this._runs.byId.size), clear),
+    );
   }
 
   // ---- views ----
@@ -288,6 +363,7 @@ class RunsView {
   }
 
   _apply(text) {
+    this._link();
     const wanted = new URLSearchParams(text);
     this._field.value = wanted.get("q") ?? "";
     address.change(Object.fromEntries(PARAMETERS.map((name) => [name, wanted.getAll(name)])), { push: true });
@@ -300,7 +376,11 @@ class RunsView {
       address.change({ col: JSON.stringify(next) === JSON.stringify(usual) ? null : next });
       return next;
     };
-    openColumns(this._columns().map((each) => each.id), this._runs.keys, change);
+    openColumns(
+      this._columns().map((each) => each.id),
+      this._runs.keys,
+      change,
+    );
   }
 
   // ---- keys ----
@@ -327,11 +407,19 @@ class RunsView {
     const { active } = this._selection;
     const item = this._selection.items[active];
     const page = this._table.page();
-    const moves = { ArrowDown: active + 1, ArrowUp: active - 1, PageDown: active + page, PageUp: active - page, Home: 0, End: Infinity };
+    const moves = {
+      ArrowDown: active + 1,
+      ArrowUp: active - 1,
+      PageDown: active + page,
+      PageUp: active - page,
+      Home: 0,
+      End: Infinity,
+    };
     if (event.key in moves) this._move(moves[event.key], event.shiftKey);
     else if (event.key === " ") this._selection.toggle(active);
     else if (event.key === "Enter" && item?.run) address.go(["run", item.run.id]);
-    else if (item?.group && (event.key === "Enter" || event.key === (item.group.isOpen ? "ArrowLeft" : "ArrowRight"))) this._toggle(item.group);
+    else if (item?.group && (event.key === "Enter" || event.key === (item.group.isOpen ? "ArrowLeft" : "ArrowRight")))
+      this._toggle(item.group);
     else if (event.key === "a" && (event.ctrlKey || event.metaKey)) this._selection.all();
     else if (event.key === "Escape") this._selection.clear();
     else if (event.key === "Delete") this._actions.delete().catch(showError);
