@@ -94,7 +94,7 @@ def import_faults(name: str, text: str, clause: str, target: str, there: set[str
     for export, local in names(clause):
         if export != "*" and export not in there:
             yield f"{name}: imports {export!r} of {target}, which does not export it."
-        if len(re.findall(rf"(?<![\w$.]){re.escape(local)}(?![\w$])", text)) < 1:
+        if len(re.findall(rf"(?:(?<![\w$.])|(?<=\.\.\.)){re.escape(local)}(?![\w$])", text)) < 1:
             yield f"{name}: imports {local!r} and does not use it."
         if export == "*":
             for part in sorted(set(re.findall(rf"(?<![\w$.]){re.escape(local)}\.([\w$]+)", text)) - there):

@@ -1,4 +1,4 @@
-"""Where records of a run are missing, and where its attempts begin: for marks in charts.
+"""Gaps in the records of a run and the beginnings of its attempts: for marks in charts.
 
 A gap is known by its seqs. The records before and after it give its place along steps and time.
 """
