@@ -1,7 +1,7 @@
 """Charts in a browser: a part of `page.py`.
 
-A run with 2,261 keys and 112 settings; one series of 10,000,000 points with a single spike, dip and NaN, which are looked
-for in the pixels of each load; 20 seeds of 100,000 points as a band.
+A run with 2,261 keys and 112 settings; one series of 10,000,000 points with a single spike, dip and NaN, which are
+looked for in the pixels of each load; 20 seeds of 100,000 points as a band.
 """
 
 from __future__ import annotations
@@ -189,11 +189,8 @@ def shows_odd_points(found: dict[str, Any], points: int) -> bool:
         return False
     spike, dip, nan = columns
     is_high = min(high for high, _, _ in spike) < height * 0.1
-    return (
-        is_high
-        and max(low for _, low, _ in dip) > height * 0.9
-        and max(low for _, low, _ in nan) > height * 0.93
-    )
+    is_low = max(low for _, low, _ in dip) > height * 0.9
+    return bool(is_high and is_low and max(low for _, low, _ in nan) > height * 0.93)
 
 
 def band(report: harness.Report, shown: Page, url: str, rounds: int, empty: float) -> None:

@@ -22,8 +22,9 @@ const OVER = new Set(["finished", "failed", "preempted", "killed", "terminated",
 
 export class Board {
   /** `ids`: of the runs, in the order of the address. `onRuns()`, `onKeys()`, `onView(before)`, `onStatus()` are set by the view. */
-  constructor(ids, view) {
+  constructor(ids, view, side = "") {
     this.ids = ids;
+    this.side = side; // of the runs: empty for what was logged
     this.view = view;
     this.runs = new Map(); // id -> {id, name, startS, ...} as `run` answers
     this.keys = new Map(); // key -> runs that have it as numbers
@@ -34,13 +35,15 @@ export class Board {
     this.trouble = "";
     this._dirty = new Set();
     this._ended = new AbortController();
-    this.loader = new Loader((run) => OVER.has(this.runs.get(run)?.state));
+    this.loader = new Loader((run) => OVER.has(this.runs.get(run)?.state), side);
     this.loader.onAnswer = (position) => this.live.loaded(position);
     this.live = new Live({
+      side,
       wanted: () => this._wanted(),
       lastSteps: (key) => this._lastSteps(key),
+      allRanks: () => this.view.allRanks,
       onPoints: (run, key, point) => this._points(run, key, point),
-      onReload: (run, key) => this._of(key).forEach((chart) => chart.load({ isAnew: true })),
+      onReload: (run, key) => this._of(key).forEach((chart) => chart.loadSoon()),
       onKeys: (run, names) => this._newKeys(run, names),
       onStatus: (text) => {
         this.trouble = text;
@@ -87,16 +90,17 @@ export class Board {
   }
 
   /** Change parameters of the address; the page follows. */
-  change(changes) {
-    address.change(changes);
+  change(changes, options) {
+    address.change(changes, options);
   }
 
   zoom(range) {
     this.change({ zoom: zoomText(range) });
   }
 
+  /** Show a chart in the full window, or none; Back closes it. */
   expand(key) {
-    this.change({ chart: key || null });
+    this.change({ chart: key || null }, { push: Boolean(key) });
   }
 
   toggleMembers(value) {
@@ -232,9 +236,7 @@ export class Board {
 
   _points(run, key, point) {
     this.lastDataNs = Math.max(this.lastDataNs, point.times.at(-1) * 1e9);
-    for (const chart of this._of(key)) {
-      if (!chart.takesPoints(run) || !chart.append(run, point)) chart.load({ isAnew: true });
-    }
+    for (const chart of this._of(key)) if (!chart.takesPoints(run) || !chart.append(run, point)) chart.loadSoon();
   }
 
   _newKeys(run, names) {
@@ -263,7 +265,7 @@ export class Board {
   // --- loading
 
   async _loadRun(id, signal, { isKnown = false } = {}) {
-    const first = isKnown ? null : get("run/keys", { run: id }, { signal });
+    const first = isKnown ? null : get("run/keys", { run: id, side: this.side || null }, { signal });
     first?.catch(() => {}); // of a run that is not here: the other answer says so
     const info = await get("run", { run: id }, { signal });
     this.clockNs = info.now_ns - Date.now() * 1e6;
@@ -272,7 +274,7 @@ export class Board {
     if (isKnown) return;
     let after = "";
     do {
-      const page = await (after ? get("run/keys", { run: id, after }, { signal }) : first);
+      const page = await (after ? get("run/keys", { run: id, side: this.side || null, after }, { signal }) : first);
       for (const row of page.keys) {
         if (row.types.length === 1 && row.types[0] === TEXT) this.runs.get(id).texts.push(row.key);
         else this._addKey(row.key, id);
@@ -284,7 +286,7 @@ export class Board {
 
   async _loadMarks(id) {
     const info = this.runs.get(id);
-    this.marks.set(id, await loadMarks(info, info.texts, this._ended.signal));
+    this.marks.set(id, await loadMarks(info, info.texts, this.side || null, this._ended.signal));
     for (const chart of this.charts) this.paintSoon(chart);
   }
 

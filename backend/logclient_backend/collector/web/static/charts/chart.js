@@ -16,6 +16,7 @@ import { xKey } from "./view_state.js";
 
 const MARGIN = 0.02; // of the visible range, loaded on each side
 const MARK_REACH = 6; // CSS pixels from the cursor to an event whose text it shows
+const AGAIN_MS = 2_000; // between two loads of all of a chart that new points do not fit into
 const MANY_RUNS = 12; // from here on lines are thin
 const ZOOM = 2; // of a key or a turn of the wheel
 
@@ -59,6 +60,7 @@ export class Chart {
   }
 
   close() {
+    clearTimeout(this._again);
     this._loading?.abort();
     this._resizer.disconnect();
     this.plot.destroy();
@@ -99,11 +101,19 @@ export class Chart {
     return true;
   }
 
+  /** Load all of it anew, not more often than every few seconds: bands, x by another key, steps that are logged again. */
+  loadSoon() {
+    this._again ||= setTimeout(() => {
+      this._again = 0;
+      if (!this.isClosed) this.load({ isAnew: true });
+    }, AGAIN_MS);
+  }
+
   /** Load what is not there, or all of it. */
   async load({ isAnew = false } = {}) {
     this._loading?.abort();
     const ender = (this._loading = new AbortController());
-    if (isAnew) this._zoomedFor = "";
+    if (isAnew) this._zoomedFor = this._bandsFor = "";
     this.text.busy(true);
     try {
       await Promise.all([this._loadCurves(isAnew, ender.signal), this._loadBands(ender.signal)]);
@@ -203,7 +213,8 @@ export class Chart {
         const steps = [Math.floor(zoom[0]), Math.ceil(zoom[1])];
         await add(loader.curves({ ...asked, runs: wanted, steps }));
       } else {
-        await Promise.all(wanted.map((run) => this._stepsOf(run, zoom)).map(({ run, steps }) => steps && add(loader.curves({ ...asked, runs: [run], steps }))));
+        const ranges = wanted.map((run) => this._stepsOf(run, zoom)).filter(({ steps }) => steps);
+        await Promise.all(ranges.map(({ run, steps }) => add(loader.curves({ ...asked, runs: [run], steps }))));
       }
       if (signal.aborted) return;
       this.zoomed = found;

@@ -87,7 +87,8 @@ export class ChartText {
       add(counts.above, beyond, `▲ ${of}${counts.above} above`);
       add(counts.below, beyond, `▼ ${of}${counts.below} below`);
     }
-    add(counts.leftOut, "Points for which the key along x had no value yet, or none that is finite", `${counts.leftOut} left out: x unknown`);
+    const unknown = "Points for which the key along x had no value yet, or none that is finite";
+    add(counts.leftOut, unknown, `${counts.leftOut} left out: x unknown`);
     const dropped = this._chart.marks.gaps.reduce((sum, gap) => sum + gap.count, 0);
     add(dropped, "Records that were lost: hatched areas", `▨ ${dropped.toLocaleString("en")} records missing`);
     if (counts.texts) made.push(["Texts of this key are in no chart", "has texts"]);
@@ -125,7 +126,8 @@ export class ChartText {
       return this._row(each.run, board.linkOf(each.run), [last, low, high], each.curve.points);
     });
     for (const { name, value, band } of shown.bands) {
-      const show = h("button", { class: "plain", onclick: () => board.toggleMembers(value) }, `${value}: show its ${band.members.length} runs`);
+      const toggle = () => board.toggleMembers(value);
+      const show = h("button", { class: "plain", onclick: toggle }, `${value}: show its ${band.members.length} runs`);
       const finite = (values) => Array.from(values).filter(Number.isFinite);
       const [low, high] = [Math.min(...finite(band.low)), Math.max(...finite(band.high))];
       rows.push(this._row(name, show, [band.mean[band.length - 1], low, high], band.points));

@@ -9,6 +9,8 @@ import { SIZES, toggled, X_KINDS, xKey, xOfKey } from "./view_state.js";
 
 /** Smoothing in percent of the visible range of x, by place of the slider. */
 const SMOOTHINGS = [0, 0.2, 0.5, 1, 2, 3, 5, 8, 12, 20];
+const SMOOTHING =
+  "Each value becomes a mean of its neighbours, weighted by e^(-distance / width). The width is this share of the visible range of x";
 const MOST_SETTINGS = 200; // choices of grouping
 const BY = { group: "Group", name: "Name", project: "Project" };
 
@@ -30,7 +32,7 @@ export class Controls {
       min: 0,
       max: SMOOTHINGS.length - 1,
       "aria-label": "Smoothing",
-      title: "Each value becomes a mean of its neighbours, weighted by e^(-distance / width). The width is this share of the visible range of x",
+      title: SMOOTHING,
       oninput: () => change({ smooth: SMOOTHINGS[this._smooth.value] || null }),
     });
     this._smoothText = h("output", {});
@@ -42,7 +44,8 @@ export class Controls {
     this._ranks = select("Ranks", (value) => change({ ranks: value || null }), [["", "Main rank"], ["all", "All ranks"]]);
     this._group = select("Group runs", (value) => change({ group: value || null, members: null }));
     this._band = select("Band", (value) => change({ band: value || null }), [["", "Quartiles"], ["range", "Min to max"]]);
-    this._events = h("label", { class: "check" }, h("input", { type: "checkbox", onchange: (event) => change({ events: event.target.checked ? null : "0" }) }), "Events");
+    const showEvents = (event) => change({ events: event.target.checked ? null : "0" });
+    this._events = h("label", { class: "check" }, h("input", { type: "checkbox", onchange: showEvents }), "Events");
     this._size = select("Size of charts", (value) => change({ size: value === "m" ? null : value }), Object.entries(SIZES));
     this._reset = h("button", { onclick: () => board.zoom(null) }, "Reset zoom");
     this._status = h("span", { class: "status", role: "status" });
@@ -136,7 +139,11 @@ export class Controls {
     fill(
       this._x,
       Object.entries(X_KINDS).map(([value, text]) => h("option", { value }, text)),
-      h("optgroup", { label: "Another key: its last value at or before each point" }, keys.map((key) => h("option", { value: xOfKey(key) }, key))),
+      h(
+        "optgroup",
+        { label: "Another key: its last value at or before each point" },
+        keys.map((key) => h("option", { value: xOfKey(key) }, key)),
+      ),
     );
   }
 
@@ -151,9 +158,10 @@ export class Controls {
       if (!value || ids.length < 2) continue;
       const is = view.members.has(value);
       const name = `${view.group}=${value}`;
+      const title = is ? "Show these runs as a band" : "Show each of these runs";
       const button = h(
         "button",
-        { class: "chip", "aria-pressed": String(is), title: is ? "Show these runs as a band" : "Show each of these runs", onclick: () => board.toggleMembers(value) },
+        { class: "chip", "aria-pressed": String(is), title, onclick: () => board.toggleMembers(value) },
         swatch(board.numberOf(name)),
         `${view.group.replace(CONFIG, "")} = ${value} (${ids.length} runs)`,
       );
@@ -186,12 +194,14 @@ export class Controls {
       swatch(board.numberOf(id)),
       board.nameOf(id),
     );
-    return h("li", { class: isHidden ? "is-hidden" : "" }, toggle, h("a", { href: address.link(["run", id]), title: "Open this run", "aria-label": `Open ${board.nameOf(id)}` }, "→"));
+    const link = { href: address.link(["run", id]), title: "Open this run", "aria-label": `Open ${board.nameOf(id)}` };
+    return h("li", { class: isHidden ? "is-hidden" : "" }, toggle, h("a", link, "→"));
   }
 }
 
 function select(label, choose, options = []) {
-  const made = h("select", { "aria-label": label, onchange: () => choose(made.value) }, options.map(([value, text]) => h("option", { value }, text)));
+  const items = options.map(([value, text]) => h("option", { value }, text));
+  const made = h("select", { "aria-label": label, onchange: () => choose(made.value) }, items);
   return made;
 }
 

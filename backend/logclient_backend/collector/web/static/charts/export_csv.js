@@ -5,6 +5,7 @@ import { url } from "../core/api.js";
 import { exact } from "./readout.js";
 
 const PAGE = 200_000; // points
+const FIELDS = ["step", "value", "time_ns", "rank", "stream"];
 const HEAD = ["run", "name", "key", "step", "time_ns", "rank", "attempt", "value"];
 const BUCKETS = ["run", "name", "key", "x", "last_x", "points", "nans", "infs", "neg_infs", "min", "max", "last"];
 const FORMULA = /^[=+\-@\t\r]/; // what spreadsheets run, in texts
@@ -16,7 +17,7 @@ export async function allPoints(board, chart) {
     const start = [run, board.nameOf(run), chart.key].map(cell).join(",");
     let after = "";
     for (;;) {
-      const page = await pageOf(run, chart.key, after);
+      const page = await pageOf(run, chart.key, board.side || null, after);
       const lines = page.step.map(
         (step, i) =>
           `${start},${step},${page.time_ns[i]},${page.rank[i] === "null" ? "" : page.rank[i]},` +
@@ -48,13 +49,13 @@ export function visiblePoints(board, chart) {
 }
 
 /** Return one page of a series with its numbers as texts. */
-async function pageOf(run, key, after) {
-  const answer = await fetch(url("run/series", { run, key, after, limit: PAGE, field: ["step", "value", "time_ns", "rank", "stream"] }));
+async function pageOf(run, key, side, after) {
+  const answer = await fetch(url("run/series", { run, key, side, after, limit: PAGE, field: FIELDS }));
   const text = await answer.text();
   const parsed = JSON.parse(text);
   if (!answer.ok) throw new Error(parsed.message);
   return {
-    ...Object.fromEntries(["step", "value", "time_ns", "rank", "stream"].map((name) => [name, exactColumn(text, name)])),
+    ...Object.fromEntries(FIELDS.map((name) => [name, exactColumn(text, name)])),
     attempts: parsed.streams.map((each) => each.attempt),
     next: parsed.next,
     isAll: parsed.is_all,

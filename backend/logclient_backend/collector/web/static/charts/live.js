@@ -12,13 +12,15 @@ const SETTLE_MS = 300; // charts that scroll by change nothing
 const FIRST_MS = 8_000; // until `hello`: a proxy that holds events back is as good as none
 const POLL_MS = 5_000;
 const AGAIN_MS = 1_000; // after the collector has ended a stream
-const MAX_SERIES = 4_000;
+const MAX_SERIES = 4_000; // of one stream
+const MAX_NAMES = 200; // runs, and keys
 
 export class Live {
   /**
    * `wanted()`: `{runs, keys}` of now, of runs that go on. Calls `onPoints(run, key, point)`, with `{at, attempt, rank, steps,
    * values, times}`; `onReload(run, key)`; `onKeys(run, names)`; `onStatus(text)`: empty, or why nothing comes;
-   * `lastSteps(key)`: run -> step up to which a curve is known, for questions instead of the stream.
+   * `allRanks()`: are all ranks shown; `side`: see `Board`; `lastSteps(key)`: run -> step up to which a curve is known,
+   * for questions instead of the stream.
    */
   constructor(calls) {
     Object.assign(this, calls);
@@ -55,7 +57,9 @@ export class Live {
   }
 
   _open() {
-    const { runs, keys } = this.wanted();
+    const wanted = this.wanted();
+    const runs = wanted.runs.slice(0, MAX_NAMES);
+    const keys = wanted.keys.slice(0, MAX_NAMES);
     if (!runs.length || !keys.length || !this._from) {
       this._end();
       this._isPolling = false;
@@ -72,7 +76,7 @@ export class Live {
       this._poll();
       return;
     }
-    const source = new EventSource(url("stream", { run: runs, key: chosen, after: this._from.cursor }));
+    const source = new EventSource(url("stream", { run: runs, [this.side ? "system_key" : "key"]: chosen, after: this._from.cursor }));
     this._source = source;
     this._listen(source, runs, chosen);
     this._patience = setTimeout(() => this._poll(), FIRST_MS);
@@ -103,7 +107,7 @@ export class Live {
       for (const number of data.series) this.onReload(...pair(number, runs, keys));
     });
     on("keys", (data) => {
-      for (const [index, key, isSystem] of data.keys) if (!isSystem) this.onKeys(runs[index], [key]);
+      for (const [index, key, isSystem] of data.keys) if (isSystem === Boolean(this.side)) this.onKeys(runs[index], [key]);
     });
     on("end", (data) => {
       this._end();
@@ -146,9 +150,10 @@ export class Live {
 
   async _askAfter(runs, key) {
     const known = this.lastSteps(key);
+    const asked = { key, side: this.side || null, most: 2000, ranks: this.allRanks() ? "all" : "main" };
     for (const run of runs) {
       if (!known.has(run)) continue;
-      const answer = await get("curves", { run, key, most: 2000, first_step: known.get(run) + 1, ranks: "main" });
+      const answer = await get("curves", { ...asked, run, first_step: known.get(run) + 1 });
       for (const row of answer.curves) {
         const curve = fromCurves(row, answer.at);
         const steps = Array.from(curve.x.subarray(0, curve.length));

@@ -10,6 +10,7 @@ import { fromCurves, fromXy } from "./curve.js";
 const AT_ONCE = 3; // requests; a browser has 6 connections to a host, one of which is the stream
 const KEYS_AT_ONCE = 12; // of one request: the charts of one screen come soon, and one after the other
 const PAIRS_AT_ONCE = 400;
+const RUNS_AT_ONCE = 200;
 const KEPT_BUCKETS = 500_000; // of runs that are over: 80 bytes each
 const ROUND = 256; // widths of plots are rounded up to it, so that charts of nearly one width share questions
 
@@ -19,9 +20,10 @@ export function mostFor(pixels) {
 }
 
 export class Loader {
-  /** `isOver(run)`: nothing will come of that run any more. */
-  constructor(isOver) {
+  /** `isOver(run)`: nothing will come of that run any more. `side`: of the runs; empty for what was logged. */
+  constructor(isOver, side = "") {
     this._isOver = isOver;
+    this._side = side || null;
     this._waiting = []; // questions of this moment
     this._queue = []; // requests that wait for their turn
     this._inFlight = 0;
@@ -35,7 +37,7 @@ export class Loader {
    * Return the curves of one key: run -> `Curve`, without runs that do not have it. `steps`: null for all, else a range;
    * `signal` ends the wish.
    */
-  curves({ runs, key, most, steps = null, allAttempts = false, allRanks = false, signal }) {
+  async curves({ runs, key, most, steps = null, allAttempts = false, allRanks = false, signal }) {
     const range = { most, steps, allAttempts, allRanks };
     const found = new Map();
     const missing = [];
@@ -44,14 +46,18 @@ export class Loader {
       if (kept) found.set(run, kept);
       else missing.push(run);
     }
-    if (!missing.length) return Promise.resolve(found);
-    return new Promise((resolve, reject) => {
-      const done = (curves) => {
-        for (const [run, curve] of curves) found.set(run, curve);
-        resolve(found);
-      };
+    const parts = [];
+    for (let at = 0; at < missing.length; at += RUNS_AT_ONCE) parts.push(missing.slice(at, at + RUNS_AT_ONCE));
+    const answers = await Promise.all(parts.map((part) => this._wait({ runs: part, key, range, signal })));
+    for (const [run, curve] of answers.flat()) found.set(run, curve);
+    return found;
+  }
+
+  /** Put a question among those of this moment. */
+  _wait(question) {
+    return new Promise((done, reject) => {
       if (!this._waiting.length) setTimeout(() => this._gather());
-      this._waiting.push({ runs: missing, key, range, signal, done, reject });
+      this._waiting.push({ ...question, done, reject });
     });
   }
 
@@ -61,7 +67,7 @@ export class Loader {
     const one = async (run) => {
       const range = zoom ? { first_x: zoom[0], last_x: zoom[1] } : {};
       try {
-        const row = await this._run(() => get("run/xy", { run, x, y: key, most, ...range }, { signal }), signal);
+        const row = await this._run(() => get("run/xy", { run, x, y: key, side: this._side, most, ...range }, { signal }), signal);
         found.set(run, fromXy(row));
       } catch (error) {
         if (error.reason !== "no_key" && error.reason !== "no_numbers") throw error;
@@ -74,7 +80,7 @@ export class Loader {
   /** Return several runs as one band, ready to draw; null where none has the key. */
   async band({ runs, key, most, steps = null, kind, signal }) {
     const range = steps ? { first_step: steps[0], last_step: steps[1] } : {};
-    const asked = { key, run: runs, most: Math.min(4000, most), quantile: [0.25, 0.75], ...range };
+    const asked = { key, run: runs, side: this._side, most: Math.min(4000, most), quantile: [0.25, 0.75], ...range };
     try {
       return bandOf(await this._run(() => get("band", asked, { signal }), signal), kind);
     } catch (error) {
@@ -126,6 +132,7 @@ export class Loader {
     const asked = {
       run: runs,
       key: keys,
+      side: this._side,
       most: range.most,
       all_attempts: range.allAttempts || null,
       ranks: range.allRanks ? "all" : "main",

@@ -9,9 +9,9 @@ const EVENT_KEY = /(^|\/)(events?|checkpoints?)(\/|$)/i;
 const MOST_TEXTS = 200; // of one key
 
 /** Return `{events, gaps}` of a run. `info`: the answer of `run`; `textKeys`: its keys of texts alone. */
-export async function loadMarks(info, textKeys, signal) {
+export async function loadMarks(info, textKeys, side, signal) {
   const run = info.id;
-  const found = await get("run/marks", { run }, { signal });
+  const found = await get("run/marks", { run, side }, { signal });
   const events = [];
   for (const { attempt, first } of found.attempts) {
     if (attempt > 1) events.push({ run, kind: "restart", text: `attempt ${attempt} begins`, ...first });
@@ -25,7 +25,8 @@ export async function loadMarks(info, textKeys, signal) {
     if (stall.since_ns) events.push({ run, kind: "warning", text: `stalled: ${stall.verdict ?? ""}`, time_ns: stall.since_ns });
   }
   for (const key of textKeys.filter((each) => EVENT_KEY.test(each))) {
-    const page = await get("run/series", { run, key, limit: MOST_TEXTS, field: ["step", "value", "time_ns"] }, { signal });
+    const asked = { run, key, side, limit: MOST_TEXTS, field: ["step", "value", "time_ns"] };
+    const page = await get("run/series", asked, { signal });
     page.step.forEach((step, i) => {
       if (typeof page.value[i] === "string") {
         events.push({ run, kind: "event", text: `${key}: ${page.value[i]}`, step, time_ns: page.time_ns[i] });

@@ -220,8 +220,9 @@ export class Sections {
 export function tools(board, chart) {
   const { key } = chart;
   const expand = () => board.expand(key);
-  const larger = h("button", { class: "icon", title: "Full window", "aria-label": `Show ${key} in the full window`, onclick: expand }, icon("larger"));
-  const save = h("button", { class: "icon", title: "Save as CSV, PNG or SVG", "aria-label": `Save ${key}`, "aria-haspopup": "menu" }, icon("save"));
-  save.addEventListener("click", () => showMenu(save, board, chart));
+  const named = { class: "icon", title: "Full window", "aria-label": `Show ${key} in the full window` };
+  const larger = h("button", { ...named, onclick: expand }, icon("larger"));
+  const what = { class: "icon", title: "Save as CSV, PNG or SVG", "aria-label": `Save ${key}`, "aria-haspopup": "menu" };
+  const save = h("button", { ...what, onclick: () => showMenu(save, board, chart) }, icon("save"));
   return chart.isLarge ? [save] : [larger, save];
 }

@@ -13,24 +13,24 @@ const SECOND_MS = 1000;
 
 /**
  * Show the charts in `root`. `runs`: ids of the runs; default: those of the address. `hasTitle`: false leaves the title out,
- * for a page that has its own.
+ * for a page that has its own. `side`: "system" for host and device metrics, instead of what was logged.
  */
-export function open(root, now, { runs, hasTitle = !runs } = {}) {
-  let page = show(root, now, runs, hasTitle);
+export function open(root, now, { runs, hasTitle = !runs, side = "" } = {}) {
+  let page = show(root, now, runs, hasTitle, side);
   return {
     update(next) {
       if (!runs && next.params.getAll("run").join("\n") !== page.board.ids.join("\n")) {
         page.close();
-        page = show(root, next, runs, hasTitle);
+        page = show(root, next, runs, hasTitle, side);
       } else page.board.take(read(next.params));
     },
     close: () => page.close(),
   };
 }
 
-function show(root, now, runs, hasTitle) {
+function show(root, now, runs, hasTitle, side) {
   const ids = [...new Set(runs ?? now.params.getAll("run"))];
-  const board = new Board(ids, read(now.params));
+  const board = new Board(ids, read(now.params), side);
   const controls = new Controls(board);
   const grid = h("div", { class: "chart-sections" });
   const sections = new Sections(board, grid);
