@@ -21,6 +21,7 @@ marks.py            where records are missing, and where attempts begin
 stream.py           server-sent events: what is new; live.py finds it, live_runs.py of the list of runs,
                     events.py writes it
 records.py          contents, pages of records, export
+console.py          what the program printed, line by line
 health.py           /healthz, /readyz, /metrics
 docs_page.py        /docs, without a script
 ==================  ===============================================================================

@@ -22,6 +22,7 @@ from ..tokens import Grant
 from . import (
     bands,
     columns,
+    console,
     control,
     curves,
     docs_page,
@@ -159,6 +160,7 @@ def make_app(stands_on: Backing) -> FastAPI:
         pairs,
         marks,
         records,
+        console,
     )
     for router in (about, *(module.router for module in modules)):
         app.include_router(router, prefix=f"/api/v{API_VERSION}")
