@@ -44,7 +44,7 @@ export class ChartText {
     this._canvas.setAttribute("aria-label", text);
     this.plotBox.classList.toggle("is-empty", !shown.curves.length && !shown.bands.length);
     const notes = this._notes(shown, counts);
-    fill(this.notes, notes.map(([title, words]) => h("span", { class: "note", title }, words)));
+    fill(this.notes, notes.map(([title, words]) => h("span", { class: "chart-note", title }, words)));
     if (this._chart.isLarge) this._table(shown);
     else this._legend(shown);
   }

@@ -14,7 +14,7 @@ const CHOICES = [
 
 /** Show the menu at a button. Arrow keys move, Escape closes it. */
 export function showMenu(button, board, chart) {
-  const menu = h("div", { class: "menu", role: "menu", "aria-label": `Save ${chart.key}` });
+  const menu = h("div", { class: "chart-menu", role: "menu", "aria-label": `Save ${chart.key}` });
   const close = () => {
     menu.remove();
     document.removeEventListener("pointerdown", outside, true);

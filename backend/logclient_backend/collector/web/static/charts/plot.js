@@ -6,7 +6,19 @@ import { frame } from "./frame.js";
 
 const FONT = "11px system-ui, 'DejaVu Sans', sans-serif";
 const X_AXIS = 26; // CSS pixels
+const TIME_AXIS = 38; // with a second line for the day
 const LETTER = 6.6; // about, of the font of axes
+const DAY = "\n{D} {MMM}";
+const YEAR = "\n{YYYY}";
+/** Forms of times, by the distance of ticks in seconds; behind it the form where another year, month, day, ... begins. */
+const TIMES = [
+  [31536000, "{YYYY}", null, null, null, null, null, null, 1],
+  [2419200, "{MMM}", YEAR, null, null, null, null, null, 1],
+  [86400, "{D} {MMM}", YEAR, null, null, null, null, null, 1],
+  [60, "{HH}:{mm}", `${DAY} {YYYY}`, null, DAY, null, null, null, 1],
+  [1, "{HH}:{mm}:{ss}", `${DAY} {YYYY}`, null, DAY, null, null, null, 1],
+  [0.001, "{ss}.{fff}", `${DAY} {YYYY}`, null, DAY, null, "\n{HH}:{mm}", null, 1],
+];
 const DENSE = 1e4; // highest by lowest of a log axis
 const DURATIONS = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800, 2592000];
 const TINY_S = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
@@ -32,13 +44,13 @@ export class Plot {
     this.u = new uPlot(
       {
         ...size,
-        ms: 1,
+        ms: 1e-3, // times are in seconds
         padding: [8, 20, 0, 0],
         scales: { x: { ...scale("x", logX), time: kind === "time" }, y: scale("y", logY) },
         series: [{}, { paths: () => null, points: { show: false } }],
         legend: { show: false },
         axes: [
-          { ...axis, size: X_AXIS, space: 60, ...xTicks(kind, logX) },
+          { ...axis, size: kind === "time" ? TIME_AXIS : X_AXIS, space: 60, ...xTicks(kind, logX) },
           { ...axis, size: yAxisSize, space: 32, values: (u, splits) => splits.map(short) },
         ],
         cursor: {
@@ -98,7 +110,7 @@ export class Plot {
     const ratio = uPlot.pxRatio;
     const of = (axis, scale) =>
       axis._splits
-        .map((value, i) => ({ at: this.u.valToPos(value, scale, true) / ratio, text: axis._values[i] ?? "" }))
+        .map((value, i) => ({ at: this.u.valToPos(value, scale, true) / ratio, text: String(axis._values[i] ?? "").replace("\n", " ") }))
         .filter((tick) => Number.isFinite(tick.at));
     return { x: of(this.u.axes[0], "x"), y: of(this.u.axes[1], "y") };
   }
@@ -131,7 +143,7 @@ function yAxisSize(u, labels, axis, cycle) {
 }
 
 function xTicks(kind, isLog) {
-  if (kind === "time") return {};
+  if (kind === "time") return { values: TIMES };
   if (kind === "relative" && !isLog) {
     return { incrs: [...TINY_S, ...DURATIONS], values: (u, splits) => splits.map((s) => (s === 0 ? "0" : duration(s) || short(s))) };
   }
