@@ -9,19 +9,56 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import Field
 
 from ...wal.coverage import StreamSpan
 from ..store.interface import Reader
 from .access import Stands, reader
 from .listing import known_run
 from .parameters import RunId, Side, in_store
-from .response_models import Marks
+from .response_models import Shape
 from .responses import as_json
 from .strict_query import only_known
 
 router = APIRouter(dependencies=[Depends(reader), Depends(only_known)])
 
-MAX_GAPS = 500  # of one answer: each takes two looks at the store, of some 0.2 ms
+MAX_GAPS = 500  # of one answer: for each the store is asked twice
+
+
+class Place(Shape):
+    """One record's place."""
+
+    step: int
+    time_ns: int
+
+
+class GapRow(Shape):
+    """Records of one stream that are missing, one behind the other."""
+
+    stream: str
+    attempt: int
+    cause: str = Field(description="forgotten, damaged or trimmed.")
+    first_seq: int
+    last_seq: int
+    count: int = Field(description="Records.")
+    before: Place | None = Field(description="The record before; null: there is none.")
+    after: Place | None
+
+
+class AttemptRow(Shape):
+    """An attempt, and its first record."""
+
+    attempt: int
+    first: Place
+
+
+class Marks(Shape):
+    """Places in a run that its charts mark."""
+
+    run: str
+    gaps: list[GapRow] = Field(description="The longest first.")
+    left_out_gaps: int = Field(description="Shorter ones, beyond the limit.")
+    attempts: list[AttemptRow]
 
 
 @router.get("/run/marks", response_model=Marks)

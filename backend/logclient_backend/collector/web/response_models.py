@@ -448,42 +448,6 @@ class Curves(Shape):
     curves: list[Curve]
 
 
-class Place(Shape):
-    """One record's place."""
-
-    step: int
-    time_ns: int
-
-
-class GapRow(Shape):
-    """Records of one stream that are missing, one behind the other."""
-
-    stream: str
-    attempt: int
-    cause: str = Field(description="forgotten, damaged or trimmed.")
-    first_seq: int
-    last_seq: int
-    count: int = Field(description="Records.")
-    before: Place | None = Field(description="The record before; null: there is none.")
-    after: Place | None
-
-
-class AttemptRow(Shape):
-    """An attempt, and its first record."""
-
-    attempt: int
-    first: Place
-
-
-class Marks(Shape):
-    """Places in a run that its charts mark."""
-
-    run: str
-    gaps: list[GapRow] = Field(description="The longest first.")
-    left_out_gaps: int = Field(description="Shorter ones, beyond the limit.")
-    attempts: list[AttemptRow]
-
-
 class ConsoleProcess(Shape):
     """A process whose output was captured."""
 

@@ -9,7 +9,7 @@ import * as theme from "../core/theme.js";
 import { Live } from "./live.js";
 import { Loader } from "./loader.js";
 import { loadMarks } from "./marks.js";
-import { dataKey, toggled, zoomText } from "./view_state.js";
+import { dataKey, drawKey, toggled, zoomText } from "./view_state.js";
 
 const FRAME_MS = 8; // of painting in one frame: the rest of it belongs to the browser
 const RUNS_AT_ONCE = 3; // requests for the runs themselves
@@ -86,7 +86,7 @@ export class Board {
     this.view = view;
     const isOther = dataKey(before) !== dataKey(view);
     this.onView(before);
-    for (const chart of this.charts) chart.changed({ isOther });
+    if (drawKey(before) !== drawKey(view)) for (const chart of this.charts) chart.changed({ isOther });
   }
 
   /** Change parameters of the address; the page follows. */

@@ -9,6 +9,7 @@ import { exact, rowsAt, showReadout, summary } from "./readout.js";
 import { short } from "./plot.js";
 
 const LEGEND = 3; // runs below a small chart
+const BRIEF = 2; // rows beside which a small chart has room for ranges
 const READOUT_GAP = 14; // CSS pixels between cursor and readout
 
 export class ChartText {
@@ -53,6 +54,7 @@ export class ChartText {
     const { board, shown } = this._chart;
     const rows = rowsAt(shown, x, board);
     showReadout(this.readout, rows, x, shown.kind, events);
+    this.readout.classList.toggle("is-brief", !this._chart.isLarge && rows.length > BRIEF);
     this.readout.hidden = false;
     const { u } = this._chart.plot;
     const at = left + u.over.offsetLeft;

@@ -56,6 +56,11 @@ export function dataKey(view) {
   return JSON.stringify([view.x, view.allAttempts, view.allRanks]);
 }
 
+/** Return what a chart draws by: where it is the same, a chart has nothing to do. */
+export function drawKey({ find, closed, size, expanded, ...rest }) {
+  return JSON.stringify(rest, (name, value) => (value instanceof Set ? [...value] : value));
+}
+
 /**
  * Return a function of a name: does it match? Plain text matches anywhere and ignores case, words all have to be there;
  * `/…/` is a regular expression. An expression that is none matches nothing, and its error is the function's `error`.
