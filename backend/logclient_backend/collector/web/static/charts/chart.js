@@ -32,7 +32,8 @@ export class Chart {
     this.shown = null;
     this.shapes = [];
     this.marks = { events: [], gaps: [] };
-    this._zoomedFor = "";
+    this._zoomedFor = this._bandsFor = "";
+    this._most = 0; // buckets that were asked for
     this._loading = null;
     this._cursorX = null;
     this._readout = perFrame(() => this._showReadout());
@@ -113,6 +114,8 @@ export class Chart {
   async load({ isAnew = false } = {}) {
     this._loading?.abort();
     const ender = (this._loading = new AbortController());
+    isAnew ||= this.most > this._most; // it has become wider: more buckets are needed
+    this._most = Math.max(this._most, this.most);
     if (isAnew) this._zoomedFor = this._bandsFor = "";
     this.text.busy(true);
     try {
@@ -175,6 +178,7 @@ export class Chart {
   _resized() {
     if (this.isClosed || !this.text.plotBox.clientWidth) return;
     this.plot.resize(this._size());
+    if (this.most > this._most) this.load();
   }
 
   _forget() {

@@ -33,7 +33,10 @@ export class Live {
 
   /** Note that curves were loaded up to this position, and what is wanted may have changed. */
   loaded(position) {
-    if (!this._from || position.at < this._from.at) this._from = position;
+    if (!this._from || position.at < this._from.at) {
+      this._from = position;
+      this._subscribed = ""; // what came since went into the curves that these replace: it has to come again
+    }
     this.settle();
   }
 
