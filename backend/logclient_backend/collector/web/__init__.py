@@ -13,8 +13,10 @@ strict_query.py     a parameter that there is not is refused
 responses.py        what is answered: JSON, errors, pages
 response_models.py  what answers look like, for /openapi.json
 listing.py          runs: list, one, documents, config, summary, delete
+groups.py           runs by a value: how many, in which states, mean and range of columns
 values.py           keys, series, buckets, last values
 bands.py            one key of several runs as mean, range and quantiles
+many_runs.py        configs, extremes and series of many runs in one request
 pairs.py            a series over the values of another key
 curves.py           buckets of many series at once
 marks.py            where records are missing, and where attempts begin

@@ -142,6 +142,39 @@ class NodeReports(Shape):
     now_ns: int
 
 
+class Spread(Shape):
+    """A column over the runs of a group."""
+
+    runs: int = Field(description="How many have a finite number there.")
+    mean: Number | None
+    min: Number | None
+    max: Number | None
+
+
+class GroupRow(Shape):
+    """The runs that have one value."""
+
+    value: str | int | float | bool | None = Field(
+        description="null: those that have none. NaN and infinities are texts."
+    )
+    runs: int
+    states: dict[str, int] = Field(description="How many runs are in which state, as of now.")
+    created_ns: int = Field(description="Start of the first of them; 0: unknown.")
+    last_seen_ns: int = Field(description="When anything came from any of them last.")
+    columns: dict[str, Spread]
+
+
+class GroupList(Shape):
+    """A page of groups, that with the newest run first."""
+
+    by: str
+    groups: list[GroupRow]
+    next: str
+    total: int
+    runs: int = Field(description="Of all groups.")
+    left_out_runs: int = Field(description="Runs beyond the limit of one question, the oldest.")
+
+
 class Why(Shape):
     """A verdict and its evidence, as `logclient why --json` has them."""
 
@@ -282,6 +315,40 @@ class ExtremesList(Shape):
     total: int
 
 
+class RunSettings(Shape):
+    """Config and summary of a run; NaN is {"$float": "nan"} here."""
+
+    run: str
+    config: dict[str, Any]
+    summary: dict[str, Any]
+
+
+class SettingsList(Shape):
+    """Config and summary of several runs."""
+
+    runs: list[RunSettings]
+    unknown_runs: list[str] = Field(description="Ids that were asked for and are not here.")
+    left: list[str] = Field(description="Ids that were asked for and did not fit: ask again with these.")
+
+
+class RunExtremes(Shape):
+    """Newest, lowest and highest value of one key of one run."""
+
+    run: str
+    key: str
+    last: LastValue
+    min: Number | None
+    max: Number | None
+
+
+class RunsExtremes(Shape):
+    """Extremes of some keys of several runs, where they have them."""
+
+    values: list[RunExtremes]
+    unknown_runs: list[str]
+    left: list[str] = Field(description="Ids that were asked for and did not fit: ask again with these.")
+
+
 class StreamRow(Shape):
     """A stream."""
 
@@ -289,6 +356,14 @@ class StreamRow(Shape):
     process: str
     lane: int
     attempt: int
+
+
+class AttemptSteps(Shape):
+    """Steps in which an attempt logged a key."""
+
+    attempt: int
+    first_step: int
+    last_step: int
 
 
 class Series(Shape):
@@ -309,10 +384,26 @@ class Series(Shape):
     seq: list[int] = []
     order: list[int] = []
     streams: list[StreamRow]
+    spans: list[AttemptSteps] = Field(
+        [],
+        description="Of the whole series: of an older attempt, points inside a later one's steps do not count.",
+    )
     next: str = Field(
         description="Ask again with `after` set to this for what follows, and later for what came since."
     )
     is_all: bool = Field(description="There is nothing more now.")
+
+
+class SeriesList(Shape):
+    """Raw points of one key of several runs, run by run."""
+
+    key: str
+    series: list[Series] = Field(
+        description="Where one is not `is_all`, `/run/series` goes on with its `next` as `after`."
+    )
+    without_key: list[str]
+    unknown_runs: list[str]
+    left: list[str] = Field(description="Ids that were asked for and did not fit: ask again with these.")
 
 
 class Reduced(Shape):
