@@ -11,7 +11,7 @@ parameters.py       what may be asked, and its limits
 run_filters.py      parameters that choose runs
 strict_query.py     a parameter that there is not is refused
 responses.py        what is answered: JSON, errors, pages
-response_models.py  what answers look like, for /openapi.json
+response_models.py  what answers look like, for /openapi.json; chart_models.py: those for charts
 listing.py          runs: list, one, documents, config, summary, delete
 groups.py           runs by a value: how many, in which states, mean and range of columns
 values.py           keys, series, buckets, last values
