@@ -445,6 +445,17 @@ def test_one_chart_fills_the_window_and_the_whole_view_is_in_the_address(
     assert "chart" not in charts.params()
 
 
+def test_charts_are_a_tab_of_the_page_of_a_run(charts: Charts) -> None:
+    """The same view, of that run alone; its address keeps what is set up there."""
+    charts.page.goto(f"{charts.url}/#/run/odd/charts?find=spiky")
+    loaded(charts.page)
+    expect(charts.page.locator("figure")).to_have_count(1)
+    charts.page.get_by_label("Log y").check()
+    expect(charts.notes("spiky")).to_contain_text("≤ 0")
+    assert "/run/odd/charts?" in charts.page.url
+    assert charts.params() == {"find": ["spiky"], "logy": ["1"]}
+
+
 def test_every_control_has_a_name_and_both_themes_have_ink(charts: Charts) -> None:
     """What a screen reader says, and lines that stand out from the paper."""
     charts.open("seed0", "seed1", count=2)
