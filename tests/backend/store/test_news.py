@@ -8,6 +8,7 @@ import pytest
 
 from logclient.errors import BadArgument
 from logclient.shm.record import Shape
+from logclient.shm.side_stream import SYSTEM
 from logclient_backend.collector.store.embedded import EmbeddedStore, compact, open_store
 from logclient_backend.collector.store.interface import Store, side_id
 from logclient_backend.collector.store.news import News, Position, Question, position_of
@@ -119,7 +120,7 @@ def test_host_metrics_are_followed_under_their_own_id(tmp_path: Path) -> None:
         start = store.live.position()
         store.writer.write([parcel(ramp(1, 2), ramp(1, 3, names=("cpu",), stream=stream, process=stream))])
         assert steps(ask(store, start, "cpu", "loss"), "loss") == [1, 2]
-        assert steps(ask(store, start, "cpu", run=side_id("run", "system")), "cpu") == [1, 2, 3]
+        assert steps(ask(store, start, "cpu", run=side_id("run", SYSTEM)), "cpu") == [1, 2, 3]
 
 
 def test_a_commit_of_another_process_is_noticed(tmp_path: Path) -> None:

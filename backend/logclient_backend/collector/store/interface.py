@@ -322,6 +322,7 @@ class Buckets:
     first_step: int
     last_step: int
     codes: str  # every type the key was logged with, sorted, as in `Key`; with "s" there are texts that did not go in
+    rank: int = -1  # the only one that went in, where one was asked for; -1: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,7 +435,7 @@ class Reader(Protocol):
         keys: Iterable[str] | None = None,
     ) -> tuple[list[StreamColumns], int]:
         """Records of one stream by seq from there on, whole or only these keys of them; and the seq to ask for next,
-        0 where that was all. `most` is a wish.
+        0 where that was all. `most` is a wish. No keys: all records, without their values.
 
         All columns of a page cover the same range of seqs, up to that seq: per key table and rank there is one, so
         where a stream logged two shapes in turn their seqs lie between each other's.
@@ -453,10 +454,12 @@ class LiveReader(Protocol):
         first_step: int | None = None,
         last_step: int | None = None,
         all_attempts: bool = False,
+        main_rank: bool = False,
     ) -> tuple[Position, Sequence[Buckets | None]]:
         """Return the buckets of each (run, key), in turn, until there are so many, and the position of what was seen.
 
-        None stands for a series that is not there. At least one is answered.
+        `main_rank`: of the lowest rank that logged the key, and of records without a rank. None stands for a series
+        that is not there. At least one is answered.
         """
 
     def position(self) -> Position:

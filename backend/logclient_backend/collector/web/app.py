@@ -32,6 +32,7 @@ from . import (
     health,
     listing,
     many_runs,
+    marks,
     pairs,
     records,
     reports,
@@ -146,9 +147,26 @@ def make_app(stands_on: Backing) -> FastAPI:
     app.state.backing = stands_on
     app.state.cookie = cookie_of(stands_on.site, stands_on.store.id)
     app.state.live = Live(stands_on.store, RunChanges(stands_on))
-    about_runs = (session, listing, columns, groups, edits, control, reports, many_runs)
-    about_values = (values, extremes, bands, pairs, curves, stream, records, console)
-    for router in (about, *(module.router for module in (*about_runs, *about_values))):
+    modules = (
+        session,
+        listing,
+        columns,
+        groups,
+        edits,
+        control,
+        reports,
+        values,
+        extremes,
+        curves,
+        stream,
+        many_runs,
+        bands,
+        pairs,
+        marks,
+        records,
+        console,
+    )
+    for router in (about, *(module.router for module in modules)):
         app.include_router(router, prefix=f"/api/v{API_VERSION}")
     app.include_router(health.router)
     app.include_router(make_router(StaticFiles()))

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import Field
 
 from ..store.interface import Buckets
 from .access import Stands, reader
+from .chart_models import Curves
 from .parameters import Cursor, Name, Side, Step, in_store
-from .response_models import Number, Shape
 from .responses import Refused, as_json, numbers
 from .strict_query import only_known
 
@@ -38,43 +37,6 @@ def check_count(series: int) -> None:
         raise Refused(400, "bad_request", f"{series:,} series, at most {MAX_SERIES:,}: ask several times")
 
 
-class Curve(Shape):
-    """One series reduced to buckets, as columns."""
-
-    series: int = Field(description="Number of run i and key j, from 0 as given: i * keys + j.")
-    run: str
-    key: str
-    width: int = Field(description="Steps of a bucket; a power of two.")
-    points: int = Field(description="How many went in.")
-    first_step: int
-    last_step: int
-    leaves_out_texts: bool = Field(description="The key was logged with texts, too; they are not in it.")
-    start: list[int] = Field(description="First step of each bucket that holds something, rising.")
-    count: list[int] = Field(description="Points of each, NaN and infinities included; empty: 1 in each.")
-    nans: list[int] = Field(description="Empty: none, as in the next two.")
-    infs: list[int]
-    neg_infs: list[int]
-    min: list[Number] = Field(
-        description="Of the finite points; NaN where there are none. Empty where `count` is: as `last`, where finite."
-    )
-    max: list[Number]
-    last: list[Number] = Field(description="Of the highest step of the bucket.")
-    time_ns: list[int] = Field(description="Of that point.")
-
-
-class Curves(Shape):
-    """Many series from one state of the store."""
-
-    at: int = Field(description="Position in the order of commits: updates of a higher one are not in here.")
-    cursor: str = Field(description="That position, for `after` of `/stream`.")
-    next: str = Field(
-        description="Ask again with `after` set to this for the other series; empty: all are here."
-    )
-    now_ns: int
-    unknown_runs: list[str] = Field(description="Runs that were asked for and that are not here.")
-    curves: list[Curve]
-
-
 @router.get("/curves", response_model=Curves)
 def curves(
     request: Request,
@@ -86,6 +48,10 @@ def curves(
     first_step: Step = None,
     last_step: Step = None,
     all_attempts: Annotated[bool, Query(description="Also what a later attempt logged again.")] = False,
+    ranks: Annotated[
+        Literal["all", "main"],
+        Query(description="main: the lowest rank that logged the key, and records without a rank."),
+    ] = "all",
     after: Cursor = "",
 ) -> Response:
     """Each key of each run, reduced to buckets as by `/run/buckets`, all from one state of the store.
@@ -112,6 +78,7 @@ def curves(
         first_step=first_step,
         last_step=last_step,
         all_attempts=all_attempts,
+        main_rank=ranks == "main",
     )
     rows = [
         {"series": number, "run": names[number][0], "key": names[number][1], **_curve(each)}
@@ -141,6 +108,7 @@ def _curve(found: Buckets) -> dict[str, Any]:
         "points": found.points,
         "first_step": found.first_step,
         "last_step": found.last_step,
+        "rank": found.rank if found.rank >= 0 else None,
         "leaves_out_texts": _TEXT in found.codes,
         "start": found.start.tolist(),
         "count": [] if is_single else found.count.tolist(),

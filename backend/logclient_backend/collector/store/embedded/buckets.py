@@ -96,10 +96,14 @@ def buckets(
     first_step: int | None,
     last_step: int | None,
     all_attempts: bool,
+    main_rank: bool = False,
 ) -> Buckets:
-    """See `interface.Reader.buckets`."""
+    """See `interface.Reader.buckets`; `main_rank` as `curves` has it."""
     sources = [] if name_id is None else of_key(session, name_id)
     codes = "".join(sorted({source.code for source in sources}))
+    rank = _main_rank(sources) if main_rank else -1
+    if rank >= 0:
+        sources = [source for source in sources if source.head.rank in (rank, -1)]
     attempt_of = _attempts(session, sources, attempts)
     hidden = {} if all_attempts else _hidden(sources, attempt_of)
     first = _LOWEST if first_step is None else max(_LOWEST, first_step)
@@ -111,11 +115,11 @@ def buckets(
             if spans:
                 wanted.append((source, spans))
     if not wanted:
-        return _made(0, _reduced([], _OF_STREAMS), codes)
+        return _made(0, _reduced([], _OF_STREAMS), codes, rank)
     most = max(1, most)
     reader = _BitReader(session, shared, attempt_of)
     if most == 1:
-        return _single(reader, wanted, codes)
+        return _single(reader, wanted, codes, rank)
     low = min(max(source.head.min_step, spans[0][0]) for source, spans in wanted)
     high = max(min(source.head.max_step, spans[-1][1]) for source, spans in wanted)
     shift = _shift(low, high, most)
@@ -129,19 +133,27 @@ def buckets(
         finer = most // len(found)
         shift = max(0, shift - (finer.bit_length() - 1))
         found = reader.reduced(wanted, shift)
-    return _made(shift, found, codes)
+    return _made(shift, found, codes, rank)
 
 
-def _single(reader: _BitReader, wanted: Sequence[tuple[Source, list[Range]]], codes: str) -> Buckets:
+def _main_rank(sources: Sequence[Source]) -> int:
+    """Return the lowest rank that logged numbers of a key; -1: none has one."""
+    ranks = [source.head.rank for source in sources if source.code != "s" and source.head.rank >= 0]
+    return min(ranks, default=-1)
+
+
+def _single(
+    reader: _BitReader, wanted: Sequence[tuple[Source, list[Range]]], codes: str, rank: int
+) -> Buckets:
     """Reduce everything to one bucket, as narrow as the points themselves allow."""
     found = reader.reduced(wanted, 63)  # at most two: below 0, and the rest
     if not len(found):
-        return _made(0, found, codes)
+        return _made(0, found, codes, rank)
     low, high = int(found.first_step[0]), int(found.step[-1])
     is_around_0 = low < 0 <= high
     shift = _shift(low, high, 1 + is_around_0)
     found.bucket = np.full(len(found), low >> shift, np.int64)
-    made = _made(shift, _reduced([found], _OF_STREAMS), codes)
+    made = _made(shift, _reduced([found], _OF_STREAMS), codes, rank)
     return replace(made, width=2 << shift) if is_around_0 else made
 
 
@@ -153,7 +165,7 @@ def _shift(low: int, high: int, most: int) -> int:
     return shift
 
 
-def _made(shift: int, bits: Bits, codes: str) -> Buckets:
+def _made(shift: int, bits: Bits, codes: str, rank: int = -1) -> Buckets:
     return Buckets(
         width=1 << shift,
         start=bits.bucket << shift,
@@ -169,6 +181,7 @@ def _made(shift: int, bits: Bits, codes: str) -> Buckets:
         first_step=int(bits.first_step[0]) if len(bits) else 0,
         last_step=int(bits.step[-1]) if len(bits) else 0,
         codes=codes,
+        rank=rank,
     )
 
 

@@ -32,6 +32,7 @@ class EmbeddedLiveReader:
         first_step: int | None = None,
         last_step: int | None = None,
         all_attempts: bool = False,
+        main_rank: bool = False,
     ) -> tuple[Position, Sequence[Buckets | None]]:
         found: list[Buckets | None] = []
         left = most_buckets
@@ -49,6 +50,7 @@ class EmbeddedLiveReader:
                         first_step=first_step,
                         last_step=last_step,
                         all_attempts=all_attempts,
+                        main_rank=main_rank,
                     )
                     left -= len(made.start)
                 found.append(made if made is not None and made.codes else None)

@@ -13,6 +13,7 @@ import * as login from "./views/login.js";
 
 const VIEWS = {
   runs: () => import("./views/runs.js"),
+  charts: () => import("./views/charts.js"),
   run: () => import("./views/run.js"),
   compare: () => import("./views/compare.js"),
 };
