@@ -17,6 +17,7 @@ from logclient_backend.collector.catalog import Catalog, edits_in, state_now
 from logclient_backend.collector.commit import Committer
 from logclient_backend.collector.eventlog import EventLog
 from logclient_backend.collector.metrics import Metrics
+from logclient_backend.collector.sessions import Sessions
 from logclient_backend.collector.stop_requests import StopRequests
 from logclient_backend.collector.store.interface import Parcel, Store
 from logclient_backend.collector.store.open import open_store
@@ -52,13 +53,17 @@ def backing(store: Store, **more: Any) -> Backing:
     """As `collector/serve.py` makes it, with the tokens above."""
     return Backing(
         store,
-        check=grant_of,
         state=state_now,
         delete=lambda run: store.writer.delete(run, time.time_ns()),
         undelete=store.writer.undelete,
         edit=editor(store),
         stop_requests=StopRequests(_folder(), store.reader, EventLog()),
-        **{"metrics": lambda: "logclient_up 1\n", **more},
+        **{
+            "check": grant_of,
+            "metrics": lambda: "logclient_up 1\n",
+            "sessions": Sessions(_folder(), is_valid=lambda grant: True),
+            **more,
+        },
     )
 
 

@@ -38,6 +38,7 @@ VERBS = {
     "ls": ("ls", "List the runs of a folder or of a server."),
     "show": ("show", "Show one run: state, config, last values, gaps, curves."),
     "tail": ("tail", "Print the last records of a run, and follow it."),
+    "top": ("top", "Show runs, live curves and ranks in the terminal."),
     "export": ("export", "Take the points of a run out, as csv, jsonl or parquet."),
     "import": ("import_", "Take in a run that was exported."),
     "edit": ("edit", "Edit the name, group, notes or tags of a run."),

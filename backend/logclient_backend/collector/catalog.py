@@ -223,14 +223,7 @@ class Catalog:
     # ---- derivation ---------------------------------------------------------------------------------------
 
     def _parse(self, run: str, node: str, documents: bytes) -> Node:
-        parsed = Node(_NOWHERE, node, spans=lambda: self._contents(run))
-        try:
-            nodes.take(parsed, _load(documents))
-        except Unsupported as error:
-            raise Unreadable(f"{error}: update the collector") from error
-        except (ValueError, RecursionError) as error:
-            raise Unreadable(f"documents that are none: {error}") from error
-        return parsed
+        return _parse(node, documents, lambda: self._contents(run))
 
     def _derive(self, run: str, known: _Known, steady_ns: int) -> Description:
         started = self._clock()
@@ -248,6 +241,30 @@ class Catalog:
         known.cost_s = self._clock() - started
         known.next_s = self._clock() + _SHARE * known.cost_s
         return made
+
+
+def stored_view(run: str, reader: Reader) -> RunView:
+    """Return a stored run, with its nodes as they were when something came from each last."""
+    found = []
+    for node, documents in reader.documents(run).items():
+        try:
+            parsed = _parse(node, documents, lambda: reader.contents(run))
+        except Unreadable:
+            continue  # an older program than the one that stored it
+        parsed.now_ns = parsed.heard_ns
+        found.append(parsed)
+    return view(Found(run, _NOWHERE, found), max((node.heard_ns for node in found), default=0))
+
+
+def _parse(node: str, documents: bytes, spans: Callable[[], Spans]) -> Node:
+    parsed = Node(_NOWHERE, node, spans=spans)
+    try:
+        nodes.take(parsed, _load(documents))
+    except Unsupported as error:
+        raise Unreadable(f"{error}: update the collector") from error
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"documents that are none: {error}") from error
+    return parsed
 
 
 def _load(documents: bytes) -> Any:

@@ -41,6 +41,8 @@ from .http import HttpServer
 from .ingest import Ingest
 from .limits import Limits
 from .metrics import Metrics
+from .sessions import Sessions
+from .site import Site
 from .stop_requests import StopRequests
 from .store.interface import Store, StoreError
 from .store.open import open_store
@@ -70,6 +72,7 @@ class Settings:
     late_s: float = LATE_S
     lost_s: float = LOST_S
     names: frozenset[str] = frozenset()
+    site: Site = field(default_factory=Site)
     limits: Limits = field(default_factory=Limits)
     alerts: str = ""  # file of targets for alerts; empty: none are sent
     warnings: tuple[str, ...] = ()  # of the place where the data lie
@@ -102,6 +105,7 @@ class Collector:
             self.store, catalog, self.metrics, self.log, queue_bytes=limits.queue_bytes
         )
         self.tokens = Tokens(data.path, no_auth=settings.no_auth)
+        self.sessions = Sessions(data.path, self.tokens.is_valid)
         self.stop_requests = StopRequests(data.path, reader, self.log)
         self.committer.on_documents = self.stop_requests.documents_came
         self.ingest = Ingest(
@@ -242,6 +246,7 @@ class Collector:
         return {
             "grpc": str(self.address),
             "http": self.http.url,
+            "public_url": self.settings.site.url,
             "data": data.path,
             "free_bytes": data.free_bytes(),
             "started_ns": self.started_ns,
@@ -287,8 +292,10 @@ class Collector:
                 metrics=self.metrics.text,
                 not_ready=self.not_ready,
                 facts=self.facts,
-                callers=AdmittedCallers(self.http.acceptor, self.tokens),
+                callers=AdmittedCallers(self.http.acceptor, self.tokens, self.sessions),
+                sessions=self.sessions,
                 names=settings.names,
+                site=settings.site,
             )
         )
 

@@ -123,8 +123,12 @@ class Tokens:
         return found
 
     def is_valid(self, grant: Grant) -> bool:
-        """Is the token still valid? Asked by conversations that last."""
-        return self._no_auth or any(each.grant == grant for each in self._current())
+        """Is the token still valid? Asked by conversations that last, and for sessions of browsers."""
+        if self._no_auth or any(each.grant == grant for each in self._current()):
+            return True
+        with self._lock:
+            self._look()  # another process may have made it this very moment
+        return any(each.grant == grant for each in self._tokens)
 
     def list(self) -> tuple[Token, ...]:
         """In the order in which they were made."""

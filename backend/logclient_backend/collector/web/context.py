@@ -9,6 +9,8 @@ from typing import Any
 from ...runs.edits import Changes, Edits
 from ...runs.state import State
 from ..node_reports import NodeReports
+from ..sessions import Sessions
+from ..site import Site
 from ..stop_requests import StopRequests
 from ..store.interface import Run, Store
 from ..tokens import Grant
@@ -34,6 +36,7 @@ class Backing:
     undelete: Callable[[str], bool]  # False: it is not deleted
     edit: Callable[[str, Changes, str], Edits]  # of this run, by whom; all edits that it has then
     stop_requests: StopRequests
+    sessions: Sessions
     node_reports: NodeReports = field(default_factory=NodeReports)
     metrics: Callable[[], str] = _nothing  # in Prometheus's text format
     not_ready: Callable[[], str] = _nothing  # why it cannot serve now; empty: it can
@@ -44,3 +47,4 @@ class Backing:
     names: frozenset[str] = (
         frozenset()
     )  # names of this host that may be asked for, besides addresses and localhost
+    site: Site = field(default_factory=Site)  # the address by which browsers come
