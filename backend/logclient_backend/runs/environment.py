@@ -1,4 +1,4 @@
-"""What a run's program ran in, node by node, from their documents. Pure; nothing in these is believed.
+"""Environments of a run's program, node by node, from their documents. Pure; nothing in these is believed.
 
 The content is that of `observe/environment/collect.py`.
 """

@@ -1,4 +1,4 @@
-"""What the run's program runs in: asked of the supervisor's child, and taken into the node's documents.
+"""Environment of the run's program: asked of the supervisor's child, and taken into the node's documents.
 
 Runs in the worker's main thread; reads and writes tmpfs only. It is asked once for each process that owns the run,
 when its start document has come; the answer is `environment.json` (`supervise/capture.py`).

@@ -1,4 +1,4 @@
-"""What the run's program runs in: commit, packages, machine, command line, found by a child that may hang.
+"""Environment of the run's program: commit, packages, machine, command line, found by a child that may hang.
 
 `Capture` runs in the supervisor, with each of its looks. The worker asks, once for each process that owns the run
 (`drain/environments.py`), since it has read which one that is. A child then collects (`observe/environment/`), and

@@ -1,4 +1,4 @@
-"""What a run's program ran in, as the agents of its nodes found it."""
+"""Environments of a run's program, as the agents of its nodes found it."""
 
 from __future__ import annotations
 

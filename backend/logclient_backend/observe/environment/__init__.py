@@ -1,4 +1,4 @@
-"""What a run's program runs in: commit, packages, machine, command line and variables, read from outside.
+"""Environment of a run's program: commit, packages, machine, command line and variables, read from outside.
 
 Runs in children of the agent, each with a deadline (`collect.py`); the program itself does nothing.
 
