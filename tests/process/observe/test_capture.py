@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 import logclient
+from logclient.shm import layout
 from tools.collector import Collector
 
 from .. import scripts
@@ -188,3 +190,31 @@ def test_a_git_that_hangs_holds_nobody_up(run_dir: Path, tmp_path: Path) -> None
     scripts.wait_gone()
     wait_until(lambda: not children_named("4242.4242"), PATIENCE_S, "git is killed")
     assert scripts.the_run(run_dir).state.name == "finished"
+
+
+def word(folder: Path, index: int) -> int:
+    """A word of the status page."""
+    return int.from_bytes((folder / "agent.status").read_bytes()[8 * index : 8 * index + 8], "little")
+
+
+def test_an_attempt_is_looked_at_once(run_dir: Path, tmp_path: Path) -> None:
+    """Another worker asks nothing anew, and what was found stays; the next attempt has an environment of its own."""
+    with program(tmp_path / "one", "first") as process:
+        assert process.stdout is not None
+        folder = Path(process.stdout.readline().strip())
+        found = the_environment(run_dir)
+        worker = word(folder, layout.AGENT_WORKER)
+        os.kill(worker, signal.SIGKILL)
+        wait_until(lambda: word(folder, layout.AGENT_WORKER) != worker, PATIENCE_S, "another worker")
+        wait_until(lambda: word(folder, layout.AGENT_DRAINED), PATIENCE_S, "it is at work")
+        assert the_environment(run_dir) == found
+        assert word(folder, layout.AGENT_CAPTURE_ASKED) == word(folder, layout.AGENT_CAPTURE_WRITTEN) == 1
+        process.kill()
+        process.communicate(timeout=PATIENCE_S)
+    with program(tmp_path / "two", "second"):
+
+        def newest() -> list[str]:
+            (run,) = scripts.runs(run_dir)
+            return list(run.environments[-1].content["command"]["arguments"]) if run.environments else []
+
+        wait_until(lambda: newest()[-1:] == ["second"], PATIENCE_S, "the second attempt was looked at")

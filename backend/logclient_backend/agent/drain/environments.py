@@ -1,7 +1,7 @@
 """Environment of the run's program: asked of the supervisor's child, and taken into the node's documents.
 
-Runs in the worker's main thread; reads and writes tmpfs only. It is asked once for each process that owns the run,
-when its start document has come; the answer is `environment.json` (`supervise/capture.py`).
+Runs in the worker's main thread; reads and writes tmpfs only. It is asked once for each attempt, about the first
+process that owns the run, when its start document has come; the answer is `environment.json` (`supervise/capture.py`).
 """
 
 from __future__ import annotations
@@ -48,19 +48,23 @@ class Environments:
             if isinstance(found.get("environment"), dict):
                 self._ledger.environment = found
         if self._is_wanted:
-            for producer in producers:
-                key = producer.process.hex()
-                if key not in self._asked and not producer.is_gone:
-                    self._ask(key, producer)
+            self._look_for_owner([producer for producer in producers if not producer.is_gone])
 
-    def _ask(self, key: str, producer: Producer) -> None:
-        start = (producer.documents.get("start") or {}).get("data")
-        if not isinstance(start, dict):
-            return  # not read yet
-        self._asked.add(key)
-        if start.get("role") != "owner" or (self._ledger.environment or {}).get("process") == key:
+    def _look_for_owner(self, producers: list[Producer]) -> None:
+        """Ask about an owner that has come; the ranks of one attempt on this node are asked about once."""
+        known = {*self._asked, str((self._ledger.environment or {}).get("process"))}
+        if any(producer.process.hex() in known for producer in producers):
             return
-        question = {"process": key, "pid": producer.pid, "script": str(start.get("program") or "")}
+        for producer in producers:
+            start = (producer.documents.get("start") or {}).get("data")
+            if isinstance(start, dict) and start.get("role") == "owner":
+                self._ask(producer, str(start.get("program") or ""))
+                return
+
+    def _ask(self, producer: Producer, script: str) -> None:
+        key, ticks = producer.process.hex(), producer.words[layout.FILE_START_TICKS]
+        self._asked.add(key)
+        question = {"process": key, "pid": producer.pid, "ticks": ticks, "script": script}
         try:
             modes.publish(self._handle.file(ASKED), json.dumps(question).encode())
         except OSError:

@@ -1,8 +1,8 @@
 """Environment of the run's program: commit, packages, machine, command line, found by a child that may hang.
 
-`Capture` runs in the supervisor, with each of its looks. The worker asks, once for each process that owns the run
-(`drain/environments.py`), since it has read which one that is. A child then collects (`observe/environment/`), and
-leaves `environment.json` in the shm directory, which the worker takes into the node's documents.
+`Capture` runs in the supervisor, with each of its looks. The worker asks, once for each attempt, as it has read which
+process owns the run (`drain/environments.py`). A child then collects (`observe/environment/`), and leaves
+`environment.json` in the shm directory, which the worker takes into the node's documents.
 
 ::
 
@@ -25,6 +25,7 @@ import time
 
 from logclient.config import variables_of_program
 from logclient.shm import layout, modes
+from logclient.shm.proc import start_ticks
 from logclient.shm.shm_dir import AGENT_PATH
 
 from ..host.crash_report import describe
@@ -35,7 +36,7 @@ from ..host.status import StatusPage
 from ..settings import Settings
 
 FILE = "environment.json"
-ASKED = "capture"  # file with the id and PID of the process that is asked about
+ASKED = "capture"  # file with id, PID and start of the process that is asked about
 _SCRATCH = "capture-scratch"  # folder on tmpfs, for a git directory of our own
 _LIMIT_S = 60.0  # of the child; its parts have deadlines of their own
 _NICE = 10
@@ -52,7 +53,7 @@ class Capture:
         self._wants = settings.captures
         self._child: Watch | None = None
         self._deadline = 0.0
-        self._done = 0  # the question that was answered, or given up
+        self._done = status.words[layout.AGENT_CAPTURE_WRITTEN]  # the question that was answered, or given up
         self._is_first = True
 
     def look(self) -> None:
@@ -91,7 +92,9 @@ class Capture:
         if pid == 0:
             try:
                 os.setpgid(0, 0)
-                _capture(self._handle, self._status, self._worker, self._wants, is_first=self._is_first)
+                collect_in_child(
+                    self._handle, self._status, self._worker, self._wants, is_first=self._is_first
+                )
             finally:
                 os._exit(0)
         with contextlib.suppress(OSError):  # it has done so itself, or has ended
@@ -115,7 +118,7 @@ class Capture:
         modes.remove_if_empty(self._handle.file(_SCRATCH))
 
 
-def _capture(
+def collect_in_child(
     handle: ShmDirHandle, status: StatusPage, worker: Pipe, wants: frozenset[str], *, is_first: bool
 ) -> None:
     """Collect, in the child. `is_first`: the agent's own variables are those of the program that started it."""
@@ -132,9 +135,9 @@ def _capture(
     from ...observe.environment.collect import collect
 
     asked = read_object(handle.file(ASKED)) or {}
-    pid = asked.get("pid")
-    if type(pid) is not int or pid <= 0:
-        return
+    pid, number = asked.get("pid"), status.words[layout.AGENT_CAPTURE_ASKED]
+    if type(pid) is not int or pid <= 0 or start_ticks(pid) != asked.get("ticks"):
+        return  # it has ended, or means nothing here: another process may have its PID
     paths = [os.fsdecode(each) for each in read_regular(handle.file(AGENT_PATH)).split(b"\0") if each]
     os.mkdir(handle.file(_SCRATCH), 0o700)
     scratch = os.path.realpath(handle.file(_SCRATCH))  # those that are asked have no descriptor of ours
@@ -151,7 +154,9 @@ def _capture(
         )
     except Exception as error:  # noqa: BLE001 - whatever it is, that it failed is what is known
         found = {"missing": {"environment": f"looking for it failed: {describe(error)}"}}
+    if start_ticks(pid) != asked.get("ticks"):
+        return
     content = {"process": asked.get("process"), "captured_ns": time.time_ns(), "environment": found}
     modes.publish(handle.file(FILE), json.dumps(content).encode("utf-8", "replace"))
-    status.words[layout.AGENT_CAPTURE_WRITTEN] += 1
+    status.words[layout.AGENT_CAPTURE_WRITTEN] = number
     worker.ring()
