@@ -10,7 +10,8 @@ process owns the run (`drain/environments.py`). A child then collects (`observe/
 
 Invariants:
 
-- the program does nothing for it, and nothing waits for it: a run that is over before the child is has none;
+- the program does nothing for it, and nothing waits for it: a run that is over before the child is has none, and one
+  that is over within a second starts no child;
 - the child is in a process group of its own, with the children that it asks: at its deadline, and when the agent
   leaves, all of them are killed;
 - a child that cannot be killed (state D) is left behind, and there is no other one until it has ended.
@@ -19,6 +20,7 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import time
@@ -40,6 +42,7 @@ ASKED = "capture"  # file with id, PID and start of the process that is asked ab
 _SCRATCH = "capture-scratch"  # folder on tmpfs, for a git directory of our own
 _LIMIT_S = 60.0  # of the child; its parts have deadlines of their own
 _NICE = 10
+_START_AFTER_S = 1.0  # a run that is over within that time pays nothing for it
 
 
 class Capture:
@@ -55,6 +58,7 @@ class Capture:
         self._deadline = 0.0
         self._done = status.words[layout.AGENT_CAPTURE_WRITTEN]  # the question that was answered, or given up
         self._is_first = True
+        self._not_before = time.monotonic() + _START_AFTER_S
 
     def look(self) -> None:
         """Begin where the worker has asked, and end a child that is late."""
@@ -67,9 +71,16 @@ class Capture:
             self._child = None
             self._clear()
         asked = self._status.words[layout.AGENT_CAPTURE_ASKED]
-        if self._wants and asked != self._done:
+        if self._wants and asked != self._done and time.monotonic() >= self._not_before:
             self._done = asked
             self._start()
+
+    def due_in_s(self, now: float) -> float:
+        """Seconds until it is to begin; infinite: nobody has asked, or it goes on."""
+        is_asked = self._status.words[layout.AGENT_CAPTURE_ASKED] != self._done
+        return (
+            max(0.0, self._not_before - now) if is_asked and self._wants and self._child is None else math.inf
+        )
 
     def watches(self) -> list[Watch]:
         """Return the child, whose end is to be seen at once."""

@@ -199,6 +199,7 @@ class Supervisor:
             REST_SHARE * self.settings.stall_s,
             self._shipping.due_in_s(now),
             self._observing.due_in_s(now),
+            self._capture.due_in_s(now),
         )
         return max(0.01, min(pause_s, until_stuck_s + 0.01))
 
