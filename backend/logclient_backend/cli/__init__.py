@@ -38,6 +38,7 @@ VERBS = {
     "ls": ("ls", "List the runs of a folder or of a server."),
     "show": ("show", "Show one run: state, config, last values, gaps, curves."),
     "tail": ("tail", "Print the last records of a run, and follow it."),
+    "ui": ("ui", "Open the dashboard over the runs of a folder."),
     "top": ("top", "Show runs, live curves and ranks in the terminal."),
     "export": ("export", "Take the points of a run out, as csv, jsonl or parquet."),
     "import": ("import_", "Take in a run that was exported."),

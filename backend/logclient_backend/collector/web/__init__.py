@@ -17,6 +17,7 @@ values.py           keys, series, buckets, last values
 bands.py            one key of several runs as mean, range and quantiles
 pairs.py            a series over the values of another key
 records.py          contents, pages of records, export
+console.py          what the program printed, line by line
 health.py           /healthz, /readyz, /metrics
 docs_page.py        /docs, without a script
 ==================  ===============================================================================

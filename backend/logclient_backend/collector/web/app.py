@@ -21,6 +21,7 @@ from ..store.interface import StoreError
 from ..tokens import Grant
 from . import (
     bands,
+    console,
     control,
     docs_page,
     edits,
@@ -150,6 +151,7 @@ def make_app(stands_on: Backing) -> FastAPI:
         bands,
         pairs,
         records,
+        console,
     )
     for router in (about, *(module.router for module in modules)):
         app.include_router(router, prefix=f"/api/v{API_VERSION}")
