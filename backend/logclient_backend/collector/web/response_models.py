@@ -227,6 +227,16 @@ class ChangedRuns(Shape):
     runs: list[ChangedRun]
 
 
+class Environments(Shape):
+    """Environments of a run's program, node by node, the newest last."""
+
+    run: str
+    environments: list[dict[str, Any]] = Field(
+        description="Each has node, host, captured_ns, command, code, machine, gpus, packages, and missing: what is "
+        "not known, and why."
+    )
+
+
 class Deleted(Shape):
     """The outcome of a deletion."""
 
