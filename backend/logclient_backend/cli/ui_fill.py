@@ -31,7 +31,7 @@ _STOP_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """How far the filling is."""
+    """Progress of the filling."""
 
     nodes: int = 0
     of_nodes: int = 0
