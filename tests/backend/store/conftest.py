@@ -1,4 +1,4 @@
-"""A store of each engine, in each state in which the same answers are expected. A new engine joins by a line in ENGINES."""
+"""A store of each engine, in each state in which answers are the same. A new engine joins by a line in ENGINES."""
 
 from __future__ import annotations
 
@@ -46,3 +46,8 @@ def settle(request: pytest.FixtureRequest, opened: Callable[[], Store]) -> Calla
         return opened() if request.param == "opened again" else store
 
     return settled
+
+
+def all_upkeep(store: Store) -> None:
+    while store.compact(deadline_s=60, now=True):  # type: ignore[call-arg]
+        pass

@@ -28,6 +28,7 @@ from logclient_backend.wal.encoded import StreamColumns
 from logclient_backend.wal.scan import Gap
 from logclient_backend.wal.seqs import SeqSet
 
+from .conftest import ENGINES, all_upkeep
 from .samples import NODE, NOW_NS, PROCESS, STREAM, columns, described, parcel, ramp
 
 AWKWARD = [
@@ -40,11 +41,6 @@ AWKWARD = [
     "\u202e",
     " ",
 ]
-
-
-def all_upkeep(store: Store) -> None:
-    while store.compact(deadline_s=60, now=True):  # type: ignore[call-arg]
-        pass
 
 
 def steps(store: Store, key: str = "loss", run: str = "run") -> list[int]:
