@@ -28,15 +28,9 @@ PAGE_NODES = 1_000
 def reports(request: Request, stands_on: Stands, run: RunId, after: Cursor = "") -> Response:
     """Return what the observer of each node saw last, while the run does not get on there."""
     known_run(stands_on, run)
-    nodes = sorted((node, seen) for node, seen in stands_on.node_reports.of_run(run).items() if node > after)
-    rows: list[dict[str, Any]] = []
-    size = 0
-    for node, seen in nodes:
-        size += seen.report.size if seen.report is not None else 0
-        if rows and (size > PAGE_BYTES or len(rows) >= PAGE_NODES):
-            break
-        rows.append(_row(node, seen))
-    following = rows[-1]["node"] if len(rows) < len(nodes) else ""
+    nodes, has_more = stands_on.node_reports.page(run, after, most_bytes=PAGE_BYTES, most_nodes=PAGE_NODES)
+    rows = [_row(node, seen) for node, seen in nodes]
+    following = rows[-1]["node"] if has_more else ""
     return as_json(request, {"run": run, "nodes": rows, "next": following, "now_ns": time.time_ns()})
 
 
