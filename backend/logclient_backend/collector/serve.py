@@ -391,7 +391,7 @@ def run(settings: Settings, announce: Callable[[Collector], None], signals: Set[
 
 
 def check_addresses(settings: Settings) -> None:
-    """`BadArgument` for what would be open to everybody."""
+    """`BadArgument` for too many processes, and for what would be open to everybody."""
     if settings.limits.web_processes > MAX_PROCESSES:
         raise BadArgument(f"--limit web_processes: at most {MAX_PROCESSES}")
     wide = [each for each in (settings.listen, settings.http) if not each.is_loopback]
