@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from logclient.shm.side_stream import SYSTEM
+
 from ..runs import contents
 from ..runs.contents import Contents, Hole, Key
 from ..runs.curve import GAP_MARK, ODD_MARK, Drawing
@@ -20,6 +22,7 @@ from ..runs.source import RunSource
 from ..runs.view import RunView, Shipment
 from ..signals import signal_name
 from . import screen, system_page
+from .edit_lines import edit_lines
 from .options import amount, with_json, with_source
 from .text import ago, clock, duration, iso, moment, number, plural, safe, safe_lines
 
@@ -85,7 +88,7 @@ def command(
     """
     stored = source.run(run)
     if of_system:
-        stored, curves = stored.of_system(), curves if keys else 0
+        stored, curves = stored.of_side(SYSTEM), curves if keys else 0
     shown = stored.view()
     if replicas:
         return _show_replicas(compare(shown, tolerance), tolerance, as_json)
@@ -150,6 +153,8 @@ def as_dict(run: RunView, found: Contents) -> dict[str, Any]:
         "group": run.group,
         "tags": run.tags,
         "notes": run.notes,
+        "edits": [{**edit.as_dict(), "time": iso(edit.time_ns)} for edit in run.edits],
+        "unedited": run.unedited or None,
         "path": run.found.path,
         "state": {
             "name": state.name,
@@ -309,6 +314,7 @@ def _facts(run: RunView, found: Contents) -> list[tuple[str, Any]]:
     facts.append(("where", safe(run.found.path)))
     if run.notes:
         facts.append(("notes", safe(run.notes, 400)))
+    facts += [("edited", line) for line in edit_lines(run.edits, run.unedited, now)]
     return facts
 
 

@@ -18,6 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
+from logclient.errors import BadArgument
+
+from ..runs import edits
+from ..runs.edits import Changes, Edits
 from ..wire.messages import Request
 from ..wire.node_report import NodeReport
 from .control_socket import Orders, ask
@@ -28,6 +32,7 @@ from .store.interface import StoreError
 
 MAX_WAITING = 8  # questions of one web process at once
 MAX_ORDERS = 32  # of all, at the committing process
+MAX_ORDER_BYTES = 8 << 20  # of one: notes of a run are long
 ASK_S = 5.0
 CHANGE_S = 35.0  # what has to be committed
 LOOK_S = 2.0  # readiness, facts: for machines that ask often
@@ -42,6 +47,8 @@ class Subject(Protocol):
     def delete(self, run: str) -> bool: ...
 
     def undelete(self, run: str) -> bool: ...
+
+    def edit(self, run: str, changes: Changes, who: str) -> Edits: ...
 
     def not_ready(self) -> str: ...
 
@@ -60,6 +67,13 @@ def orders(collector: Subject, node_reports: NodeReports, metrics: Callable[[], 
         )
         return {"nodes": [[node, _packed(seen)] for node, seen in found], "has_more": has_more}
 
+    def edit(order: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            made = collector.edit(order["run"], Changes(**order["changes"]), order["who"])
+        except BadArgument as error:
+            return {"bad": str(error)}
+        return {"edits": base64.b64encode(made.dumps()).decode()}
+
     def request(order: Mapping[str, Any]) -> dict[str, Any]:
         try:
             made, nodes = collector.stop_requests.ask(
@@ -72,6 +86,7 @@ def orders(collector: Subject, node_reports: NodeReports, metrics: Callable[[], 
     return {
         "delete": lambda order: {"done": collector.delete(order["run"])},
         "undelete": lambda order: {"done": collector.undelete(order["run"])},
+        "edit": edit,
         "request": request,
         "requests": lambda order: {
             "kept": [asdict(each) for each in collector.stop_requests.of_run(order["run"])]
@@ -108,6 +123,12 @@ class Committing:
 
     def undelete(self, run: str) -> bool:
         return bool(self.ask("undelete", timeout_s=CHANGE_S, run=run)["done"])
+
+    def edit(self, run: str, changes: Changes, who: str) -> Edits:
+        answer = self.ask("edit", timeout_s=CHANGE_S, run=run, changes=asdict(changes), who=who)
+        if "bad" in answer:
+            raise BadArgument(answer["bad"])
+        return edits.loads(base64.b64decode(answer["edits"]))
 
     def metrics(self) -> str:
         return str(self.ask("metrics")["text"])

@@ -47,8 +47,10 @@ class Control:
         *,
         name: str = SOCKET,
         most_orders: int = _MAX_ORDERS,
+        most_bytes: int = _MAX_BYTES,
     ) -> None:
-        """`name`: of the socket's file; `most_orders`: carried out at once."""
+        """`name`: of the socket's file; `most_orders`: carried out at once; `most_bytes`: of one order."""
+        self._most_bytes = most_bytes
         self._orders = orders
         self._log = log
         self._free = threading.Semaphore(most_orders)
@@ -95,7 +97,7 @@ class Control:
                 raw = caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
                 if _UCRED.unpack(raw)[1] not in (os.geteuid(), 0):
                     return
-                answer = self._answer(_line(caller))
+                answer = self._answer(_line(caller, self._most_bytes))
                 caller.settimeout(_READ_S)
                 caller.sendall(json.dumps(answer).encode() + b"\n")
         except (OSError, ValueError):

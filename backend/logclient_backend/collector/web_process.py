@@ -30,6 +30,8 @@ from .descriptor_limits import AdmittedCallers, raise_limit
 from .eventlog import EventLog
 from .http import HttpServer
 from .lifeline import Gone, Lifeline
+from .sessions import Sessions
+from .site import Site
 from .store.interface import FedStore
 from .store.open import read_store
 from .tokens import Tokens
@@ -41,7 +43,7 @@ _DEATH_SIGNAL = 1  # linux/prctl.h: PR_SET_PDEATHSIG
 
 
 class _LineLog(io.TextIOBase):
-    """Where the log goes: over the line, so that one process alone writes it."""
+    """The way of the log: over the line, so that one process alone writes it."""
 
     def __init__(self, line: Lifeline) -> None:
         self._line = line
@@ -63,6 +65,7 @@ class WebProcess:
         self.store: FedStore = read_store(self.data.store)
         self.store.take_seen(given["seen"])
         self.tokens = Tokens(self.data.path, no_auth=given["no_auth"])
+        self.sessions = Sessions(self.data.path, self.tokens.is_valid)
         tls = given["tls"]
         self.server = HttpServer(
             [socket.socket(fileno=fd) for fd in given["listening"]],
@@ -130,13 +133,16 @@ class WebProcess:
                 ),
                 delete=committing.delete,
                 undelete=committing.undelete,
+                edit=committing.edit,
+                sessions=self.sessions,
                 stop_requests=RemoteRequests(committing),
                 node_reports=RemoteReports(committing),
                 metrics=committing.metrics,
                 not_ready=committing.not_ready,
                 facts=committing.facts,
-                callers=AdmittedCallers(self.server.acceptor, self.tokens),
+                callers=AdmittedCallers(self.server.acceptor, self.tokens, self.sessions),
                 names=frozenset(given["names"]),
+                site=Site(**given["site"]),
             )
         )
 

@@ -11,10 +11,12 @@ from typing import Any
 from urllib.parse import quote
 
 from logclient.errors import NoRun, Unsupported
+from logclient.shm.side_stream import SYSTEM
 
 from ..runs import node as nodes
 from ..runs import source, strict
 from ..runs.contents import Contents, Only, Progress
+from ..runs.edits import edits_of
 from ..runs.extremes import Extreme
 from ..runs.folder import Found
 from ..runs.node import Node
@@ -36,12 +38,14 @@ _BY_SILENCE = ("late", "lost")  # what only the collector's clock shows
 class ServerRun:
     """A run behind an HTTP API. What its documents contain is asked for once, and again by `look_again`."""
 
-    def __init__(self, server: Server, listed: Row, *, is_system: bool = False) -> None:
-        """`listed`: as the API lists it. `is_system`: its host and device metrics, instead of what was logged."""
+    def __init__(self, server: Server, listed: Row, *, side: str = "") -> None:
+        """`listed`: as the API lists it. `side`: records of that side, instead of what was logged."""
         self.id = str(listed["id"])
         self._server = server
         self._listed = listed
-        self._which = {"system": "1"} if is_system else {}  # parameters of each question for values
+        self._side = side
+        # parameters of each question for values; collectors of the version before know `system` alone
+        self._which = {"system": "1"} if side == SYSTEM else {"side": side} if side else {}
         self._described: dict[str, Any] = {}
         self._found: Found | None = None
 
@@ -65,6 +69,7 @@ class ServerRun:
             self._server.url,
             [],
             row.get("observed"),
+            row.get("edited") or [],
         )
 
     def look_again(self) -> None:
@@ -72,6 +77,7 @@ class ServerRun:
         server, id = self._server, self.id
         described = server.json("/run", run=id)
         found = Found(id, f"{server.url}/api/v1/run?run={quote(id, safe='')}", reader=self._records)
+        found.edits = edits_of(nodes.table(described.get("more")).get("edits"))
         documents = server.json("/run/documents", run=id)
         silent_ns = max(0, nodes.whole(documents.get("now_ns")) - nodes.whole(documents.get("last_seen_ns")))
         for node, wrapped in sorted(nodes.table(documents.get("nodes")).items()):
@@ -98,10 +104,10 @@ class ServerRun:
             run.state = State(
                 state, nodes.text(self._described.get("reason")), since if isinstance(since, int) else 0
             )
-        return run.of_system() if self._which else run
+        return run.of_side(self._side) if self._side else run
 
-    def of_system(self) -> ServerRun:
-        return ServerRun(self._server, self._listed, is_system=True)
+    def of_side(self, side: str) -> ServerRun:
+        return ServerRun(self._server, self._listed, side=side)
 
     def _documents(self) -> Found:
         if self._found is None:
@@ -119,7 +125,7 @@ class ServerRun:
 
     def _records(self) -> PagedReader:
         found = self._documents()
-        mine = [node.of_system() if self._which else node for node in found.nodes]
+        mine = [node.of_side(self._side) if self._side else node for node in found.nodes]
         paths = {bytes.fromhex(stream): node.path for node in mine for stream in node.streams}
         return PagedReader(self.coverage(), self.fetch, paths)
 

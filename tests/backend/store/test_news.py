@@ -9,7 +9,7 @@ import pytest
 from logclient.errors import BadArgument
 from logclient.shm.record import Shape
 from logclient_backend.collector.store.embedded import EmbeddedStore, compact, open_store
-from logclient_backend.collector.store.interface import Store, system_id
+from logclient_backend.collector.store.interface import Store, side_id
 from logclient_backend.collector.store.news import News, Position, Question, position_of
 from logclient_backend.wal.encoded import StreamColumns
 from tests.served import made_store
@@ -119,7 +119,7 @@ def test_host_metrics_are_followed_under_their_own_id(tmp_path: Path) -> None:
         start = store.live.position()
         store.writer.write([parcel(ramp(1, 2), ramp(1, 3, names=("cpu",), stream=stream, process=stream))])
         assert steps(ask(store, start, "cpu", "loss"), "loss") == [1, 2]
-        assert steps(ask(store, start, "cpu", run=system_id("run")), "cpu") == [1, 2, 3]
+        assert steps(ask(store, start, "cpu", run=side_id("run", "system")), "cpu") == [1, 2, 3]
 
 
 def test_a_commit_of_another_process_is_noticed(tmp_path: Path) -> None:

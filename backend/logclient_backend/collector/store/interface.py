@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from logclient.errors import LogclientError
 
@@ -49,6 +49,7 @@ class RunDeleted(StoreError):
     run = ""  # its id
 
 
+Bytes: TypeAlias = bytes  # `Run` has a field of that name
 _MAX_BRIEF = 300  # characters of a verdict in a list
 
 
@@ -91,6 +92,7 @@ class Description:
             "active_ns": active if isinstance(active, int) else 0,
             "rest_s": rest_s if isinstance(rest_s, int) else 0,
             "observed": self._observed_briefly(),
+            "edited": [str(field) for field in self.more.get("edited") or ()],
             "attempts": max(self.attempts.values(), default=0),
             "counts": dict(self.counts),
         }
@@ -105,14 +107,17 @@ class Description:
         return brief | {"text": str(brief["text"])[:_MAX_BRIEF]}
 
 
-def system_id(run: str) -> str:
-    """Return the id under which a store keeps host and device metrics of a run (`shm/system_stream.py`).
+SIDE_MARK = "\x1f"  # between the id of a run and a side; in no id of a run
+
+
+def side_id(run: str, side: str) -> str:
+    """Return the id under which a store keeps the records of a side of a run (`shm/side_stream.py`).
 
     It is a run for `keys`, `key_names`, `points`, `buckets`, `contents`, `records` and `last_values`, and for nothing
     else: no list has it, and what is done to its run is done to it. No run has such an id: control characters are in
     none.
     """
-    return f"{run}\x1fsystem"
+    return f"{run}{SIDE_MARK}{side}"
 
 
 @dataclass(slots=True)
@@ -125,7 +130,8 @@ class Parcel:
     batches: Sequence[StreamColumns] = ()
     holes: Sequence[Gap] = ()
     documents: bytes | None = None  # the node's, whole: JSON as the agent writes it
-    description: Description | None = None  # of the run with these documents; with `documents` only
+    description: Description | None = None  # of the run with these documents and edits; with one of both only
+    edits: bytes | None = None  # all of the run, as `runs/edits.py` writes them
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +141,7 @@ class Held:
     stored: Mapping[bytes, SeqSet]
     gaps: Mapping[bytes, Mapping[str, SeqSet]]
     documents: bytes | None
+    edits: bytes | None = None  # of the run
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +164,7 @@ class Run:
     points: int
     bytes: int  # about, on disk
     deleted_ns: int = 0  # 0: it is there
+    edits: Bytes | None = None  # as they were written; None: it has none
 
 
 @dataclass(frozen=True, slots=True)

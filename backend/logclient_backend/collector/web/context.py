@@ -6,8 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ...runs.edits import Changes, Edits
 from ...runs.state import State
 from ..node_reports import NodeReports, SeenNode
+from ..sessions import Sessions
+from ..site import Site
 from ..stop_requests import Kept
 from ..store.interface import ReadableStore, Run
 from ..tokens import Grant
@@ -47,7 +50,9 @@ class Backing:
     state: Callable[[Run, int], State]  # of a run, at that time
     delete: Callable[[str], bool]  # False: there is no such run
     undelete: Callable[[str], bool]  # False: it is not deleted
+    edit: Callable[[str, Changes, str], Edits]  # of this run, by whom; all edits that it has then
     stop_requests: Requests
+    sessions: Sessions
     node_reports: Reports = field(default_factory=NodeReports)
     metrics: Callable[[], str] = _nothing  # in Prometheus's text format
     not_ready: Callable[[], str] = _nothing  # why it cannot serve now; empty: it can
@@ -58,3 +63,4 @@ class Backing:
     names: frozenset[str] = (
         frozenset()
     )  # names of this host that may be asked for, besides addresses and localhost
+    site: Site = field(default_factory=Site)  # the address by which browsers come

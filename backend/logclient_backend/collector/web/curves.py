@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from ..store.interface import Buckets
 from .access import Stands, reader
-from .parameters import Cursor, Name, Step, System, in_store
+from .parameters import Cursor, Name, Side, Step, in_store
 from .response_models import Curves
 from .responses import Refused, as_json, numbers
 from .strict_query import only_known
@@ -43,7 +43,7 @@ def curves(
     stands_on: Stands,
     run: Annotated[list[Name], Query(min_length=1, max_length=MAX_CHOSEN)],
     key: Annotated[list[Name], Query(min_length=1, max_length=MAX_CHOSEN)],
-    system: System,
+    side: Side,
     most: Annotated[int, Query(ge=1, le=MAX_BUCKETS, description="Buckets of a curve.")] = 1000,
     first_step: Step = None,
     last_step: Step = None,
@@ -68,7 +68,7 @@ def curves(
     names = [(each, name) for each in runs for name in keys]
     store = stands_on.store
     position, found = store.live.curves(
-        [(in_store(each, system), name) for each, name in names[start:]],
+        [(in_store(each, side), name) for each, name in names[start:]],
         most=most,
         most_buckets=PAGE_BUCKETS,
         first_step=first_step,

@@ -11,7 +11,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from ..store.interface import system_id
+from logclient.shm.side_stream import SYSTEM
+
+from ..store.interface import side_id
 from ..store.news import NewPoints, News
 from .responses import numbers
 
@@ -36,8 +38,8 @@ class Series:
             base = number * (len(keys) + len(system_keys))
             self._add(run, keys, base)
             self.run_of[run] = number, False
-            self._add(system_id(run), system_keys, base + len(keys))
-            self.run_of[system_id(run)] = number, True
+            self._add(side_id(run, SYSTEM), system_keys, base + len(keys))
+            self.run_of[side_id(run, SYSTEM)] = number, True
 
     def _add(self, id: str, keys: Sequence[str], base: int) -> None:
         self.by_run[id] = keys

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Query
 
+from logclient.shm.side_stream import SYSTEM
+
+from ...runs.flatten import SEPARATOR
 from ..limits import MAX_ID_BYTES
-from ..store.flatten import SEPARATOR
-from ..store.interface import Filter, system_id
+from ..store.interface import Filter, side_id
 from .responses import Refused
 
 MAX_FILTERS = 32
@@ -32,7 +34,7 @@ SORTS = ("created_ns", "last_seen_ns", "name", "project", "state")
 _NUMBERS = ("created_ns", "last_seen_ns")
 
 
-def _of_512_bytes(name: str, what: str) -> str:
+def of_512_bytes(name: str, what: str) -> str:
     try:
         size = len(name.encode("utf-8"))
     except UnicodeEncodeError:
@@ -48,13 +50,13 @@ _ID = Query(min_length=1, max_length=MAX_ID_BYTES, pattern=_NAME)
 def _run(
     run: Annotated[str, Query(description="Id of the run.", min_length=1, max_length=512, pattern=_NAME)],
 ) -> str:
-    return _of_512_bytes(run, "run")
+    return of_512_bytes(run, "run")
 
 
 def _key(
     key: Annotated[str, Query(description="Key of the series.", min_length=1, max_length=512, pattern=_NAME)],
 ) -> str:
-    return _of_512_bytes(key, "key")
+    return of_512_bytes(key, "key")
 
 
 RunId = Annotated[str, Depends(_run)]
@@ -67,21 +69,28 @@ Cursor = Annotated[
 ]
 
 
-def _system(
+def _side(
+    side: Annotated[
+        Literal["system", "console", "media"] | None,
+        Query(
+            description="Records of a side of the run, instead of what was logged: host and device metrics "
+            "(system), what the program printed (console), media."
+        ),
+    ] = None,
     system: Annotated[
         bool,
-        Query(description="Host and device metrics, instead of what was logged."),
+        Query(description="Host and device metrics, instead of what was logged: as side=system."),
     ] = False,
-) -> bool:
-    return system
+) -> str:
+    return side or (SYSTEM if system else "")
 
 
-System = Annotated[bool, Depends(_system)]
+Side = Annotated[str, Depends(_side)]
 
 
-def in_store(run: str, system: bool) -> str:
-    """Return the id by which the store knows the values that are asked for."""
-    return system_id(run) if system else run
+def in_store(run: str, side: str) -> str:
+    """Return the id by which the store knows the values that are asked for; `side`: empty for what was logged."""
+    return side_id(run, side) if side else run
 
 
 def filters(texts: Sequence[str]) -> list[Filter]:
@@ -117,7 +126,7 @@ def _filter(text: str) -> Filter:
         if isinstance(part, str):
             if "\0" in part:
                 raise _bad(text, "NUL is in no text here")
-            _of_512_bytes(part, "where")
+            of_512_bytes(part, "where")
     return Filter(field, key, op, value)
 
 
@@ -133,5 +142,5 @@ def sort_key(text: str) -> str:
     """Return the key that runs are sorted by."""
     group, mark, key = text.partition(SEPARATOR)
     if text in SORTS or (mark and key and group in ("config", "summary")):
-        return _of_512_bytes(text, "sort")
+        return of_512_bytes(text, "sort")
     raise Refused(400, "bad_request", f"sort: one of {', '.join(SORTS)}, config::KEY, summary::KEY")

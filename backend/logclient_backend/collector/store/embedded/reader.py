@@ -7,9 +7,11 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from logclient.shm.side_stream import SIDES
+
 from ....wal.coverage import Spans
 from ....wal.encoded import StreamColumns
-from ..interface import Buckets, Held, KeyPage, Last, Points, Run, RunPage, RunQuery, system_id
+from ..interface import Buckets, Held, KeyPage, Last, Points, Run, RunPage, RunQuery, side_id
 from . import buckets as charts
 from . import catalog, records, series
 from . import run_keys as names
@@ -36,10 +38,11 @@ class EmbeddedReader:
             number = catalog.number_of(session.connection, run)
             if number is None:
                 return Held({}, {}, None)
+            sides = [catalog.number_of(session.connection, side_id(run, side)) for side in SIDES]
             rows = session.connection.execute(
                 f"SELECT {_STREAM} FROM told AS t JOIN streams AS s ON s.stream=t.stream"
-                " WHERE t.run IN (?, ?) AND t.node=?",
-                (number, catalog.number_of(session.connection, system_id(run)), node),
+                f" WHERE t.run IN (?{', ?' * len(SIDES)}) AND t.node=?",
+                (number, *sides, node),
             ).fetchall()
             spans = [span_of(session.connection, row) for row in rows]
             documents = session.connection.execute(
@@ -49,6 +52,7 @@ class EmbeddedReader:
                 {span.stream: span.stored for span in spans},
                 {span.stream: span.gaps for span in spans},
                 None if documents is None else session.packer.read_plain(documents[0]),
+                _edits(session, number),
             )
 
     def is_deleted(self, run: str) -> bool:
@@ -65,9 +69,9 @@ class EmbeddedReader:
         """Also one that is in the bin."""
         with self._database.reading() as session:
             row = session.connection.execute(
-                f"SELECT {catalog.RUN} FROM runs WHERE id=? AND deleted_ns!=?", (run, catalog.SYSTEM)
+                f"SELECT {catalog.RUN} FROM runs WHERE id=? AND deleted_ns!=?", (run, catalog.SIDE)
             ).fetchone()
-            return None if row is None else catalog.run_of(row, self._shared.seen)
+            return None if row is None else catalog.run_of(row, self._shared.seen, _edits(session, row[0]))
 
     def runs(self, query: RunQuery) -> RunPage:
         with self._database.reading() as session:
@@ -163,6 +167,11 @@ class EmbeddedReader:
             if number is None:
                 return [], 0
             return records.records(session, self._shared, number, stream, first_seq, most=most, keys=chosen)
+
+
+def _edits(session: Session, run: int) -> bytes | None:
+    row = session.connection.execute("SELECT json FROM edits WHERE run=?", (run,)).fetchone()
+    return None if row is None else session.packer.read_plain(row[0])
 
 
 def find_key(session: Session, run: str, key: str) -> tuple[int | None, int | None, Mapping[str, int]]:
