@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
     from ..config import Config
     from ..typed import DeviceStatus
+    from .capture import Capture
 
 
 class Outcome:
@@ -86,6 +87,7 @@ class Session:
         "about",
         "alerts",
         "closed",
+        "console",
         "counters",
         "documents",
         "encoder",
@@ -125,6 +127,7 @@ class Session:
         self.outcome = Outcome()
         self.about: dict[str, Any] = {}
         self.alerts = Alerts()
+        self.console: Capture | None = None
         self.recorders: dict[int | None, Recorder] = {}
         self.sections = Sections(self)
         with AboveStandard():
@@ -244,6 +247,8 @@ class Session:
             self.encoder = self.encoder.of_rank(rank)
             self._fill_all()
             self.lanes.words[layout.FILE_RANK] = rank + 1
+            if self.console is not None:
+                self.console.take_rank(rank)
             if not self.is_owner:  # an owner's start document says more than we know here
                 self.introduce({})
 
@@ -265,6 +270,9 @@ class Session:
         if self.encoder is not None:
             self.encoder.detach()
             self.encoder = None
+        if self.console is not None:
+            self.console.leave()
+            self.console = None
         if self.documents is not None:
             self.documents.detach()
             self.documents = None

@@ -163,6 +163,10 @@ class Attempt:
         _keep(run, session)
         if chosen.trace:
             tracing.begin(session, chosen.trace)
+        if chosen.console == "tee":
+            from . import capture  # few runs ask for it
+
+            capture.begin(session)
         settings.hand_on(parents.handle(shm_dir.path))
         return run
 

@@ -73,6 +73,7 @@ DOCUMENTS_DURABLE = 96  # the DOCUMENTS_WRITTEN that is on disk
 FLUSH_DONE = 97  # the FLUSH_ASKED that is on disk
 SWEPT = 98  # 1: everything is stored, and the file is about to be removed
 FOLDER_LEFT = 99  # 1: swept, and nothing more is written to the run folder but what others want there
+CONSOLE_STORED = 100  # bytes that the pieces of a console lane file took in segments
 
 STATE_OPEN = 0
 STATE_FINISHED = 1  # the process gave up its lanes; nothing more will come

@@ -24,12 +24,14 @@ import time
 from collections.abc import Callable
 
 from logclient.shm import layout
+from logclient.shm.side_stream import SYSTEM
 
 from .. import failpoint
 from .drain import drain, other_nodes
+from .drain.console import Console
 from .drain.node_document import Ledger
 from .drain.producer import Lane, Producer
-from .drain.producers import Roster, SystemRoster
+from .drain.producers import Roster, SideRoster
 from .drain.stop_requests import StopRequests
 from .drain.worker_pause import WorkerPause
 from .host.crash_report import Handover
@@ -76,7 +78,9 @@ class Worker:
         self.copier = Copier(self.stage.segments, self.stage.writer, budget, status.words)
         self.ledger = Ledger(handle.shm_dir, status.words)
         self.roster = Roster(handle, handover, self.ledger, self.copier.write_line)
-        self.system = SystemRoster(handle, handover, self.ledger, self.copier.write_line)
+        beside = (handle, handover, self.ledger, self.copier.write_line)
+        self.system = SideRoster(SYSTEM, *beside)
+        self.console = Console(*beside, settings.console_disk_bytes)
         self.requests = StopRequests(
             handle,
             status.words,
@@ -170,6 +174,7 @@ class Worker:
             or self.shipped.has_news()
             or self.observations.has_news()
             or self._has_newcomers()
+            or self.console.is_due(now)
             or self.requests.is_due
             or self.roster.has_lost_one(now)
         )
@@ -228,7 +233,7 @@ class Worker:
             self.copier.wake(at_once=self._copies_at_once)
             self._copies = self._copies_at_once = False
         now = time.monotonic()
-        pause_s = max(MIN_S, self._pause_s(now))
+        pause_s = max(MIN_S, self.console.pause_s(self._pause_s(now)))
         self._is_result_awaited = self._is_result_awaited or pause_s > _LONG_S
         if self._is_result_awaited and self.copier.turns != self._turns:
             pause_s = MIN_S
@@ -265,11 +270,12 @@ class Worker:
             self._drain_all(gone, at_once=urgent)
             self._staged_at = now
             self.stage.close_old()
+        gone_console = self._drain_console(now, at_once=urgent)
         gone_system = self._drain_system(now)
         self._write_documents(at_once=urgent)
         is_on_disk = self.destination.is_there
         saved_version = self.copier.document_done if is_on_disk else self.ledger.version
-        for roster, ended in ((self.roster, gone), (self.system, gone_system)):
+        for roster, ended in ((self.roster, gone), (self.console, gone_console), (self.system, gone_system)):
             for producer in ended:
                 if roster.farewell(producer, saved_version=saved_version, linger_s=self.settings.linger_s):
                     producer.sweep(is_on_disk=is_on_disk)
@@ -353,6 +359,32 @@ class Worker:
             self._wake_copier(at_once=is_last)
         return gone
 
+    def _drain_console(self, now: float, *, at_once: bool) -> list[Producer]:
+        """Stage what was captured of the output, behind what was logged; returns the processes of which all came.
+
+        When nobody logs any more that is all of them: whoever prints keeps no run alive.
+        """
+        console = self.console
+        for producer in console.find():
+            for lane in producer.lanes:
+                self.stage.resume(lane)
+        if not console.producers:
+            return []
+        is_last = all(producer.has_left for producer in self.roster.producers.values())
+        gone = list(console.producers.values()) if is_last else console.ended()
+        if not (at_once or gone or console.is_due(now)) or (self.stage.is_half_full and not gone):
+            return gone
+        some, words = False, self.status.words
+        for producer in console.wanted(now, gone):
+            before = words[layout.AGENT_DRAINED]
+            for lane in producer.lanes:
+                some |= self._drain(producer, lane, is_gone=producer in gone)
+            console.note_staged(producer, words[layout.AGENT_DRAINED] - before)
+        if some:
+            self._notify_shipper()
+            self._wake_copier(at_once=at_once or bool(gone))
+        return gone
+
     def _notify_shipper(self) -> None:
         if self.status.words[layout.AGENT_SHIP_STATE] != layout.SHIP_OFF:
             self._pipes.shipper.ring()
@@ -424,8 +456,9 @@ class Worker:
         if self.copier.found is not None and not self.ledger.has_absorbed:
             self.ledger.absorb(self.copier.found)
         if self.ledger.is_due(at_once=at_once):
-            for producer in (*self.roster.producers.values(), *self.system.producers.values()):
-                self.ledger.note(producer)
+            for roster in (self.roster, self.console, self.system):
+                for producer in roster.producers.values():
+                    self.ledger.note(producer)
             self.ledger.is_at_rest = self.pace.is_at_rest(time.monotonic())
             document = self.ledger.content()
             self._notify_shipper()
@@ -469,7 +502,7 @@ class Worker:
         self.stage.settle()
         if not self.destination.is_there and not self.ledger.has_run:
             return True  # `init` raised, and nothing is to be left of it
-        if self.system.producers:
+        if self.system.producers or self.console.producers:
             return False
         self._is_result_awaited = True
         if self.stage.segments:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from logclient.errors import BadArgument
 from logclient.shm.side_stream import SYSTEM
 
 from ..runs import contents
@@ -21,7 +22,7 @@ from ..runs.replicas import Comparison, compare
 from ..runs.source import RunSource
 from ..runs.view import RunView, Shipment
 from ..signals import signal_name
-from . import screen, system_page
+from . import console_page, screen, system_page
 from .edit_lines import edit_lines
 from .options import amount, with_json, with_source
 from .text import ago, clock, duration, iso, moment, number, plural, safe, safe_lines
@@ -52,6 +53,18 @@ _TWO_COLUMNS = 110  # characters from which two curves stand side by side
     is_flag=True,
     help="Host and device metrics: their last values, and curves of --key.",
 )
+@click.option(
+    "--console",
+    "of_console",
+    is_flag=True,
+    help="What the program printed, if it was captured: lines with the newest state of progress bars.",
+)
+@click.option(
+    "--raw", is_flag=True, help="With --console: the output as it was written, with all control characters."
+)
+@click.option("--follow", is_flag=True, help="With --console: go on with what comes, until the run ends.")
+@click.option("--stdout", "only_stdout", is_flag=True, help="With --console: standard output only.")
+@click.option("--stderr", "only_stderr", is_flag=True, help="With --console: standard error only.")
 @click.option("--replicas", is_flag=True, help="Compare the fingerprints of ranks that should hold the same.")
 @click.option(
     "--tolerance",
@@ -71,6 +84,11 @@ def command(
     curves: int,
     everything: bool,
     of_system: bool,
+    of_console: bool,
+    raw: bool,
+    follow: bool,
+    only_stdout: bool,
+    only_stderr: bool,
     replicas: bool,
     tolerance: float,
     source: RunSource,
@@ -85,8 +103,14 @@ def command(
     logclient show ef8ecr7s --key 'train/*' --curves 12
     logclient show mlp --server http://collector:7789
     logclient show mlp --replicas
+    logclient show mlp --console --follow
     """
     stored = source.run(run)
+    if of_console:
+        streams = {"stdout"} if only_stdout else {"stderr"} if only_stderr else {"stdout", "stderr"}
+        return console_page.show(stored, streams, raw=raw, follow=follow, as_json=as_json)
+    if raw or follow or only_stdout or only_stderr:
+        raise BadArgument("--raw, --follow, --stdout and --stderr belong to --console")
     if of_system:
         stored, curves = stored.of_side(SYSTEM), curves if keys else 0
     shown = stored.view()

@@ -16,6 +16,7 @@ from logclient.shm.side_stream import SIDES, SYSTEM
 from ..remote import access
 from ..remote.source import ServerSource
 from ..runs import folder
+from ..runs.console import Console
 from ..runs.extremes import Extreme, of_summary
 from ..runs.source import FolderRun, FolderSource, StoredRun
 from ..runs.view import RunView
@@ -189,6 +190,14 @@ class Run:
         if name not in SIDES:
             raise BadArgument(f"side({name!r}): expected one of {', '.join(SIDES)}")
         return Run(self._stored.of_side(name))
+
+    @property
+    def console(self) -> Console:
+        """The output of the program, if it was captured: `for line in run.console: print(line.text)`.
+
+        Lines as they stand now; `run.console.pieces()` gives what was written, piece by piece. See docs/console.md.
+        """
+        return Console(self._stored)
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name != self.id else ""

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 
 from logclient.shm import layout
 from logclient.shm.calls import KEPT
-from logclient.shm.side_stream import SYSTEM
 
 from ..host.crash_report import Handover
 from ..host.process_handle import Cause, Watch
@@ -36,8 +35,6 @@ _EXEC_EVERY_S = 2.0  # the others are asked whether they have become another pro
 class Roster:
     """Producers, by name of their lane file."""
 
-    takes = staticmethod(is_lane_file)  # names of its lane files
-
     def __init__(
         self, handle: ShmDirHandle, handover: Handover, ledger: Ledger, log: Callable[[str], None]
     ) -> None:
@@ -52,6 +49,10 @@ class Roster:
         self._scheduler = Scheduler(log)
         self._calls: set[str] = set()  # files with last calls that were set aside
         self._changes = -1  # of the handle, up to which all were met
+
+    def takes(self, name: str) -> bool:
+        """Is it the name of a lane file of such a producer?"""
+        return is_lane_file(name)
 
     @property
     def is_behind(self) -> bool:
@@ -195,15 +196,25 @@ class Roster:
         return verdict is not None
 
 
-class SystemRoster(Roster):
-    """Lane files with host and device metrics, which nobody waits for.
+class SideRoster(Roster):
+    """Lane files of a side (`shm/side_stream.py`), which nobody waits for.
 
     They are beside the producers: no count, no pace and no end of the run depends on them.
     """
 
-    @staticmethod
-    def takes(name: str) -> bool:
-        return side_of_file(name) == SYSTEM
+    def __init__(
+        self,
+        side: str,
+        handle: ShmDirHandle,
+        handover: Handover,
+        ledger: Ledger,
+        log: Callable[[str], None],
+    ) -> None:
+        super().__init__(handle, handover, ledger, log)
+        self._side = side
+
+    def takes(self, name: str) -> bool:
+        return side_of_file(name) == self._side
 
     def farewell(self, producer: Producer, *, saved_version: int, linger_s: float = 0.0) -> bool:
         """Let a producer go once all that is wanted of it is stored; True: it was. Its process may live on."""

@@ -20,6 +20,7 @@ stream.py           server-sent events: what is new; live.py finds it, live_runs
 bands.py            one key of several runs as mean, range and quantiles
 pairs.py            a series over the values of another key
 records.py          contents, pages of records, export
+console.py          what the program printed, line by line
 health.py           /healthz, /readyz, /metrics
 docs_page.py        /docs, without a script
 ==================  ===============================================================================

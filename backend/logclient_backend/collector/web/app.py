@@ -21,6 +21,7 @@ from ..store.interface import StoreError
 from ..tokens import Grant
 from . import (
     bands,
+    console,
     control,
     curves,
     docs_page,
@@ -149,12 +150,13 @@ def make_app(stands_on: Backing) -> FastAPI:
         control,
         reports,
         values,
-        curves,
-        stream,
         extremes,
         bands,
         pairs,
         records,
+        curves,
+        stream,
+        console,
     )
     for router in (about, *(module.router for module in modules)):
         app.include_router(router, prefix=f"/api/v{API_VERSION}")

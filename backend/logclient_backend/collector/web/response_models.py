@@ -430,6 +430,42 @@ class Pairs(Shape):
     neg_infs: list[int]
 
 
+class ConsoleProcess(Shape):
+    """A process whose output was captured."""
+
+    process: str
+    rank: int | None
+    pieces: int = Field(description="Texts that it wrote, as they are stored.")
+    lost: int = Field(description="Those that are missing.")
+    first_ns: int
+    last_ns: int
+
+
+class ConsoleLine(Shape):
+    """A line as it stands: of a progress bar the newest state."""
+
+    seq: int = Field(description="Of the piece that changed it last.")
+    time_ns: int = Field(description="When that was.")
+    number: int = Field(description="Lines that the process had begun by then, over both streams.")
+    stream: Literal["stdout", "stderr"]
+    text: str = Field(description="Without colours and control characters.")
+    lost: int = Field(description="Pieces that are missing before it.")
+    cut: int = Field(description="Characters that it lacks at its end.")
+    is_open: bool = Field(description="It may change: it is in the next page again.")
+
+
+class ConsolePage(Shape):
+    """Lines of one process, in order."""
+
+    run: str
+    process: str = Field(description="Whose they are; empty where no output was captured.")
+    processes: list[ConsoleProcess] = Field(description="By rank, the newest of a rank first; at most 1,000.")
+    lines: list[ConsoleLine]
+    previous: int = Field(description="For `before`: what comes before these lines; 0: nothing does.")
+    next: int = Field(description="For `after`: what comes behind these lines, also later.")
+    is_all: bool = Field(description="There is nothing more behind them now.")
+
+
 class Documents(Shape):
     """By node, as the agents stored them."""
 
