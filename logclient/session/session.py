@@ -98,6 +98,7 @@ class Session:
         "mark",
         "notices",
         "outcome",
+        "page",
         "pid",
         "rank",
         "recorders",
@@ -119,6 +120,7 @@ class Session:
         self._forking: dict[int, object] = {}
         self.trouble = ""  # why this process has no lanes
         self.folder: dict[str, Any] = {}  # the launcher's answer about the run folder
+        self.page = ""  # address of the collector's page, as it was known at `init`
         self.writes_to_file = (
             False  # the lines of `init` and `finish` go into the file that is standard error
         )

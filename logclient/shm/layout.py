@@ -205,7 +205,7 @@ SHIP_STATES = (
     *("waiting", "refused"),  # for the next try; said so by the collector, for good
 )
 # texts about shipping, in the same page: two slots as documents have them (version, length | crc << 32, then bytes);
-# address and error, one line each
+# address, error, reason of refusal and address of the page, one line each
 SHIP_TEXTS = 1024
 SHIP_TEXT_BYTES = 1536
 

@@ -148,6 +148,7 @@ class Collector:
         self.http = self._make_http(room.http)
         web = self.port.address
         # clients may have come by a name, and only that is in the certificate
+        self.ingest.public_url = settings.site.url
         self.ingest.http_address = f":{web.port}" if web.host == self.address.host else web.target
         self.upkeep = Upkeep(
             self.store,

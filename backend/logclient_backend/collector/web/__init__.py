@@ -13,11 +13,13 @@ strict_query.py     a parameter that there is not is refused
 responses.py        what is answered: JSON, errors, pages
 response_models.py  what answers look like, for /openapi.json
 listing.py          runs: list, one, documents, config, summary, delete
+groups.py           runs by a value: how many, in which states, mean and range of columns
 values.py           keys, series, buckets, last values
 curves.py           buckets of many series at once
 stream.py           server-sent events: what is new; live.py finds it, live_runs.py of the list of runs,
                     events.py writes it
 bands.py            one key of several runs as mean, range and quantiles
+many_runs.py        configs, extremes and series of many runs in one request
 pairs.py            a series over the values of another key
 records.py          contents, pages of records, export
 console.py          what the program printed, line by line

@@ -10,8 +10,8 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from ..store.interface import Buckets
 from .access import Stands, reader
+from .curve_models import Curves
 from .parameters import Cursor, Name, Side, Step, in_store
-from .response_models import Curves
 from .responses import Refused, as_json, numbers
 from .strict_query import only_known
 

@@ -125,6 +125,39 @@ class NodeReports(Shape):
     now_ns: int
 
 
+class Spread(Shape):
+    """A column over the runs of a group."""
+
+    runs: int = Field(description="How many have a finite number there.")
+    mean: Number | None
+    min: Number | None
+    max: Number | None
+
+
+class GroupRow(Shape):
+    """The runs that have one value."""
+
+    value: str | int | float | bool | None = Field(
+        description="null: those that have none. NaN and infinities are texts."
+    )
+    runs: int
+    states: dict[str, int] = Field(description="How many runs are in which state, as of now.")
+    created_ns: int = Field(description="Start of the first of them; 0: unknown.")
+    last_seen_ns: int = Field(description="When anything came from any of them last.")
+    columns: dict[str, Spread]
+
+
+class GroupList(Shape):
+    """A page of groups, that with the newest run first."""
+
+    by: str
+    groups: list[GroupRow]
+    next: str
+    total: int
+    runs: int = Field(description="Of all groups.")
+    left_out_runs: int = Field(description="Runs beyond the limit of one question, the oldest.")
+
+
 class Why(Shape):
     """A verdict and its evidence, as `logclient why --json` has them."""
 
@@ -265,6 +298,40 @@ class ExtremesList(Shape):
     total: int
 
 
+class RunSettings(Shape):
+    """Config and summary of a run; NaN is {"$float": "nan"} here."""
+
+    run: str
+    config: dict[str, Any]
+    summary: dict[str, Any]
+
+
+class SettingsList(Shape):
+    """Config and summary of several runs."""
+
+    runs: list[RunSettings]
+    unknown_runs: list[str] = Field(description="Ids that were asked for and are not here.")
+    left: list[str] = Field(description="Ids that were asked for and did not fit: ask again with these.")
+
+
+class RunExtremes(Shape):
+    """Newest, lowest and highest value of one key of one run."""
+
+    run: str
+    key: str
+    last: LastValue
+    min: Number | None
+    max: Number | None
+
+
+class RunsExtremes(Shape):
+    """Extremes of some keys of several runs, where they have them."""
+
+    values: list[RunExtremes]
+    unknown_runs: list[str]
+    left: list[str] = Field(description="Ids that were asked for and did not fit: ask again with these.")
+
+
 class StreamRow(Shape):
     """A stream."""
 
@@ -272,6 +339,14 @@ class StreamRow(Shape):
     process: str
     lane: int
     attempt: int
+
+
+class AttemptSteps(Shape):
+    """Steps in which an attempt logged a key."""
+
+    attempt: int
+    first_step: int
+    last_step: int
 
 
 class Series(Shape):
@@ -292,10 +367,26 @@ class Series(Shape):
     seq: list[int] = []
     order: list[int] = []
     streams: list[StreamRow]
+    spans: list[AttemptSteps] = Field(
+        [],
+        description="Of the whole series: of an older attempt, points inside a later one's steps do not count.",
+    )
     next: str = Field(
         description="Ask again with `after` set to this for what follows, and later for what came since."
     )
     is_all: bool = Field(description="There is nothing more now.")
+
+
+class SeriesList(Shape):
+    """Raw points of one key of several runs, run by run."""
+
+    key: str
+    series: list[Series] = Field(
+        description="Where one is not `is_all`, `/run/series` goes on with its `next` as `after`."
+    )
+    without_key: list[str]
+    unknown_runs: list[str]
+    left: list[str] = Field(description="Ids that were asked for and did not fit: ask again with these.")
 
 
 class Reduced(Shape):
@@ -318,43 +409,6 @@ class Reduced(Shape):
     min: list[Number] = Field(description="Of the finite points; NaN where there are none.")
     max: list[Number]
     last: list[Number]
-
-
-class Curve(Shape):
-    """One series reduced to buckets, as columns."""
-
-    series: int = Field(description="Number of run i and key j, from 0 as given: i * keys + j.")
-    run: str
-    key: str
-    width: int = Field(description="Steps of a bucket; a power of two.")
-    points: int = Field(description="How many went in.")
-    first_step: int
-    last_step: int
-    leaves_out_texts: bool = Field(description="The key was logged with texts, too; they are not in it.")
-    start: list[int] = Field(description="First step of each bucket that holds something, rising.")
-    count: list[int] = Field(description="Points of each, NaN and infinities included; empty: 1 in each.")
-    nans: list[int] = Field(description="Empty: none, as in the next two.")
-    infs: list[int]
-    neg_infs: list[int]
-    min: list[Number] = Field(
-        description="Of the finite points; NaN where there are none. Empty where `count` is: as `last`, where finite."
-    )
-    max: list[Number]
-    last: list[Number] = Field(description="Of the highest step of the bucket.")
-    time_ns: list[int] = Field(description="Of that point.")
-
-
-class Curves(Shape):
-    """Many series from one state of the store."""
-
-    at: int = Field(description="Position in the order of commits: updates of a higher one are not in here.")
-    cursor: str = Field(description="That position, for `after` of `/stream`.")
-    next: str = Field(
-        description="Ask again with `after` set to this for the other series; empty: all are here."
-    )
-    now_ns: int
-    unknown_runs: list[str] = Field(description="Runs that were asked for and that are not here.")
-    curves: list[Curve]
 
 
 class Member(Shape):
