@@ -475,15 +475,12 @@ class LiveReader(Protocol):
         """Return what notices that something was committed, by any process; its user closes it."""
 
 
-class Store(Protocol):
-    """An engine."""
+class ReadableStore(Protocol):
+    """The half of an engine that answers questions, in the process that writes or in another one."""
 
     @property
     def id(self) -> str:
         """Random, made with the store: another id means other contents."""
-
-    @property
-    def writer(self) -> Writer: ...
 
     @property
     def reader(self) -> Reader: ...
@@ -491,13 +488,39 @@ class Store(Protocol):
     @property
     def live(self) -> LiveReader: ...
 
+    def statistics(self) -> Mapping[str, float]:
+        """For metrics: bytes, records, points, runs, uncompacted_points, ..."""
+
+    def close(self) -> None: ...
+
+
+class FedStore(ReadableStore, Protocol):
+    """A store that another process writes."""
+
+    def take_seen(self, news: Mapping[str, Any]) -> None:
+        """Take what a `SeenFeed` of that process gave: when runs were seen last."""
+
+
+class SeenFeed(Protocol):
+    """News of when runs were seen, which are stored late, for one other process."""
+
+    def take(self) -> Mapping[str, Any]:
+        """Return what is new, as JSON has it."""
+
+    def end(self) -> None:
+        """No more is kept for it."""
+
+
+class Store(ReadableStore, Protocol):
+    """An engine."""
+
+    @property
+    def writer(self) -> Writer: ...
+
+    def seen_feed(self) -> SeenFeed: ...
+
     def compact(self, *, deadline_s: float) -> bool:
         """Do some of the upkeep that is due, in a thread of its own; False where nothing was."""
 
     def backup(self, folder: str) -> None:
         """A consistent copy while writing goes on; `StoreError` where the folder is not empty or cannot be written."""
-
-    def statistics(self) -> Mapping[str, float]:
-        """For metrics: bytes, records, points, runs, uncompacted_points, ..."""
-
-    def close(self) -> None: ...

@@ -124,19 +124,6 @@ def editor(stands_on: Stands, given: Credentials) -> Grant:
     return grant
 
 
-def lasting_reader(stands_on: Stands, given: Credentials) -> Callable[[], bool]:
-    """A token that may read, for an answer that lasts: what is returned reports whether it still may."""
-    reader(stands_on, given)
-
-    def is_valid() -> bool:
-        try:
-            return _known(stands_on, given).may(READ)
-        except Refused:
-            return False
-
-    return is_valid
-
-
 def controller(stands_on: Stands, given: Credentials) -> Grant:
     """A token that may ask runs to stop or to save."""
     grant = _known(stands_on, given)

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from ..store.interface import Store, StoreError
+from ..store.interface import ReadableStore, StoreError
 from ..store.news import Position, Question
 from . import events
 from .events import Series, joined
@@ -98,7 +98,7 @@ class Follower:
 class Live:
     """All streams of an application."""
 
-    def __init__(self, store: Store, runs: RunChanges) -> None:
+    def __init__(self, store: ReadableStore, runs: RunChanges) -> None:
         self._store = store
         self._runs = runs
         self._changed = threading.Condition()

@@ -18,14 +18,14 @@ from starlette.concurrency import run_in_threadpool
 
 from ..store.news import Position, position_of
 from . import events
-from .access import Stands, lasting_reader
+from .access import Stands, Still, reader
 from .curves import MAX_CHOSEN, check_count, chosen
 from .live import Follower, Live, TooMany
 from .parameters import Cursor, Name
 from .responses import Refused, no_run
 from .strict_query import only_known
 
-router = APIRouter(dependencies=[Depends(only_known)])
+router = APIRouter(dependencies=[Depends(reader), Depends(only_known)])
 
 HEARTBEAT_S = 15.0
 CHECK_S = 0.5  # between two looks whether the token is still valid
@@ -107,7 +107,7 @@ async def _gone(receive: Any) -> None:
 async def stream(
     request: Request,
     stands_on: Stands,
-    is_valid: Annotated[Callable[[], bool], Depends(lasting_reader)],
+    is_valid: Still,
     run: Annotated[list[Name], Query(max_length=MAX_CHOSEN)] = [],  # noqa: B006  # fastapi copies it
     key: Annotated[list[Name], Query(max_length=MAX_CHOSEN)] = [],  # noqa: B006
     system_key: Annotated[list[Name], Query(max_length=MAX_CHOSEN)] = [],  # noqa: B006

@@ -26,6 +26,6 @@ summary per group of steps. Readers see both as one.
 
 from .backup import backup, restore
 from .migration_estimate import outlook
-from .store import EmbeddedStore, open_store
+from .store import EmbeddedStore, ReadOnlyStore, open_store
 
-__all__ = ["EmbeddedStore", "backup", "open_store", "outlook", "restore"]
+__all__ = ["EmbeddedStore", "ReadOnlyStore", "backup", "open_store", "outlook", "restore"]

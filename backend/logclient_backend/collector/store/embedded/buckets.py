@@ -261,6 +261,9 @@ class _BitReader:
     def _bits(self, source: Source, spans: list[Range], shift: int) -> Iterator[Bits]:
         head = source.head
         is_whole = len(spans) == 1 and spans[0][0] <= head.min_step and spans[0][1] >= head.max_step
+        if source.is_tail and is_whole:
+            yield self._of_tail(source, shift)
+            return
         if source.is_tail or head.shift > shift:
             yield from self._values(source, None if is_whole else spans, shift)
             return
@@ -289,6 +292,19 @@ class _BitReader:
             yield self._of_groups(source, groups, summary, shift - head.shift, inside)
         if cut.any():
             yield from self._values(source, spans, shift, groups.index[cut])
+
+    def _of_tail(self, source: Source, shift: int) -> Bits:
+        """Return the bits of a tail row, which is decoded once as long as nobody asks for finer ones."""
+        row, place, stream = source.head.block, source.place, source.head.stream
+        found = self._shared.tail_bits.get(row, place, shift)
+        if found is None:
+            made = _reduced(list(self._values(source, None, shift)), _OF_ONE_STREAM)
+            found = shift, made
+            self._shared.tail_bits.keep(row, place, shift, made)
+        finest, bits = found
+        # an attempt becomes known by documents, perhaps later than its records
+        attempt = np.full(len(bits), self._attempt_of[stream], np.int64)
+        return replace(bits, bucket=bits.bucket >> (shift - finest), attempt=attempt)
 
     def _values(
         self, source: Source, spans: list[Range] | None, shift: int, only: Ints | None = None
@@ -423,6 +439,47 @@ def _reduced(parts: Sequence[Bits], by: Sequence[str]) -> Bits:
 def _is_sorted(bits: Bits) -> bool:
     """Steps that rise need no sorting: a step is in one bucket."""
     return bool((bits.step[1:] > bits.step[:-1]).all())
+
+
+class TailBits:
+    """Bits of tail rows, as they were asked for last; any thread. Rows never change, and no number is used twice.
+
+    A chart that is asked for while its points arrive decodes what is new, not all that waits to be packed.
+    """
+
+    MAX_BYTES = 24 << 20
+    MAX_BITS = 4096  # of one row; finer ones are decoded each time
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[int, int], tuple[int, Bits]] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def get(self, row: int, place: int, shift: int) -> tuple[int, Bits] | None:
+        """Return the shift of the bits that are kept, and these; None where they are coarser than that."""
+        with self._lock:
+            found = self._kept.get((row, place))
+            if found is None or found[0] > shift:
+                return None
+            self._kept.move_to_end((row, place))
+            return found
+
+    def keep(self, row: int, place: int, shift: int, bits: Bits) -> None:
+        if len(bits) > self.MAX_BITS:
+            return
+        with self._lock:
+            before = self._kept.pop((row, place), None)
+            if before is not None:
+                self._bytes -= _size(before[1])
+            self._kept[row, place] = shift, bits
+            self._bytes += _size(bits)
+            while self._bytes > self.MAX_BYTES:
+                self._bytes -= _size(self._kept.popitem(last=False)[1][1])
+
+
+def _size(bits: Bits) -> int:
+    """Return about the memory that they take."""
+    return 3000 + 120 * len(bits)
 
 
 class Summaries:

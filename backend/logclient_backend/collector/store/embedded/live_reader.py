@@ -12,14 +12,14 @@ from . import column_keys, news
 from .reader import find_key
 
 if TYPE_CHECKING:
-    from .database import Database, DatabaseWatch
+    from .database import Connections, DatabaseWatch
     from .shared import Shared
 
 
 class EmbeddedLiveReader:
     """See `interface.LiveReader`."""
 
-    def __init__(self, database: Database, shared: Shared) -> None:
+    def __init__(self, database: Connections, shared: Shared) -> None:
         self._database = database
         self._shared = shared
 

@@ -18,7 +18,7 @@ from . import run_keys as names
 from .ledger import MAX_SEQ, span_of
 
 if TYPE_CHECKING:
-    from .database import Database, Session
+    from .database import Connections, Session
     from .shared import Shared
 
 _STREAM = "s.stream, s.id, s.process, s.lane, s.first_seq, s.first_step, s.first_ns, s.last_seq, s.last_step, s.last_ns"
@@ -29,7 +29,7 @@ _MAX_RUNS = 100_000  # of `last_values` in one question
 class EmbeddedReader:
     """See `interface.Reader`."""
 
-    def __init__(self, database: Database, shared: Shared) -> None:
+    def __init__(self, database: Connections, shared: Shared) -> None:
         self._database = database
         self._shared = shared
 
