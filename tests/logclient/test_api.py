@@ -143,6 +143,7 @@ def test_every_setting_can_be_set_by_variable_and_argument(
         "observe": ("off", "on"),
         "console": ("tee", "off"),
         "system": ("off", "60"),
+        "capture": ("off", "diff"),
     }
     kinds: dict[type, tuple[Any, Any]] = {
         str: ("x", "y"),
