@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any, TypeVar
 
+    from .encode.media_values import File, Histogram, Html, Image, Markdown, Table, Text
     from .reading import Runs
     from .session.phases import Phase
     from .session.sections import Section
@@ -45,14 +46,20 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 __version__ = "0.1.0"
+_MEDIA = ("File", "Histogram", "Html", "Image", "Markdown", "Table", "Text")
 _TYPES = ("AgentStatus", "DeviceStatus", "ServerStatus", "Status")
 __all__ = [
     "AgentStatus",
     "BadArgument",
     "Corrupt",
     "DeviceStatus",
+    "File",
     "FolderError",
+    "Histogram",
+    "Html",
+    "Image",
     "LogclientError",
+    "Markdown",
     "NoRun",
     "NullRun",
     "RankFailed",
@@ -60,6 +67,8 @@ __all__ = [
     "Run",
     "ServerStatus",
     "Status",
+    "Table",
+    "Text",
     "Unsupported",
     "alert",
     "fingerprint",
@@ -280,11 +289,15 @@ def unwatch(model: Any = None) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """The types of `status()`, loaded when somebody asks for one: `typing` costs an import."""
+    """The types of `status()` and the media values, loaded when somebody asks for one: `typing` costs an import."""
     if name in _TYPES:
         from . import typed
 
         return getattr(typed, name)
+    if name in _MEDIA:
+        from .encode import media_values
+
+        return getattr(media_values, name)
     raise AttributeError(f"module 'logclient' has no attribute {name!r}")
 
 

@@ -27,6 +27,7 @@ from itertools import count
 from ..config import environment
 from ..encode import lanes
 from ..encode.device import Device
+from ..encode.media import Media
 from ..encode.shapes import Encoder
 from ..errors import BadArgument
 from ..guest import foreign
@@ -36,6 +37,7 @@ from ..shm import layout, refusals
 from ..shm.counters import Counters
 from ..shm.documents import DocumentWriter, TooLarge
 from ..shm.health import no_device
+from ..shm.media_ring import MIN_BYTES, MediaWriter
 from ..shm.notices import Notices
 from ..shm.owner import ForkMark, LiveLock
 from ..shm.proc import file_limit
@@ -182,7 +184,8 @@ class Session:
             self.notices.once("lanes", f"{cause}: this process gets {what}; bursts may be forgotten")
         shm_dir, lose = self.shm_dir, self.counters.left_out.add
         device = Device(made, lambda: shm_dir.budget_bytes // 2 - shm_dir.taken_bytes(".device"), lose, mark)
-        self.encoder = Encoder(made.mem, self.rank, mark, device)
+        media = Media(lambda: self._make_media(made), mark)
+        self.encoder = Encoder(made.mem, self.rank, mark, device, media)
         self.documents = DocumentWriter(made.mem, made.path, mark)
         self.status_page = spawn.map_status(self.shm_dir)
         self.lanes = made
@@ -191,6 +194,22 @@ class Session:
         self.counters.attach(made.words, mark)
         self.sections.attach(made.words)
         wake(shm_dir)
+
+    def _make_media(self, taken: lanes.Lanes) -> MediaWriter:
+        """Reserve memory for media values, within what is left of the run's share of the mount. Raises OSError."""
+        shm_dir = self.shm_dir
+        left = shm_dir.budget_bytes - shm_dir.taken_bytes()
+        size = min(self.settings.media_bytes, left // 2, file_limit()) // 4096 * 4096
+        if size < MIN_BYTES:
+            raise OSError(f"{max(0, size):,} bytes are left for this process, {MIN_BYTES:,} are needed")
+        about = {"kind": "media", "pid": self.pid, "rank": self.rank, "process": taken.process.hex()}
+        with AboveStandard():
+            return MediaWriter(shm_dir.path, size, taken.process, self.rank, about, self.mark)
+
+    def reserve_media(self) -> None:
+        """Reserve the memory for media values now, unless it was before."""
+        if self.mark[0] and self.encoder is not None and self.encoder.media is not None:
+            self.encoder.media.reserve()
 
     def after_fork(self) -> str:
         """The first log() of a forked child: lanes of its own, and an agent if none lives. Answers what is in the way.
@@ -282,6 +301,9 @@ class Session:
         """Nobody touches them from now on, or the interpreter is about to end: see `descriptors.Mapped`."""
         if self.lanes is not None:
             self.lanes.map.let_go()
+        media = None if self.encoder is None else self.encoder.media
+        if media is not None and media.file is not None:
+            media.file.map.let_go()
         if self.status_page is not None and isinstance(
             self.status_page.obj, Mapped
         ):  # else a copy: the run is finished
