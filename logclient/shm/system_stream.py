@@ -1,13 +1,8 @@
 """The stream of host and device metrics, which the agent writes itself, and the lane file that it is written to.
 
-Runs in the agent (`SystemLane`) and in readers (`is_system`).
+Runs in the agent. It is the side stream "system" (`side_stream.py`).
 
-Invariants:
-
-- the ids of such a stream and of its process begin with MARK, so every reader tells it from the user's records by its
-  id alone: in a segment, on the wire and in a store, whether the documents beside it can be read or not;
-- the file is no lane file by its name, so whoever counts or watches the processes that log does not see it;
-- one writer, one lane, floats only.
+Invariant: one writer, one lane, floats only.
 """
 
 from __future__ import annotations
@@ -21,23 +16,16 @@ from .documents import DocumentWriter
 from .owner import LiveLock
 from .record import Shape
 from .ring import Blocks, RingWriter
+from .side_stream import MARKS, SYSTEM, suffix_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-MARK = b"lcsystem"  # the other 8 bytes are random
-SUFFIX = ".system"
 # bytes at scale 1. Keys: of a node with 8 devices and 8 ranks three times
 _KEYS, _SLOT, _LANE = 24 << 10, 1 << 10, 64 << 10
 MAX_SCALE = 16
-_MARKED = MARK.hex()
-
-
-def is_system(id: bytes | str) -> bool:
-    """Is it the id of such a stream, or of its process? As bytes, or as hex."""
-    return id.startswith(_MARKED) if isinstance(id, str) else id.startswith(MARK)
 
 
 class Full(Exception):
@@ -52,9 +40,10 @@ class SystemLane:
     def __init__(self, folder: str, rank: int | None, start: Mapping[str, Any], scale: int = 1) -> None:
         """Make the file. `rank`: of its records. `start`: its start document. Raises OSError."""
         self._keys, lane = scale * _KEYS, scale * _LANE
-        process, stream = MARK + os.urandom(8), MARK + os.urandom(8)
+        mark = MARKS[SYSTEM]
+        process, stream = mark + os.urandom(8), mark + os.urandom(8)
         stem = os.path.join(folder, process.hex())
-        self.path = stem + SUFFIX
+        self.path = stem + suffix_of(SYSTEM)
         documents, blocks = (_SLOT, _SLOT), (layout.BLOCK_HEADER, 0)
         total = lane_file.start_of_lanes(self._keys, documents, blocks) + lane
         making = self.path + modes.MAKING

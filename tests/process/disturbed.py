@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from logclient.shm import layout
-from logclient.shm.system_stream import is_system
+from logclient.shm.side_stream import side_of
 from logclient_backend.agent.host.status import StatusPage
 from logclient_backend.wal.encoded import StreamColumns
 from logclient_backend.wal.reader import WalReader
@@ -199,7 +199,7 @@ class Stored:
 
     def take(self, item: StreamColumns) -> None:
         """Records of one stream, and whether their values are what was logged; none of what the agent measured."""
-        if is_system(item.stream):
+        if side_of(item.stream):
             return
         columns = item.columns
         self.seqs.setdefault(item.stream, []).extend(columns.seq)
@@ -227,7 +227,7 @@ def stored(run_dir: Path) -> Stored:
         for item in reader.items():
             if isinstance(item, StreamColumns):
                 found.take(item)
-        for span in [span for span in reader.spans().values() if not is_system(span.stream)]:
+        for span in [span for span in reader.spans().values() if not side_of(span.stream)]:
             found.forgotten += len(span.forgotten) + len(span.trimmed) + len(span.missing())
             found.damaged += len(span.damaged)
     return found

@@ -9,6 +9,7 @@ from typing import IO, cast
 import click
 
 from logclient.errors import BadArgument
+from logclient.shm.side_stream import SYSTEM
 
 from ..runs.export import RUN_FILE, Export, points_file
 from ..runs.formats import FORMATS
@@ -80,7 +81,7 @@ def command(
             "--guard-cells is for spreadsheets and changes texts: use --format csv, and send standard output to a file"
         )
     stored = source.run(run)
-    shown = (stored.of_system() if of_system else stored).view()
+    shown = (stored.of_side(SYSTEM) if of_system else stored).view()
     made = Export(shown)
     total = made.reader.records
     if out is None:

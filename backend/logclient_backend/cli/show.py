@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from logclient.shm.side_stream import SYSTEM
+
 from ..runs import contents
 from ..runs.contents import Contents, Hole, Key
 from ..runs.curve import GAP_MARK, ODD_MARK, Drawing
@@ -85,7 +87,7 @@ def command(
     """
     stored = source.run(run)
     if of_system:
-        stored, curves = stored.of_system(), curves if keys else 0
+        stored, curves = stored.of_side(SYSTEM), curves if keys else 0
     shown = stored.view()
     if replicas:
         return _show_replicas(compare(shown, tolerance), tolerance, as_json)

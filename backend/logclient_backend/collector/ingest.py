@@ -21,7 +21,7 @@ import time
 
 from logclient.errors import Unsupported
 from logclient.shm.record import Shape
-from logclient.shm.system_stream import is_system
+from logclient.shm.side_stream import SIDES, side_of
 
 from ..runs.document_head import revision_of
 from ..wire.messages import (
@@ -49,7 +49,7 @@ from .limits import Limits, Pace, RunLimits, busy, check_ids
 from .metrics import Metrics
 from .node_reports import NodeReports
 from .stop_requests import StopRequests
-from .store.interface import Store, StoreError, StoreFull, system_id
+from .store.interface import Store, StoreError, StoreFull, side_id
 from .tokens import INGEST, Grant, Tokens
 
 _MAX_SHAPES = 1000  # that a conversation remembers to have checked
@@ -208,11 +208,11 @@ class Ingest:
         if found is None:
             reader = self.store.reader
             is_new = reader.run(run) is None
+            parts = {} if is_new else {"": run} | {side: side_id(run, side) for side in SIDES}
             found = RunLimits(
                 self.limits,
-                () if is_new else [*reader.contents(run), *reader.contents(system_id(run))],
-                () if is_new else reader.key_names(run),
-                () if is_new else reader.key_names(system_id(run)),
+                [stream for id in parts.values() for stream in reader.contents(id)],
+                {side: reader.key_names(id) for side, id in parts.items()},
             )
         with self._lock:
             found = self._runs.setdefault(run, found)
@@ -335,7 +335,7 @@ class Shipment:
                 self._streams.add(stream)
         for batch in parcel.batches:
             if id(batch.shape) not in self._shapes:
-                self._run.take_keys(batch.shape, is_system=is_system(batch.stream))
+                self._run.take_keys(batch.shape, side_of(batch.stream))
                 if len(self._shapes) >= _MAX_SHAPES:
                     self._shapes.clear()
                 self._shapes[id(batch.shape)] = batch.shape

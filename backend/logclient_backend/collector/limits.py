@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from logclient.shm.record import Shape
@@ -84,15 +84,13 @@ class Pace:
 class RunLimits:
     """Limits of streams and keys of one run, for as long as somebody ships it."""
 
-    def __init__(
-        self, limits: Limits, streams: Iterable[bytes], keys: Iterable[str], system_keys: Iterable[str] = ()
-    ) -> None:
-        """`system_keys`: of host and device metrics, which take no room from the others."""
+    def __init__(self, limits: Limits, streams: Iterable[bytes], keys: Mapping[str, Iterable[str]]) -> None:
+        """`keys`: by side (`shm/side_stream.py`), "" for the user's own; one takes no room from another."""
         self.conversations = 0
         self._limits = limits
         self._lock = threading.Lock()
         self._streams = set(streams)
-        self._keys = {False: set(keys), True: set(system_keys)}
+        self._keys = {side: set(names) for side, names in keys.items()}
 
     def take_stream(self, stream: bytes) -> None:
         """`NotTaken`, final for this parcel, where that is one too many."""
@@ -104,10 +102,10 @@ class RunLimits:
                     )
                 self._streams.add(stream)
 
-    def take_keys(self, shape: Shape, *, is_system: bool = False) -> None:
-        """Count the keys of some records against the limit."""
+    def take_keys(self, shape: Shape, side: str = "") -> None:
+        """Count the keys of some records of a side against its limit."""
         with self._lock:
-            keys = self._keys[is_system]
+            keys = self._keys.setdefault(side, set())
             new = [name for name in shape.names if name not in keys]
             if len(keys) + len(new) > self._limits.run_keys:
                 raise _wrong(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from logclient.errors import BadArgument, NoRun
+from logclient.shm.side_stream import SIDES, SYSTEM
 
 from ..remote import access
 from ..remote.source import ServerSource
@@ -177,7 +178,16 @@ class Run:
 
         `run.system.keys()`, `run.system.series("system/cpu_percent")`: steps are seconds since 1970.
         """
-        return Run(self._stored.of_system())
+        return self.side(SYSTEM)
+
+    def side(self, name: str) -> Run:
+        """Return this run with the records of a side in the place of what was logged: system, console or media.
+
+        What the program printed is easier to read with `run.console`, see docs/console.md.
+        """
+        if name not in SIDES:
+            raise BadArgument(f"side({name!r}): expected one of {', '.join(SIDES)}")
+        return Run(self._stored.of_side(name))
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name != self.id else ""

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from logclient.errors import NoRun, Unsupported
+from logclient.shm.side_stream import SYSTEM
 
 from ..runs import node as nodes
 from ..runs import source, strict
@@ -36,12 +37,14 @@ _BY_SILENCE = ("late", "lost")  # what only the collector's clock shows
 class ServerRun:
     """A run behind an HTTP API. What its documents contain is asked for once, and again by `look_again`."""
 
-    def __init__(self, server: Server, listed: Row, *, is_system: bool = False) -> None:
-        """`listed`: as the API lists it. `is_system`: its host and device metrics, instead of what was logged."""
+    def __init__(self, server: Server, listed: Row, *, side: str = "") -> None:
+        """`listed`: as the API lists it. `side`: records of that side, instead of what was logged."""
         self.id = str(listed["id"])
         self._server = server
         self._listed = listed
-        self._which = {"system": "1"} if is_system else {}  # parameters of each question for values
+        self._side = side
+        # parameters of each question for values; collectors of the version before know `system` alone
+        self._which = {"system": "1"} if side == SYSTEM else {"side": side} if side else {}
         self._described: dict[str, Any] = {}
         self._found: Found | None = None
 
@@ -98,10 +101,10 @@ class ServerRun:
             run.state = State(
                 state, nodes.text(self._described.get("reason")), since if isinstance(since, int) else 0
             )
-        return run.of_system() if self._which else run
+        return run.of_side(self._side) if self._side else run
 
-    def of_system(self) -> ServerRun:
-        return ServerRun(self._server, self._listed, is_system=True)
+    def of_side(self, side: str) -> ServerRun:
+        return ServerRun(self._server, self._listed, side=side)
 
     def _documents(self) -> Found:
         if self._found is None:
@@ -119,7 +122,7 @@ class ServerRun:
 
     def _records(self) -> PagedReader:
         found = self._documents()
-        mine = [node.of_system() if self._which else node for node in found.nodes]
+        mine = [node.of_side(self._side) if self._side else node for node in found.nodes]
         paths = {bytes.fromhex(stream): node.path for node in mine for stream in node.streams}
         return PagedReader(self.coverage(), self.fetch, paths)
 

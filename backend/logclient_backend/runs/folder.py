@@ -39,11 +39,11 @@ class Found:
     live: dict[str, LiveShmDir] = field(default_factory=dict)  # by node, for those that are live on this host
     problem: str = ""  # why this is no run
     reader: Callable[[], Records] | None = None  # of its records, where they do not lie in folders
-    is_system: bool = False  # of host and device metrics
+    side: str = ""  # whose records are in the place of what was logged
 
-    def of_system(self) -> Self:
-        """Return the same run with its host and device metrics in the place of what was logged."""
-        return replace(self, nodes=[each.of_system() for each in self.nodes], live={}, is_system=True)
+    def of_side(self, side: str) -> Self:
+        """Return the same run with the records of a side in the place of what was logged."""
+        return replace(self, nodes=[each.of_side(side) for each in self.nodes], live={}, side=side)
 
     @property
     def id(self) -> str:
@@ -80,7 +80,7 @@ class Found:
         """Return the records that are stored now."""
         if self.reader is not None:
             return self.reader()
-        return RunReader((found.path for found in self.nodes), system=self.is_system)
+        return RunReader((found.path for found in self.nodes), side=self.side)
 
     def last_record_ns(self, process: Process) -> int:
         """Time of the last record of a process that is stored, by what footers (or a store) say; 0 for none."""

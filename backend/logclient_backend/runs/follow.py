@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from logclient.shm.system_stream import is_system
+from logclient.shm.side_stream import side_of
 
 from ..wal.encoded import StreamColumns
 from ..wal.reader import Follower, WalReader
@@ -30,6 +30,7 @@ class FolderFollower:
         """`base`: the folder that the run was found in."""
         self.run = run
         self._base = base
+        self._side = run.found.side
         self._followers: dict[str, Follower] = {}
         self._searched = time.monotonic()
 
@@ -40,7 +41,7 @@ class FolderFollower:
             since = {span.stream: max(0, (span.last or 0) - count) for span in spans.values()}
             follower = self._followers[node.path] = Follower(node.path, since=since)
             for item in follower.poll():
-                if isinstance(item, StreamColumns) and not is_system(item.stream):
+                if isinstance(item, StreamColumns) and side_of(item.stream) == self._side:
                     yield item
 
     def poll(self) -> Iterator[Item]:
@@ -50,7 +51,7 @@ class FolderFollower:
             if follower is None:
                 follower = self._followers[node.path] = Follower(node.path)
             for item in follower.poll():
-                if not isinstance(item, StreamColumns | Gap) or not is_system(item.stream):
+                if not isinstance(item, StreamColumns | Gap) or side_of(item.stream) == self._side:
                     yield item
 
     def notices(self) -> list[str]:
@@ -78,6 +79,8 @@ class FolderFollower:
             found = self._search()
         if found is not None and not found.problem:
             self.run = view(found)
+            if self._side:
+                self.run = self.run.of_side(self._side)
         else:  # stored elsewhere: what is known is all that will be
             live = self.run.found.live
             for node in [node for node, live_dir in live.items() if not live_dir.is_there]:

@@ -25,7 +25,7 @@ from logclient.shm.owner import is_alive, is_locked
 from logclient.shm.regular import open_regular, read_object, read_regular
 from logclient.shm.ring import RingReader, read_counts
 from logclient.shm.shm_dir import ShmDir
-from logclient.shm.system_stream import is_system
+from logclient.shm.side_stream import side_of
 from logclient.spawn.agent import map_status
 
 from . import sections
@@ -325,7 +325,7 @@ class LiveShmDir:
         live = {process.id for process in self.processes}
         try:
             for told in self._ledger()["streams"].values():
-                if told["process"] not in live and not is_system(told["process"]):
+                if told["process"] not in live and not side_of(told["process"]):
                     missing += max(0, told["stored"] - told.get("acked", 0))
         except (LookupError, TypeError, AttributeError):
             pass  # no agent has written one
@@ -395,7 +395,7 @@ class LiveShmDir:
         found = self._ledger().get("processes")
         if not isinstance(found, dict):
             return {}
-        return {id: each for id, each in found.items() if not is_system(id)}
+        return {id: each for id, each in found.items() if not side_of(id)}
 
     def requests(self) -> list[Any]:
         """Requests to stop or to save that its agent took, as the documents have them."""

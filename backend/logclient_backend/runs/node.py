@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from logclient.errors import Unsupported
-from logclient.shm.system_stream import is_system
+from logclient.shm.side_stream import side_of
 
 from ..wal.coverage import Spans
 from ..wal.documents import DocumentFile
@@ -134,29 +134,25 @@ class Node:
     stalls: list[StallSpan] = field(default_factory=list)
     processes: dict[str, Process] = field(default_factory=dict)
     streams: dict[str, Told] = field(default_factory=dict)
-    # the same of host and device metrics, which are in no count of the run
-    system_processes: dict[str, Process] = field(default_factory=dict)
-    system_streams: dict[str, Told] = field(default_factory=dict)
-    is_system: bool = False  # `processes` and `streams` are those, too
+    # the same of each side (`shm/side_stream.py`), which are in no count of the run
+    side_processes: dict[str, dict[str, Process]] = field(default_factory=dict)
+    side_streams: dict[str, dict[str, Told]] = field(default_factory=dict)
+    side: str = ""  # `processes` and `streams` are those of this side, too
     # where they are not what this host's clock and the segments in `path` tell: in a collector, and read from one
     now_ns: int = 0  # what time it is by the clock of this node
     spans: Callable[[], Spans] | None = None
 
-    def of_system(self) -> Node:
-        """Return the same node with its host and device metrics in the place of what was logged."""
-        processes, streams = self.system_processes, self.system_streams
-        return replace(self, processes=processes, streams=streams, refused=0, is_system=True)
+    def of_side(self, side: str) -> Node:
+        """Return the same node with the records of a side in the place of what was logged."""
+        processes, streams = self.side_processes.get(side, {}), self.side_streams.get(side, {})
+        return replace(self, processes=processes, streams=streams, refused=0, side=side)
 
     def own_raw(self) -> dict[str, Any] | None:
-        """Return the documents as stored, with its kind of processes and streams only; None: there are none."""
-        if self.raw is None or not (self.system_processes or self.system_streams):
+        """Return the documents as stored, with processes and streams of its side only; None: there are none."""
+        if self.raw is None or not (self.side_processes or self.side_streams):
             return self.raw
         return self.raw | {
-            name: {
-                key: each
-                for key, each in table(self.raw.get(name)).items()
-                if is_system(key) == self.is_system
-            }
+            name: {key: each for key, each in table(self.raw.get(name)).items() if side_of(key) == self.side}
             for name in ("processes", "streams")
         }
 
@@ -216,7 +212,7 @@ def shorten(node: Node) -> None:
     if node.raw is not None:
         node.raw = {"node": node.raw.get("node")}
     node.processes, node.streams = {}, {}
-    node.system_processes, node.system_streams = {}, {}
+    node.side_processes, node.side_streams = {}, {}
 
 
 def take(node: Node, raw: Any) -> None:
@@ -239,16 +235,18 @@ def take(node: Node, raw: Any) -> None:
     observed = table(raw.get("observed"))
     node.observed = observation_of(observed, partial(_when, node), node=node.id, host=node.host)
     node.stalls = stalls_of(observed.get("stalls"), partial(_when, node), host=node.host)
-    node.processes, node.system_processes = {}, {}
+    node.processes, node.side_processes = {}, {}
     for key, value in table(raw.get("processes")).items():
         if is_id(key) and isinstance(value, dict):
-            processes = node.system_processes if is_system(key) else node.processes
+            side = side_of(key)
+            processes = node.side_processes.setdefault(side, {}) if side else node.processes
             processes[key] = _process(key, node, value)
-    node.streams, node.system_streams = {}, {}
+    node.streams, node.side_streams = {}, {}
     for key, value in table(raw.get("streams")).items():
         if not is_id(key) or not isinstance(value, dict):
             continue
-        streams = node.system_streams if is_system(key) else node.streams
+        side = side_of(key)
+        streams = node.side_streams.setdefault(side, {}) if side else node.streams
         streams[key] = Told(
             value["process"] if is_id(value.get("process")) else "",
             whole(value.get("lane")),

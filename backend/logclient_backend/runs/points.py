@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 from logclient.errors import Unsupported
 from logclient.shm.columns import Columns
-from logclient.shm.system_stream import is_system
+from logclient.shm.side_stream import side_of
 
 from ..wal.codec import Codec
 from ..wal.coverage import Spans
@@ -29,10 +29,10 @@ from .order import Records, Segment
 class RunReader(Records):
     """The records of some node folders as they are now."""
 
-    def __init__(self, folders: Iterable[str], *, system: bool = False, files: Files = REAL) -> None:
-        """`system`: host and device metrics, instead of what was logged."""
+    def __init__(self, folders: Iterable[str], *, side: str = "", files: Files = REAL) -> None:
+        """`side`: records of that side, instead of what was logged."""
         self._files = files
-        self._is_system = system
+        self._side = side
         self._codec = Codec()
         bad: dict[str, str] = {}
         super().__init__(segment for folder in folders for segment in self._segments(folder, bad))
@@ -45,7 +45,7 @@ class RunReader(Records):
             except (Unsupported, OSError) as error:
                 bad[stem.name] = why(error)
                 continue
-            wanted = Spans((id, span) for id, span in spans.items() if is_system(id) == self._is_system)
+            wanted = Spans((id, span) for id, span in spans.items() if side_of(id) == self._side)
             if wanted or not spans:  # what nothing is known of may be damaged
                 yield Segment(folder, stem.name, wanted)
 

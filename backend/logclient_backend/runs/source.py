@@ -91,8 +91,8 @@ class StoredRun(Protocol):
     def extremes(self) -> dict[str, Extreme]:
         """Newest, lowest and highest value of each key."""
 
-    def of_system(self) -> StoredRun:
-        """Return this run with its host and device metrics in the place of what was logged."""
+    def of_side(self, side: str) -> StoredRun:
+        """Return this run with the records of a side in the place of what was logged (`shm/side_stream.py`)."""
 
 
 @dataclass(slots=True)
@@ -142,11 +142,11 @@ class FolderSource:
 class FolderRun:
     """A run of a folder."""
 
-    def __init__(self, found: Found, base: str, *, is_system: bool = False) -> None:
-        """`base`: the folder that it was found in."""
+    def __init__(self, found: Found, base: str, *, side: str = "") -> None:
+        """`base`: the folder that it was found in. `side`: records of that side, instead of what was logged."""
         self._whole = found
-        self._is_system = is_system
-        self._found = found.of_system() if is_system else found
+        self._side = side
+        self._found = found.of_side(side) if side else found
         self._base = base
         self._looker = Looker([node.path for node in found.nodes])
 
@@ -173,10 +173,10 @@ class FolderRun:
 
     def view(self) -> RunView:
         run = view(self._whole)
-        return run.of_system() if self._is_system else run
+        return run.of_side(self._side) if self._side else run
 
-    def of_system(self) -> FolderRun:
-        return FolderRun(self._whole, self._base, is_system=True)
+    def of_side(self, side: str) -> FolderRun:
+        return FolderRun(self._whole, self._base, side=side)
 
     def contents(
         self, run: RunView, curves: int = 0, only: Only = None, progress: Progress = None

@@ -85,9 +85,9 @@ class RunView:
     def ranks(self) -> list[int]:
         return sorted({process.rank for process in self.processes.values() if process.rank is not None})
 
-    def of_system(self) -> RunView:
-        """Return the same run with its host and device metrics in the place of what was logged."""
-        found = self.found.of_system()
+    def of_side(self, side: str) -> RunView:
+        """Return the same run with the records of a side in the place of what was logged."""
+        found = self.found.of_side(side)
         processes = {id: each for node in found.nodes for id, each in node.processes.items()}
         nothing: dict[str, Any] = {"config": {}, "summary": {}, "tags": [], "notes": "", "group": ""}
         states = dict.fromkeys(processes, self.state)

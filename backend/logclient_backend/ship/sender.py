@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from logclient.shm.system_stream import is_system
+from logclient.shm.side_stream import SYSTEM, side_of
 
 from ..wal.dedup import new_part
 from ..wire import messages
@@ -218,7 +218,7 @@ class Sender:
             if self.phase is not Phase.DRAINING:
                 for item in self._source.take(self._settings.parcel_bytes):
                     self._packer.add(item)
-                    if not is_system(item.stream):  # those come at rest, too, beside a heartbeat
+                    if side_of(item.stream) != SYSTEM:  # those come at rest, too, beside a heartbeat
                         self._moved_at = time.monotonic()
         if not self._packer:
             for gap in self._losses.gaps():

@@ -13,7 +13,7 @@ import pytest
 from logclient.shm import layout
 from logclient.shm.columns import Columns
 from logclient.shm.record import Shape
-from logclient.shm.system_stream import MARK
+from logclient.shm.side_stream import MARKS
 from logclient_backend.agent.drain import drain
 from logclient_backend.agent.host.shm_dir_handle import ShmDirHandle
 from logclient_backend.agent.output.segment_pool import Memory
@@ -109,7 +109,7 @@ def test_successor_continues_behind_what_is_committed(handle, status, header) ->
 def test_segment_of_measurements_alone_is_sealed_late(handle, status, header) -> None:
     """A run that logs nothing makes two files an hour of them, and none a minute; what was logged is sealed in time."""
     stage = stage_of(handle, status)
-    ours = lane_of(header, stage, MARK + b"stream.0")
+    ours = lane_of(header, stage, MARKS["system"] + b"stream.0")
     assert stage.add(PRODUCER, ours, look(ours, 3))
     started = stage.segments[-1].started
     assert stage.seal_at == started + 30 * 60.0

@@ -54,7 +54,7 @@ def test_pace_lets_a_burst_through_and_then_so_many_a_second() -> None:
 
 def test_one_stream_or_key_too_many_is_refused_and_known_ones_go_on() -> None:
     """A run whose names hold numbers ends there; what it had before is not hurt."""
-    run = RunLimits(Limits(run_streams=2, run_keys=3), [b"a"], ["loss"])
+    run = RunLimits(Limits(run_streams=2, run_keys=3), [b"a"], {"": ["loss"]})
     run.take_stream(b"a")
     run.take_stream(b"b")
     with pytest.raises(NotTaken, match="2 streams"):

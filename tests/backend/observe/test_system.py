@@ -17,7 +17,8 @@ from logclient.shm import lane_file, layout
 from logclient.shm.record import PREFIX
 from logclient.shm.ring import RingReader
 from logclient.shm.shm_dir import ShmDir
-from logclient.shm.system_stream import Full, SystemLane, is_system
+from logclient.shm.side_stream import side_of
+from logclient.shm.system_stream import Full, SystemLane
 from logclient_backend.observe.system.host import Cgroup, Host, Rates, free_bytes
 from logclient_backend.observe.system.metrics import SystemMetrics
 from logclient_backend.observe.system.programs import Programs
@@ -378,9 +379,7 @@ def test_stream_is_written_as_a_lane_that_readers_know(tmp_path: Path) -> None:
     try:
         (path,) = tmp_path.glob("*.system")
         assert (
-            is_system(path.stem)
-            and not list(tmp_path.glob("*.lanes"))
-            and path.stat().st_mode & 0o777 == 0o600
+            side_of(path.stem) and not list(tmp_path.glob("*.lanes")) and path.stat().st_mode & 0o777 == 0o600
         )
         lane.write(7, {"a": 1.5, "b": 2.0})
         lane.write(8, {"a": 2.5, "b": 3.0})
@@ -388,7 +387,7 @@ def test_stream_is_written_as_a_lane_that_readers_know(tmp_path: Path) -> None:
         mem = memoryview(path.read_bytes())
         words = mem.cast("Q")
         (header,) = lane_file.headers(words)
-        assert is_system(lane_file.stream_id(header)) and header[layout.SEQ] == 3
+        assert side_of(lane_file.stream_id(header)) and header[layout.SEQ] == 3
         taken = RingReader(mem, layout.lane_header(0)).take()
         assert taken is not None
         schemas = lane_file.Schemas(mem, words)

@@ -18,7 +18,7 @@ import pytest
 
 import logclient
 from logclient.shm import layout
-from logclient.shm.system_stream import is_system
+from logclient.shm.side_stream import side_of
 from logclient_backend.runs import folder
 from logclient_backend.runs.contents import read
 from logclient_backend.runs.view import RunView, view
@@ -162,7 +162,7 @@ def test_counts_keys_and_exports_are_the_users(run_dir: Path, tmp_path: Path) ->
     assert len(run.processes) == 1
     found = read(run)
     assert list(found.keys) == ["loss", "system/cpu_percent"] and found.counts(run)["stored"] == logged
-    assert not any(map(is_system, found.accepted)) and not found.gaps
+    assert not any(map(side_of, found.accepted)) and not found.gaps
     exported = command("export", "job").splitlines()
     assert len(exported) == 2 * logged
     assert {json.loads(line)["value"] for line in exported if "cpu" in line} == {-1.0}
@@ -171,11 +171,11 @@ def test_counts_keys_and_exports_are_the_users(run_dir: Path, tmp_path: Path) ->
     assert len(shown["streams"]) == len(shown["processes"]) == 1
     assert b"lcsystem".hex() not in command("tail", "job", "--json", "-n", "1000000")
     # and where they are asked for
-    system = run.of_system()
+    system = run.of_side("system")
     counts = read(system).counts(system)
     assert counts["accepted"] == counts["stored"] >= 6 and counts["damaged"] == counts["forgotten"] == 0
     lines = [json.loads(line) for line in command("export", "job", "--system").splitlines()]
-    assert all(is_system(line["stream"]) and line["key"].startswith("system/") for line in lines)
+    assert all(side_of(line["stream"]) == "system" and line["key"].startswith("system/") for line in lines)
     assert all(line["value"] >= 0 for line in lines if line["key"] == "system/cpu_percent")
     page = json.loads(command("show", "job", "--system", "--json"))
     (node,) = page["nodes"]
@@ -194,7 +194,7 @@ def test_export_of_either_kind_comes_back(run_dir: Path, tmp_path: Path) -> None
         command("import", out, "--dir", again)
         run = the_run(Path(again))
         assert run.counts()["stored"] == (logged if which == "logged" else 0)
-        counts = read(run.of_system()).counts(run.of_system())
+        counts = read(run.of_side("system")).counts(run.of_side("system"))
         assert (counts["stored"] > 0) == (which == "measured") and not counts["damaged"]
         command("export", "job", *words, "--out", f"{out}-2", "--dir", again)
         for name in ("points.jsonl", "run.json"):
@@ -248,7 +248,7 @@ def test_killed_observer_costs_no_record_and_another_goes_on(run_dir: Path, tmp_
         logged = ended(tmp_path / "job", begun)
     run = the_run(run_dir)
     assert run.counts()["accepted"] == run.counts()["stored"] == logged
-    system = run.of_system()
+    system = run.of_side("system")
     assert len(system.processes) == 2
     missed = logclient.read(run_dir)["job"].system.series("system/agent/missed_samples").value
     assert missed[0] == 0 and missed[-1] >= 1
@@ -266,7 +266,7 @@ def test_stopped_observer_keeps_no_run_alive(run_dir: Path, tmp_path: Path) -> N
     wait_until(lambda: not processes.is_alive(observer), PATIENCE_S, "the observer was ended")
     run = the_run(run_dir)
     assert run.state.name == "finished" and run.counts()["stored"] == logged
-    system = run.of_system()
+    system = run.of_side("system")
     assert read(system).counts(system)["stored"] >= 4
 
 
@@ -291,7 +291,7 @@ def test_measurements_outlive_all_processes_of_the_agent(run_dir: Path, tmp_path
     run = the_run(run_dir)
     found = stored(run_dir)
     assert found.records + found.forgotten == run.counts()["accepted"] and not found.wrong
-    system = run.of_system()
+    system = run.of_side("system")
     counts = read(system).counts(system)
     assert counts["accepted"] == counts["stored"] + counts["forgotten"] >= there
 

@@ -24,8 +24,8 @@ Times with a `mono_ns` beside them are ordered, and made into times, by that: `h
 `found`: of an owner that no launcher numbers, what lay beside this node when it came (`other_nodes.py`).
 With "signal" goes "signal_name", as a shell has it.
 
-Processes and streams whose ids begin with `system_stream.MARK` are host and device metrics (`kind` of the start
-document: "system"): readers leave them out of a run's counts.
+Processes and streams with an id of a side (`side_stream.py`; `kind` of the start document is the side) are not among
+what was logged: readers leave them out of a run's counts.
 forgotten = accepted - stored - damaged, once the process has ended and everything is durable.
 
 Invariants:
@@ -49,7 +49,7 @@ from typing import Any
 from logclient.shm import layout, modes
 from logclient.shm.regular import read_regular
 from logclient.shm.shm_dir import ShmDir
-from logclient.shm.system_stream import is_system
+from logclient.shm.side_stream import side_of
 
 from ...signals import signal_name
 from ..host.process_handle import Cause
@@ -83,7 +83,7 @@ class Entry:
         self.end: dict[str, Any] | None = value.get("end")
         self.job: dict[str, Any] | None = value.get("job")
         self.found: dict[str, Any] | None = value.get("found")
-        self.is_run = not is_system(key) and (bool(streams) or not _is_abandoned(value))
+        self.is_run = not side_of(key) and (bool(streams) or not _is_abandoned(value))
         self.text = _members({key: value})
         self.streams = _members(streams)
 
@@ -259,7 +259,7 @@ class Ledger:
                 streams[stream].update(self._acked_of(stream))
             entry.streams = _members(streams)  # of no new version: nobody's end waits for it
         if not all(
-            map(is_system, changed)
+            map(side_of, changed)
         ):  # those of host and device metrics are written with what comes anyway
             self._want(_COUNTS_S)
 

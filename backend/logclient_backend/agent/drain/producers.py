@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterator
 
 from logclient.shm import layout
 from logclient.shm.calls import KEPT
+from logclient.shm.side_stream import SYSTEM
 
 from ..host.crash_report import Handover
 from ..host.process_handle import Cause, Watch
-from ..host.shm_dir_handle import Kept, ShmDirHandle, is_lane_file, is_system_file, open_regular
+from ..host.shm_dir_handle import Kept, ShmDirHandle, is_lane_file, open_regular, side_of_file
 from .node_document import Ledger
 from .producer import BadLaneFile, Producer, remove_files
 from .slurm import Scheduler, is_cut_short, job_of
@@ -200,7 +201,9 @@ class SystemRoster(Roster):
     They are beside the producers: no count, no pace and no end of the run depends on them.
     """
 
-    takes = staticmethod(is_system_file)
+    @staticmethod
+    def takes(name: str) -> bool:
+        return side_of_file(name) == SYSTEM
 
     def farewell(self, producer: Producer, *, saved_version: int, linger_s: float = 0.0) -> bool:
         """Let a producer go once all that is wanted of it is stored; True: it was. Its process may live on."""

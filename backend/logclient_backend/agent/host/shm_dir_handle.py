@@ -29,8 +29,8 @@ from typing import Any
 from logclient.shm import layout, refusals, regular
 from logclient.shm.proc import has_mapped, pid_namespace
 from logclient.shm.shm_dir import ShmDir
+from logclient.shm.side_stream import side_of, suffix_of
 from logclient.shm.stop_requests import SUFFIX as REQUEST
-from logclient.shm.system_stream import SUFFIX as SYSTEM
 
 from ...wal.segment import parse_name
 from . import rlimits
@@ -278,14 +278,15 @@ def is_lane_file(name: str) -> bool:
     return name.endswith(LANES) and len(name) == _STEM + len(LANES) and _is_hex(name[:_STEM])
 
 
-def is_system_file(name: str) -> bool:
-    """Is it the file of a `system_stream.SystemLane`, by its name?"""
-    return name.endswith(SYSTEM) and len(name) == _STEM + len(SYSTEM) and _is_hex(name[:_STEM])
+def side_of_file(name: str) -> str:
+    """Return the side of whose records this is a lane file, by its name; empty: of none."""
+    side = side_of(name)
+    return side if side and name[_STEM:] == suffix_of(side) and _is_hex(name[:_STEM]) else ""
 
 
 def holds_lanes(name: str) -> bool:
-    """Is it a lane file of a process that logs, or one with host and device metrics?"""
-    return is_lane_file(name) or is_system_file(name)
+    """Is it a lane file of a process that logs, or one of a side?"""
+    return is_lane_file(name) or bool(side_of_file(name))
 
 
 def is_kept(name: str) -> bool:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 
 from logclient.shm import layout
 from logclient.shm.ring import release_block
-from logclient.shm.system_stream import is_system
+from logclient.shm.side_stream import side_of
 
 from ... import failpoint
 from ...wal.segment import ORDER_BYTES, order_of, parse_name
@@ -154,7 +154,7 @@ class Stage:
             self._undo(staged)
             lane.take_back()
             return False
-        staged.has_users |= not is_system(lane.stream)
+        staged.has_users |= not side_of(lane.stream)
         failpoint.hit("stage.appended")
         self._commit(staged)
         for reference in harvest.blocks:

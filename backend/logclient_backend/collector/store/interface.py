@@ -104,14 +104,17 @@ class Description:
         return brief | {"text": str(brief["text"])[:_MAX_BRIEF]}
 
 
-def system_id(run: str) -> str:
-    """Return the id under which a store keeps host and device metrics of a run (`shm/system_stream.py`).
+SIDE_MARK = "\x1f"  # between the id of a run and a side; in no id of a run
+
+
+def side_id(run: str, side: str) -> str:
+    """Return the id under which a store keeps the records of a side of a run (`shm/side_stream.py`).
 
     It is a run for `keys`, `key_names`, `points`, `buckets`, `contents`, `records` and `last_values`, and for nothing
     else: no list has it, and what is done to its run is done to it. No run has such an id: control characters are in
     none.
     """
-    return f"{run}\x1fsystem"
+    return f"{run}{SIDE_MARK}{side}"
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from .access import Stands, reader
 from .listing import known_run
-from .parameters import INT64, RunId, System, in_store
+from .parameters import INT64, RunId, Side, in_store
 from .response_models import ExtremesList
 from .responses import Refused, as_json, number
 from .strict_query import only_known
@@ -26,7 +26,7 @@ def extremes(
     request: Request,
     stands_on: Stands,
     run: RunId,
-    system: System,
+    side: Side,
     limit: Annotated[int, Query(ge=1, le=MAX_KEYS)] = 200,
     after: Annotated[str, Query(max_length=20, pattern=r"^[0-9]*$")] = "",
 ) -> Response:
@@ -38,12 +38,12 @@ def extremes(
     start = int(after or 0)
     if start >= INT64:
         raise Refused(400, "bad_request", f"after={after}: no cursor of this question")
-    found = stands_on.store.reader.keys(in_store(run, system), start=start, most=limit)
+    found = stands_on.store.reader.keys(in_store(run, side), start=start, most=limit)
     rows: list[dict[str, Any]] = []
     for key in found.keys:
         low = high = None
         if key.codes != _TEXT:
-            whole = stands_on.store.reader.buckets(in_store(run, system), key.name, most=1)
+            whole = stands_on.store.reader.buckets(in_store(run, side), key.name, most=1)
             low, high = _finite(whole.min.tolist(), min), _finite(whole.max.tolist(), max)
         rows.append({"key": key.name, "last": last_value(key.last), "min": number(low), "max": number(high)})
     following = str(start + limit) if start + limit < found.total else ""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Query
 
+from logclient.shm.side_stream import SYSTEM
+
 from ..limits import MAX_ID_BYTES
 from ..store.flatten import SEPARATOR
-from ..store.interface import Filter, system_id
+from ..store.interface import Filter, side_id
 from .responses import Refused
 
 MAX_FILTERS = 32
@@ -67,21 +69,28 @@ Cursor = Annotated[
 ]
 
 
-def _system(
+def _side(
+    side: Annotated[
+        Literal["system", "console", "media"] | None,
+        Query(
+            description="Records of a side of the run, instead of what was logged: host and device metrics "
+            "(system), what the program printed (console), media."
+        ),
+    ] = None,
     system: Annotated[
         bool,
-        Query(description="Host and device metrics, instead of what was logged."),
+        Query(description="Host and device metrics, instead of what was logged: as side=system."),
     ] = False,
-) -> bool:
-    return system
+) -> str:
+    return side or (SYSTEM if system else "")
 
 
-System = Annotated[bool, Depends(_system)]
+Side = Annotated[str, Depends(_side)]
 
 
-def in_store(run: str, system: bool) -> str:
-    """Return the id by which the store knows the values that are asked for."""
-    return system_id(run) if system else run
+def in_store(run: str, side: str) -> str:
+    """Return the id by which the store knows the values that are asked for; `side`: empty for what was logged."""
+    return side_id(run, side) if side else run
 
 
 def filters(texts: Sequence[str]) -> list[Filter]:

@@ -15,7 +15,7 @@ from ...wire import pages
 from ..store.interface import Reader
 from .access import Stands, reader
 from .listing import known_run
-from .parameters import MAX_NAMED, Name, RunId, System, in_store
+from .parameters import MAX_NAMED, Name, RunId, Side, in_store
 from .responses import PROTOBUF
 from .strict_query import only_known
 
@@ -35,17 +35,17 @@ class _Bytes(Response):
 
 
 @router.get("/run/contents", response_class=_Bytes, responses=_BYTES)
-def contents(stands_on: Stands, run: RunId, system: System) -> Response:
+def contents(stands_on: Stands, run: RunId, side: Side) -> Response:
     """Coverage of each stream, and every gap: the message `Contents` of query.proto."""
     known_run(stands_on, run)
-    return _Bytes(pages.pack_contents(stands_on.store.reader.contents(in_store(run, system))))
+    return _Bytes(pages.pack_contents(stands_on.store.reader.contents(in_store(run, side))))
 
 
 @router.get("/run/records", response_class=_Bytes, responses=_BYTES)
 def records(
     stands_on: Stands,
     run: RunId,
-    system: System,
+    side: Side,
     stream: Annotated[str, Query(pattern="^[0-9a-f]{32}$")],
     first: Annotated[int, Query(ge=1, lt=1 << 64, description="The first seq.")] = 1,
     limit: Annotated[int, Query(ge=1, le=PAGE_RECORDS)] = PAGE_RECORDS,
@@ -54,7 +54,7 @@ def records(
     """Records of one stream by seq: the message `RecordPage` of query.proto. Fewer than `limit` where they are wide."""
     known_run(stands_on, run)
     found, after = page_of(
-        stands_on.store.reader, in_store(run, system), bytes.fromhex(stream), first, limit, key
+        stands_on.store.reader, in_store(run, side), bytes.fromhex(stream), first, limit, key
     )
     return _Bytes(pages.pack_page(found, after))
 
@@ -92,13 +92,13 @@ def _size(found: list[StreamColumns]) -> tuple[int, int]:
     responses={200: {"content": {kind: {"schema": {"type": "string"}} for kind in _KINDS.values()}}},
 )
 def export(
-    stands_on: Stands, run: RunId, system: System, format: Literal["jsonl", "csv"] = "jsonl"
+    stands_on: Stands, run: RunId, side: Side, format: Literal["jsonl", "csv"] = "jsonl"
 ) -> StreamingResponse:
     """All points in one stated order: the same bytes as `logclient export --format jsonl` or csv gives."""
     known_run(stands_on, run)
     headers = {"content-disposition": f'attachment; filename="points.{format}"'}
     return StreamingResponse(
-        _lines(stands_on.store.reader, in_store(run, system), format), 200, headers, _KINDS[format]
+        _lines(stands_on.store.reader, in_store(run, side), format), 200, headers, _KINDS[format]
     )
 
 

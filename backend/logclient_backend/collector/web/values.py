@@ -18,8 +18,8 @@ from .parameters import (
     Key,
     Name,
     RunId,
+    Side,
     Step,
-    System,
     in_store,
 )
 from .response_models import KeyList, LastList, Reduced, Series
@@ -43,7 +43,7 @@ def keys(
     request: Request,
     stands_on: Stands,
     run: RunId,
-    system: System,
+    side: Side,
     limit: Annotated[int, Query(ge=1, le=MAX_KEYS)] = MAX_KEYS,
     after: Annotated[str, Query(max_length=20, pattern=r"^[0-9]*$")] = "",
 ) -> Response:
@@ -52,7 +52,7 @@ def keys(
     start = int(after or 0)
     if start >= INT64:
         raise Refused(400, "bad_request", f"after={after}: no cursor of this question")
-    found = stands_on.store.reader.keys(in_store(run, system), start=start, most=limit)
+    found = stands_on.store.reader.keys(in_store(run, side), start=start, most=limit)
     rows = [
         {
             "key": key.name,
@@ -84,16 +84,16 @@ def last(
     request: Request,
     stands_on: Stands,
     run: RunId,
-    system: System,
+    side: Side,
     key: Annotated[list[Name], Query(max_length=MAX_NAMED, description="Which; default: all.")] = [],  # noqa: B006
 ) -> Response:
     """The newest value of each key of a run: of the record that was logged last."""
     known_run(stands_on, run)
     if not key:
-        found = stands_on.store.reader.keys(in_store(run, system), most=MAX_KEYS)
+        found = stands_on.store.reader.keys(in_store(run, side), most=MAX_KEYS)
         values = [{"run": run, "key": each.name, "last": last_value(each.last)} for each in found.keys]
         return as_json(request, {"values": values, "unknown_keys": [], "unknown_runs": []})
-    return as_json(request, _last_of(stands_on, [run], key, system))
+    return as_json(request, _last_of(stands_on, [run], key, side))
 
 
 @router.get("/last", response_model=LastList)
@@ -107,10 +107,10 @@ def last_of_runs(
     return as_json(request, _last_of(stands_on, run, key))
 
 
-def _last_of(stands_on: Stands, runs: list[str], keys: list[str], system: bool = False) -> dict[str, Any]:
+def _last_of(stands_on: Stands, runs: list[str], keys: list[str], side: str = "") -> dict[str, Any]:
     reader = stands_on.store.reader
     runs, keys = list(dict.fromkeys(runs)), list(dict.fromkeys(keys))
-    stored = {in_store(run, system): run for run in runs}
+    stored = {in_store(run, side): run for run in runs}
     found = {(stored[id], key): last for (id, key), last in reader.last_values(list(stored), keys).items()}
     values = [
         {"run": run, "key": key, "last": last_value(found[run, key])}
@@ -132,7 +132,7 @@ def series(
     stands_on: Stands,
     run: RunId,
     key: Key,
-    system: System,
+    side: Side,
     after: Cursor = "",
     limit: Annotated[
         int,
@@ -151,11 +151,9 @@ def series(
     They come stream by stream. The last page is there when `is_all`; its `next` gives what came since, for live curves.
     """
     known_run(stands_on, run)
-    page = stands_on.store.reader.points(
-        in_store(run, system), key, after=after, most=min(limit, PAGE_POINTS)
-    )
+    page = stands_on.store.reader.points(in_store(run, side), key, after=after, most=min(limit, PAGE_POINTS))
     if not len(page.step) and not after:
-        _check_key(stands_on, run, key, system)
+        _check_key(stands_on, run, key, side)
     made: dict[str, Any] = {"run": run, "key": key, "is_reduced": False}
     for name in field or _USUAL:
         made[name] = _column(page, name)
@@ -176,9 +174,9 @@ def series(
     return as_json(request, made)
 
 
-def _check_key(stands_on: Stands, run: str, key: str, system: bool) -> None:
+def _check_key(stands_on: Stands, run: str, key: str, side: str) -> None:
     """Check the key of a series without points: a key that nobody logged is no key."""
-    if key not in stands_on.store.reader.key_names(in_store(run, system)):
+    if key not in stands_on.store.reader.key_names(in_store(run, side)):
         raise Refused(404, "no_key", f"run {run[:100]!r} has no key {key[:100]!r}")
 
 
@@ -197,7 +195,7 @@ def buckets(
     stands_on: Stands,
     run: RunId,
     key: Key,
-    system: System,
+    side: Side,
     most: Annotated[int, Query(ge=1, le=MAX_BUCKETS)] = 2000,
     first_step: Step = None,
     last_step: Step = None,
@@ -214,7 +212,7 @@ def buckets(
     if first_step is not None and last_step is not None and first_step > last_step:
         raise Refused(400, "bad_request", f"first_step {first_step} lies behind last_step {last_step}")
     found = stands_on.store.reader.buckets(
-        in_store(run, system),
+        in_store(run, side),
         key,
         most=most,
         first_step=first_step,
@@ -222,7 +220,7 @@ def buckets(
         all_attempts=all_attempts,
     )
     if not found.codes:
-        _check_key(stands_on, run, key, system)
+        _check_key(stands_on, run, key, side)
     if found.codes == _TEXT:
         raise Refused(
             400,

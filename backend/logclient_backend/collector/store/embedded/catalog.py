@@ -27,7 +27,7 @@ from ..flatten import SEPARATOR, flattened
 from ..interface import Description, Filter, Listed, Run, RunPage, RunQuery
 from .last_seen import SeenRuns
 
-SYSTEM = -2  # `deleted_ns` of such a row: neither among the runs nor in the bin
+SIDE = -2  # `deleted_ns` of the row of a side: neither among the runs nor in the bin
 MAX_TEXT = 1000
 MAX_FACTS = 100_000  # of a run's config, and of its summary
 
@@ -138,9 +138,9 @@ def unpack(data: bytes | None) -> Description:
     return Description(**table)
 
 
-def make_system(connection: sqlite3.Connection, id: str) -> int:
-    """Make the row for host and device metrics of a run (`interface.system_id`)."""
-    made = connection.execute("INSERT INTO runs(id, deleted_ns) VALUES(?, ?)", (id, SYSTEM)).lastrowid
+def make_side(connection: sqlite3.Connection, id: str) -> int:
+    """Make the row for a side of a run (`interface.side_id`)."""
+    made = connection.execute("INSERT INTO runs(id, deleted_ns) VALUES(?, ?)", (id, SIDE)).lastrowid
     assert made is not None
     return made
 

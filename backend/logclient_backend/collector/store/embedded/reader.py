@@ -7,9 +7,11 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from logclient.shm.side_stream import SIDES
+
 from ....wal.coverage import Spans
 from ....wal.encoded import StreamColumns
-from ..interface import Buckets, Held, KeyPage, Last, Points, Run, RunPage, RunQuery, system_id
+from ..interface import Buckets, Held, KeyPage, Last, Points, Run, RunPage, RunQuery, side_id
 from . import buckets as charts
 from . import catalog, records, series
 from . import run_keys as names
@@ -36,10 +38,11 @@ class EmbeddedReader:
             number = catalog.number_of(session.connection, run)
             if number is None:
                 return Held({}, {}, None)
+            sides = [catalog.number_of(session.connection, side_id(run, side)) for side in SIDES]
             rows = session.connection.execute(
                 f"SELECT {_STREAM} FROM told AS t JOIN streams AS s ON s.stream=t.stream"
-                " WHERE t.run IN (?, ?) AND t.node=?",
-                (number, catalog.number_of(session.connection, system_id(run)), node),
+                f" WHERE t.run IN (?{', ?' * len(SIDES)}) AND t.node=?",
+                (number, *sides, node),
             ).fetchall()
             spans = [span_of(session.connection, row) for row in rows]
             documents = session.connection.execute(
@@ -65,7 +68,7 @@ class EmbeddedReader:
         """Also one that is in the bin."""
         with self._database.reading() as session:
             row = session.connection.execute(
-                f"SELECT {catalog.RUN} FROM runs WHERE id=? AND deleted_ns!=?", (run, catalog.SYSTEM)
+                f"SELECT {catalog.RUN} FROM runs WHERE id=? AND deleted_ns!=?", (run, catalog.SIDE)
             ).fetchone()
             return None if row is None else catalog.run_of(row, self._shared.seen)
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 import sqlite3
 from typing import TYPE_CHECKING
 
-from ..interface import system_id
+from ..interface import SIDE_MARK
 from .blocks import parts_of
-from .catalog import SYSTEM
+from .catalog import SIDE
 from .database import errors
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Remover:
                 (max(1, now_ns), self._shared.open_ns(), run),
             )
             _save_open(connection, self._shared.open_ns())
-            there = connection.execute("SELECT 1 FROM runs WHERE id=? AND deleted_ns!=?", (run, SYSTEM))
+            there = connection.execute("SELECT 1 FROM runs WHERE id=? AND deleted_ns!=?", (run, SIDE))
             return there.fetchone() is not None
 
     def undelete(self, run: str) -> bool:
@@ -62,14 +62,6 @@ class Remover:
         before_ns = now_ns - keep_ns
         with self._database.changing(self._session) as connection:
             _save_open(connection, now_ns)
-            gone = connection.execute(
-                "SELECT id FROM runs WHERE id IS NOT NULL AND deleted_ns>0 AND deleted_open_ns<=?",
-                (before_ns,),
-            )
-            connection.executemany(
-                "UPDATE runs SET id=NULL, deleted_ns=-1 WHERE id=?",
-                [(system_id(id),) for (id,) in gone.fetchall()],
-            )
             connection.execute(
                 "INSERT OR REPLACE INTO tombstones SELECT id, deleted_ns FROM runs"
                 " WHERE id IS NOT NULL AND deleted_ns>0 AND deleted_open_ns<=?",
@@ -79,6 +71,12 @@ class Remover:
                 "UPDATE runs SET id=NULL, deleted_ns=-1 WHERE id IS NOT NULL AND deleted_ns>0 AND deleted_open_ns<=?",
                 (before_ns,),
             ).rowcount
+            # sides of runs that are gone, those too that a version without them has purged
+            connection.execute(
+                "UPDATE runs SET id=NULL, deleted_ns=-1 WHERE deleted_ns=? AND NOT EXISTS"
+                " (SELECT 1 FROM runs AS r WHERE r.id=substr(runs.id, 1, instr(runs.id, ?) - 1))",
+                (SIDE, SIDE_MARK),
+            )
         while self.step():
             pass
         while vacuum(self._database, self._session):

@@ -47,7 +47,7 @@ CREATE TABLE runs(
   state TEXT NOT NULL DEFAULT 'running',
   created_ns INTEGER NOT NULL DEFAULT 0, last_seen_ns INTEGER NOT NULL DEFAULT 0,
   records INTEGER NOT NULL DEFAULT 0, points INTEGER NOT NULL DEFAULT 0, bytes INTEGER NOT NULL DEFAULT 0,
-  deleted_ns INTEGER NOT NULL DEFAULT 0, -- -1: is being purged; -2: `interface.system_id` of a run
+  deleted_ns INTEGER NOT NULL DEFAULT 0, -- -1: is being purged; -2: `interface.side_id` of a run
   deleted_open_ns INTEGER NOT NULL DEFAULT 0, -- how long the store had been open then, all in all
   facts BLOB NOT NULL DEFAULT x'',      -- digest of config and summary
   brief TEXT,                           -- JSON of what lists show of the description

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..clock import Clock
 from . import schema
 from .backup import backup as write_backup
-from .catalog import SYSTEM
+from .catalog import SIDE
 from .compact import Compactor
 from .database import Database
 from .reader import EmbeddedReader
@@ -67,7 +67,7 @@ class EmbeddedStore:
             runs, records, points = fetch(
                 "SELECT count(*), coalesce(sum(records), 0), coalesce(sum(points), 0) FROM runs"
                 " WHERE deleted_ns!=?",
-                (SYSTEM,),
+                (SIDE,),
             ).fetchone()
             (deleted,) = fetch("SELECT count(*) FROM runs WHERE deleted_ns>0").fetchone()
             (pages,) = fetch("PRAGMA page_count").fetchone()

@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from logclient.shm.columns import Columns
-from logclient.shm.system_stream import is_system
+from logclient.shm.side_stream import side_of
 
 from ....wal.encoded import StreamColumns, encode, pack
 from ....wal.scan import Gap
 from ....wal.seal import unseen_part
-from ..interface import Parcel, RunDeleted, StoreError, Written, system_id
+from ..interface import Parcel, RunDeleted, StoreError, Written, side_id
 from . import catalog
 from .key_tables import WriterTables
 from .ledger import MAX_SEQ, Ledger
@@ -107,7 +107,7 @@ class _Write:
         self._writer = writer
         self._connection = connection
         self._runs: dict[str, _RunWrite] = {}
-        self._systems: dict[str, _RunWrite] = {}
+        self._sides: dict[str, _RunWrite] = {}
 
     def parcel(self, parcel: Parcel) -> None:
         run = self._runs.get(parcel.run)
@@ -122,15 +122,16 @@ class _Write:
             self._documents(run, parcel)
 
     def _of(self, run: _RunWrite, parcel: Parcel, stream: bytes) -> _RunWrite:
-        """Return where a stream goes: host and device metrics are kept apart."""
-        if not is_system(stream):
+        """Return where a stream goes: each side is kept apart."""
+        side = side_of(stream)
+        if not side:
             return run
-        id = system_id(parcel.run)
-        found = self._systems.get(id)
+        id = side_id(parcel.run, side)
+        found = self._sides.get(id)
         if found is None:
             row = self._connection.execute("SELECT run FROM runs WHERE id=?", (id,)).fetchone()
-            made = row[0] if row is not None else catalog.make_system(self._connection, id)
-            found = self._systems[id] = _RunWrite(made)
+            made = row[0] if row is not None else catalog.make_side(self._connection, id)
+            found = self._sides[id] = _RunWrite(made)
         return found
 
     def _run(self, id: str) -> int:
@@ -229,7 +230,7 @@ class _Write:
             f"UPDATE runs SET {_SEEN}, records=records+?, points=points+?, bytes=bytes+? WHERE run=?",
             [
                 (now_ns, run.seen_ns, run.records, run.points, run.bytes, run.number)
-                for run in (*self._runs.values(), *self._systems.values())
+                for run in (*self._runs.values(), *self._sides.values())
             ],
         )
         save_last_seen(self._connection, seen, now_ns)
