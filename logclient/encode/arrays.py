@@ -25,7 +25,9 @@ class Array:
 
     __slots__ = ("data", "dtype", "every", "is_tensor", "shape")
 
-    def __init__(self, dtype: str, shape: tuple[int, ...], data: memoryview | bytes, *, is_tensor: bool) -> None:
+    def __init__(
+        self, dtype: str, shape: tuple[int, ...], data: memoryview | bytes, *, is_tensor: bool
+    ) -> None:
         self.dtype = dtype
         self.shape = shape
         self.data = data
@@ -58,7 +60,7 @@ def array_of(value: Any, most_bytes: int, *, sampled: bool = False) -> Array:
         raise LeftOut(f"an array with elements of format {view.format!r}")
     every = _every(view.nbytes, most_bytes, sampled=sampled)
     if every > 1:
-        flat = view if view.ndim == 1 else view.cast("B").cast(letter)
+        flat = view if view.ndim == 1 else memoryview(view.tobytes()).cast(letter)  # type: ignore[call-overload]
         view = flat[::every]
     data: memoryview | bytes = view.cast("B") if view.c_contiguous else view.tobytes()
     made = Array(f"{_KINDS[letter]}{view.itemsize}", tuple(view.shape or (1,)), data, is_tensor=False)

@@ -14,7 +14,7 @@ Invariants:
 from __future__ import annotations
 
 from ..guest import foreign, stdlib
-from ..shm import layout, media_ring
+from ..shm import layout
 from ..shm.ring import Forked, TooLarge
 from .values import LeftOut
 
@@ -73,14 +73,14 @@ class Media:
             described, payload = value.packed(min(file.largest, value.most_bytes))
             described["key"] = key
             description = stdlib.load("json").dumps(described, separators=(",", ":"), default=str).encode()
-            if len(description) > media_ring.MAX_DESCRIPTION:
-                return f"its caption and options have {len(description):,} bytes; at most {media_ring.MAX_DESCRIPTION:,}"
             file.offer(head & ~layout.SHAPE_MASK, step, description, payload)
             return ""
         except LeftOut as reason:
             return str(reason)
         except TooLarge:
-            return f"it does not fit into the memory for media values, {len(file.mem):,} bytes (LOGCLIENT_MEDIA_BYTES)"
+            return (
+                f"with its options it does not fit into the {len(file.mem):,} bytes of LOGCLIENT_MEDIA_BYTES"
+            )
         except Forked:
             return ""  # the process that was forked from goes on with the very same call
         except Exception as error:

@@ -70,7 +70,7 @@ def _text(value: Any, most: int) -> str:
 def _encoded(text: Any, most_bytes: int, what: str) -> bytes:
     if not isinstance(text, str):
         raise LeftOut(f"{what} takes a str, not a {type(text).__name__}")
-    return _fitting(text.encode("utf-8", "backslashreplace"), most_bytes)
+    return bytes(_fitting(text.encode("utf-8", "backslashreplace"), most_bytes))
 
 
 def _fitting(data: Any, most_bytes: int) -> Any:
@@ -200,7 +200,9 @@ class Histogram(Value):
         if self._counted is not None:
             counts, edges = ([float(each) for each in islice(some, MAX_BINS + 2)] for some in self._counted)
             if not 1 <= len(counts) <= MAX_BINS or len(edges) != len(counts) + 1:
-                raise LeftOut(f"a histogram with {len(counts):,} counts and {len(edges):,} edges; at most {MAX_BINS} bins")
+                raise LeftOut(
+                    f"a histogram with {len(counts):,} counts and {len(edges):,} edges; at most {MAX_BINS} bins"
+                )
             data = stdlib.load("json").dumps({"counts": counts, "edges": edges}).encode()
             return self._described(form="counts"), _fitting(data, most_bytes)
         if type(self._bins) is not int or not 1 <= self._bins <= MAX_BINS:

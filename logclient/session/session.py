@@ -37,7 +37,6 @@ from ..shm import layout, refusals
 from ..shm.counters import Counters
 from ..shm.documents import DocumentWriter, TooLarge
 from ..shm.health import no_device
-from ..shm.media_ring import MIN_BYTES, MediaWriter
 from ..shm.notices import Notices
 from ..shm.owner import ForkMark, LiveLock
 from ..shm.proc import file_limit
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..config import Config
+    from ..shm.media_ring import MediaWriter
     from ..typed import DeviceStatus
 
 
@@ -197,6 +197,8 @@ class Session:
 
     def _make_media(self, taken: lanes.Lanes) -> MediaWriter:
         """Reserve memory for media values, within what is left of the run's share of the mount. Raises OSError."""
+        from ..shm.media_ring import MIN_BYTES, MediaWriter  # most processes log none
+
         shm_dir = self.shm_dir
         left = shm_dir.budget_bytes - shm_dir.taken_bytes()
         size = min(self.settings.media_bytes, left // 2, file_limit()) // 4096 * 4096

@@ -44,7 +44,8 @@ from . import lane_file, layout, modes
 from .documents import DocumentWriter
 from .layout import FORGOT, LENGTH_MASK, PADDING, RELEASED, SEQ, STAGED_SEQ, TAIL
 from .record import BODY, PREFIX, Shape, pack_payload
-from .ring import Blocks, Forked, RingReader, RingWriter
+from .ring import Blocks, Forked, RingReader, RingWriter, TooLarge
+from .side_stream import MARKS, MEDIA, suffix_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,8 +54,6 @@ if TYPE_CHECKING:
 
     from .ring import Mark
 
-MARK = b"lcmedia_"  # the other 8 bytes are random
-SUFFIX = ".media"
 RAW_HEADER = 1  # index of its lane header
 IN_HAND = 16  # by the media process: seq of the value that is being encoded; 0: none is
 IN_HAND_TIMES = 17  # so many processes have begun with it
@@ -77,11 +76,21 @@ class MediaWriter:
     __slots__ = ("_ring", "map", "mem", "path", "words")
 
     def __init__(
-        self, folder: str, total_bytes: int, owner: bytes, rank: int | None, about: Mapping[str, Any], mark: Mark
+        self,
+        folder: str,
+        total_bytes: int,
+        owner: bytes,
+        rank: int | None,
+        about: Mapping[str, Any],
+        fork: Mark,
     ) -> None:
-        """Make the file. `owner`: process id of the lane file; `about`: the start document. Raises OSError."""
-        process, stream = MARK + os.urandom(8), MARK + os.urandom(8)
-        self.path = os.path.join(folder, process.hex() + SUFFIX)
+        """Make the file. `owner`: process id of the lane file; `about`: the start document. Raises OSError.
+
+        `fork[0]` reads 0 in a process that was forked since (`owner.ForkMark`).
+        """
+        mark = MARKS[MEDIA]
+        process, stream = mark + os.urandom(8), mark + os.urandom(8)
+        self.path = os.path.join(folder, process.hex() + suffix_of(MEDIA))
         documents, blocks = (_SLOT, _SLOT), (layout.BLOCK_HEADER, 0)
         lane = lane_file.start_of_lanes(_KEYS, documents, blocks)
         raw = lane + _REFERENCES
@@ -99,7 +108,7 @@ class MediaWriter:
             halves = memoryview(owner).cast("Q")
             words[header + layout.LANE_STREAM], words[header + layout.LANE_STREAM + 1] = halves
             DocumentWriter(self.mem, self.path).write("start", about)
-            self._ring = _RawRing(self.mem, header, [], Blocks(self.mem), mark, ahead=0)
+            self._ring = _RawRing(self.mem, header, [], Blocks(self.mem), fork, ahead=0)
             os.rename(making, self.path)
         except BaseException:
             modes.remove(making)
@@ -115,6 +124,8 @@ class MediaWriter:
 
     def offer(self, head: int, step: int, description: bytes, payload: bytes | memoryview) -> None:
         """Commit one value. Raises TooLarge and Forked, with nothing written."""
+        if len(description) > MAX_DESCRIPTION:
+            raise TooLarge
         try:
             self._ring.offer_value(head, step, description, payload)
         except BaseException:
@@ -178,20 +189,28 @@ class RawValue:
 class MediaReader:
     """The raw ring as the media process sees it. Raises ValueError where the file is none."""
 
-    __slots__ = ("_mem", "_size", "_suspect", "words")
+    __slots__ = ("_mem", "_size", "_suspect", "position", "words")
 
     def __init__(self, mem: memoryview) -> None:
+        """Begin with the oldest value that was not released."""
         words = mem.cast("Q")
         header = layout.lane_header(RAW_HEADER)
         base, size = words[header + layout.LANE_OFFSET], words[header + layout.LANE_BYTES]
         if words[layout.FILE_MAGIC] != layout.MAGIC or words[layout.FILE_VERSION] != layout.VERSION:
             raise ValueError("no media file of this version")
-        if words[layout.FILE_BYTES] != len(mem) or size <= 0 or size % 8 or base % 8 or base + size > len(mem):
+        if (
+            words[layout.FILE_BYTES] != len(mem)
+            or size <= 0
+            or size % 8
+            or base % 8
+            or base + size > len(mem)
+        ):
             raise ValueError(f"a ring of {size} bytes at {base} in a file of {len(mem)}")
         self.words = words[header : header + layout.LANE_HEADER_WORDS]
         self._mem = mem[base : base + size]
         self._size = size
         self._suspect = (-1, 0)
+        self.position = self.words[RELEASED]
 
     @property
     def owner(self) -> bytes:
@@ -200,8 +219,8 @@ class MediaReader:
 
     @property
     def has_some(self) -> bool:
-        """Is there a value that was not released?"""
-        return bool(self.words[TAIL] > self.words[RELEASED])
+        """Is there a value that was not taken?"""
+        return bool(self.words[TAIL] > self.position)
 
     @property
     def fill(self) -> float:
@@ -209,10 +228,10 @@ class MediaReader:
         return (self.words[TAIL] - max(self.words[RELEASED], self.words[FORGOT])) / self._size
 
     def take(self) -> RawValue | None:
-        """Copy the oldest value that is there and not released; None where there is none, or it may check later."""
+        """Copy the oldest value that is there and not taken; None where there is none, or it may check later."""
         words = self.words
         while True:
-            tail, start = words[TAIL], max(words[RELEASED], words[FORGOT])
+            tail, start = words[TAIL], max(self.position, words[FORGOT])
             if start >= tail or tail - start > self._size:
                 return None
             off = start % self._size
@@ -220,19 +239,20 @@ class MediaReader:
             size = word & LENGTH_MASK
             is_odd = size < 8 or size & 7 or off + size > self._size or start + size > tail
             if not is_odd and word & PADDING and off + size == self._size:
-                if words[FORGOT] <= start:
-                    words[RELEASED] = start + size
+                self.position = start + size
                 continue
             found = None if is_odd else self._copy(start, off, size, word)
             if words[FORGOT] > start:
                 continue  # it was overwritten meanwhile
             if found is not None:
+                self.position = found.end
                 return found
             where, looks = self._suspect
             self._suspect = start, looks + 1 if where == start else 1
             if looks + 1 <= _LOOKS or where != start:
                 return None
             lost = RawValue(words[SEQ], tail)  # where the next frame begins is unknown
+            self.position = tail
             lost.damage = "its bytes in shared memory do not check"
             return lost
 
@@ -259,7 +279,6 @@ class MediaReader:
 
     def release(self, value: RawValue) -> None:
         """Let the producer overwrite a value: its reference is committed."""
-        self.words[IN_HAND] = 0
         self.words[STAGED_SEQ] = value.seq
         self.words[RELEASED] = value.end
 
@@ -270,6 +289,14 @@ class MediaReader:
         words[IN_HAND_TIMES] = times
         words[IN_HAND] = value.seq
         return times
+
+    def end(self) -> None:
+        """Note that it was encoded: what kills this process from now on is not the value."""
+        self.words[IN_HAND] = 0
+
+    def go_back(self) -> None:
+        """Take again what was taken and not released."""
+        self.position = self.words[RELEASED]
 
 
 class ReferenceWriter:
@@ -282,7 +309,9 @@ class ReferenceWriter:
         self._words = mem.cast("Q")
         header = layout.lane_header(0)
         self.seq = self._committed(header)
-        self._words[header + SEQ] = self.seq  # one that was killed may have stored the seq of a frame it did not commit
+        self._words[header + SEQ] = (
+            self.seq
+        )  # one that was killed may have stored the seq of a frame it did not commit
         self._lane = RingWriter(mem, header, [], Blocks(mem), ahead=0)
         self._shapes: dict[str, Shape] = {}
         self._keys_at = self._words[layout.KEYS_USED]

@@ -29,7 +29,7 @@ from .. import failpoint
 from .drain import drain, other_nodes
 from .drain.node_document import Ledger
 from .drain.producer import Lane, Producer
-from .drain.producers import Roster, SystemRoster
+from .drain.producers import MediaRoster, Roster, SystemRoster
 from .drain.stop_requests import StopRequests
 from .drain.worker_pause import WorkerPause
 from .host.crash_report import Handover
@@ -57,6 +57,11 @@ _SLOW_NS = 1_000_000_000
 _BUSY_NS = 200_000_000  # a copier that is busy for less is not waited for
 # host and device metrics are staged together, as small blocks cost most: with few samples in a run at rest more seldom
 _SYSTEM_EVERY_S, _SYSTEM_AT_REST_S, _SYSTEM_SAMPLES = 29.0, 119.0, 12
+_MEDIA_EVERY_S = (
+    0.2  # between two looks at references; their blobs were written one fsync after the other before
+)
+_MEDIA_WAITED_S = 10.0  # since somebody flushed: values that were logged before may still be encoded
+_MEDIA_PATIENCE_S = 120.0  # for a media process that stores nothing, once nobody logs any more
 _LAST_LOOKS = 8  # at a producer that is gone; more than RingReader needs to give a frame up
 
 
@@ -77,6 +82,7 @@ class Worker:
         self.ledger = Ledger(handle.shm_dir, status.words)
         self.roster = Roster(handle, handover, self.ledger, self.copier.write_line)
         self.system = SystemRoster(handle, handover, self.ledger, self.copier.write_line)
+        self.media = MediaRoster(handle, handover, self.ledger, self.copier.write_line)
         self.requests = StopRequests(
             handle,
             status.words,
@@ -101,6 +107,7 @@ class Worker:
         self._pipes = pipes
         self._sleeper = Sleeper(pipes.worker)
         self._staged_at = 0.0  # the first look stages at once
+        self._media_at = self._asked_at = 0.0  # when references were staged last; when somebody waited last
         self._system_at = 0.0  # when host and device metrics were staged last
         self._next_look = 0.0  # not later than then (monotonic) everything is looked at
         self._hasty_since = 0.0  # when something came under way; 0: nothing is
@@ -170,6 +177,7 @@ class Worker:
             or self.shipped.has_news()
             or self.observations.has_news()
             or self._has_newcomers()
+            or self._is_media_due(now)
             or self.requests.is_due
             or self.roster.has_lost_one(now)
         )
@@ -177,6 +185,9 @@ class Worker:
     def _has_newcomers(self) -> bool:
         self._handle.look()
         return self.roster.is_behind
+
+    def _is_media_due(self, now: float) -> bool:
+        return self.media.has_some and now - self._media_at >= _MEDIA_EVERY_S
 
     def _is_copier_slow(self) -> bool:
         since = self.copier.busy_since
@@ -219,6 +230,8 @@ class Worker:
                 return min(pause_s, _LEAVING_PAUSE_S)
             return min(pause_s, self.settings.poll_s * (1 if hasty_s < _HASTE_S else 2))
         pause_s = min(pause_s, self._next_look - now)
+        if self.media.has_some:
+            pause_s = min(pause_s, max(0.0, self._media_at + _MEDIA_EVERY_S - now))
         if self.pace.has_records:
             pause_s = min(pause_s, max(self.settings.poll_s, self._staged_at + self.settings.sync_s - now))
         return pause_s
@@ -266,10 +279,11 @@ class Worker:
             self._staged_at = now
             self.stage.close_old()
         gone_system = self._drain_system(now)
+        gone_media = self._drain_media(now, at_once=urgent)
         self._write_documents(at_once=urgent)
         is_on_disk = self.destination.is_there
         saved_version = self.copier.document_done if is_on_disk else self.ledger.version
-        for roster, ended in ((self.roster, gone), (self.system, gone_system)):
+        for roster, ended in ((self.roster, gone), (self.system, gone_system), (self.media, gone_media)):
             for producer in ended:
                 if roster.farewell(producer, saved_version=saved_version, linger_s=self.settings.linger_s):
                     producer.sweep(is_on_disk=is_on_disk)
@@ -353,6 +367,46 @@ class Worker:
             self._wake_copier(at_once=is_last)
         return gone
 
+    def _drain_media(self, now: float, *, at_once: bool) -> list[Producer]:
+        """Stage references to media values, if it is time; returns the producers from which no more is wanted."""
+        for producer in self.media.find():
+            for lane in producer.lanes:
+                self.stage.resume(lane)
+        if not self.media.producers:
+            return []
+        self._asked_at = now if at_once else self._asked_at
+        if not self.roster.producers and self.media.is_stuck(_MEDIA_PATIENCE_S):
+            self._give_media_up()
+        gone = self.media.gone()
+        if not (gone or at_once or self._is_media_due(now)):
+            return []
+        self._media_at = now
+        some = False
+        for producer in self.media.each():
+            for lane in producer.lanes:
+                some |= self._drain(producer, lane, is_gone=producer in gone)
+        if some:
+            self._notify_shipper()
+            # who waited a moment ago waits for what was encoded since
+            self._wake_copier(at_once=bool(gone) or now - self._asked_at < _MEDIA_WAITED_S)
+        return gone
+
+    def _give_media_up(self) -> None:
+        """Count values as forgotten that no media process stores, though the disk takes all else."""
+        words = self.status.words
+        if words[layout.AGENT_WRITE_STALLED_NS] or words[layout.AGENT_WRITE_ERROR]:
+            return
+        for producer in self.media.each(which=lambda each: not each.has_finished):
+            left = self.media.give_up(producer)
+            if left is not None:
+                self.copier.write_line(
+                    f"media values {left[0]} to {left[1]} of {producer.name} were given up"
+                )
+                found = drain.nothing(producer.lanes[0])
+                found.forgotten.append(left)
+                found.last_seq = left[1]
+                self.stage.add(producer, producer.lanes[0], found)
+
     def _notify_shipper(self) -> None:
         if self.status.words[layout.AGENT_SHIP_STATE] != layout.SHIP_OFF:
             self._pipes.shipper.ring()
@@ -424,8 +478,9 @@ class Worker:
         if self.copier.found is not None and not self.ledger.has_absorbed:
             self.ledger.absorb(self.copier.found)
         if self.ledger.is_due(at_once=at_once):
-            for producer in (*self.roster.producers.values(), *self.system.producers.values()):
-                self.ledger.note(producer)
+            for roster in (self.roster, self.system, self.media):
+                for producer in roster.producers.values():
+                    self.ledger.note(producer)
             self.ledger.is_at_rest = self.pace.is_at_rest(time.monotonic())
             document = self.ledger.content()
             self._notify_shipper()
@@ -469,7 +524,7 @@ class Worker:
         self.stage.settle()
         if not self.destination.is_there and not self.ledger.has_run:
             return True  # `init` raised, and nothing is to be left of it
-        if self.system.producers:
+        if self.system.producers or self.media.producers:
             return False
         self._is_result_awaited = True
         if self.stage.segments:

@@ -36,6 +36,7 @@ from ..host.pauses import REST_SHARE, Pipes, Sleeper
 from ..host.process_handle import Watch
 from ..host.shm_dir_handle import ShmDirHandle
 from ..host.status import StatusPage
+from ..media.media_keeper import MediaKeeper
 from ..observer.observer_keeper import ObserverKeeper
 from ..output.segment_pool import Memory
 from ..settings import Settings
@@ -120,6 +121,7 @@ class Supervisor:
         self._sleeper = Sleeper(pipes.supervisor)
         self._shipping = ShipKeeper(self.handle, self.status, self.settings, pipes, self._only_server)
         self._stop_file = StopFile(self.handle, self.status, pipes.worker, self.settings.stop_file)
+        self._media = MediaKeeper(self.handle, self.status, self.settings, pipes)
         self._observing = ObserverKeeper(
             self.handle, self.status, self.settings, pipes, sends_alerts=self._sends_alerts
         )
@@ -169,6 +171,7 @@ class Supervisor:
             return  # they have ended, and the page may be another agent's by now
         self._stop_file.end()
         self._observing.end()
+        self._media.end()
         self._shipping.end()
 
     def _look(self) -> None:
@@ -176,6 +179,7 @@ class Supervisor:
         self.handle.look()
         self._shipping.look()
         self._stop_file.look()
+        self._media.look()
         if self._observing.look() and not page_pinning.lock_pages():
             page_pinning.read_mapped_files()
         self._left_behind = [worker for worker in self._left_behind if not worker.reap()]
@@ -194,13 +198,16 @@ class Supervisor:
             REST_SHARE * self.settings.stall_s,
             self._shipping.due_in_s(now),
             self._observing.due_in_s(now),
+            self._media.due_in_s(now),
         )
         return max(0.01, min(pause_s, until_stuck_s + 0.01))
 
     def _wait(self, timeout_s: float) -> bool:
         """Has the worker ended, within that time at most?"""
         before = time.monotonic()
-        self._sleeper.watch([self._worker, *self._shipping.watches(), *self._observing.watches()])
+        self._sleeper.watch(
+            [self._worker, *self._shipping.watches(), *self._observing.watches(), *self._media.watches()]
+        )
         if self._sleeper.sleep(timeout_s):
             self._watchful_until = time.monotonic() + _LOOK_S
         now = time.monotonic()
