@@ -331,7 +331,7 @@ class ReferenceWriter:
             number += 1
 
     def offer(self, value: RawValue, key: str, text: str) -> bool:
-        """Commit a reference with the value's seq; False, with nothing done, where none that waits may be overwritten."""
+        """Commit a reference with the value's seq; False, with nothing done, where there is no room for it yet."""
         rank = (0 if value.rank is None else value.rank + 1) << layout.RANK_SHIFT
         shape = self._shape(key)
         number = layout.INLINE_SHAPE if shape is None else shape.head

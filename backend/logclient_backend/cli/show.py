@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from logclient.shm.side_stream import SYSTEM
+from logclient.shm.side_stream import MEDIA, SYSTEM
 
 from ..runs import contents
 from ..runs.contents import Contents, Hole, Key
 from ..runs.curve import GAP_MARK, ODD_MARK, Drawing
 from ..runs.extremes import of_summary
+from ..runs.media import media_items
 from ..runs.observed import Observation
 from ..runs.replicas import Comparison, compare
-from ..runs.source import RunSource
+from ..runs.source import RunSource, StoredRun
 from ..runs.view import RunView, Shipment
 from ..signals import signal_name
-from . import screen, system_page
+from . import media_page, screen, system_page
 from .options import amount, with_json, with_source
 from .text import ago, clock, duration, iso, moment, number, plural, safe, safe_lines
 
@@ -51,6 +52,9 @@ _TWO_COLUMNS = 110  # characters from which two curves stand side by side
     is_flag=True,
     help="Host and device metrics: their last values, and curves of --key.",
 )
+@click.option(
+    "--media", "of_media", is_flag=True, help="Images, tables and other media values, by step; see --key."
+)
 @click.option("--replicas", is_flag=True, help="Compare the fingerprints of ranks that should hold the same.")
 @click.option(
     "--tolerance",
@@ -70,6 +74,7 @@ def command(
     curves: int,
     everything: bool,
     of_system: bool,
+    of_media: bool,
     replicas: bool,
     tolerance: float,
     source: RunSource,
@@ -86,6 +91,8 @@ def command(
     logclient show mlp --replicas
     """
     stored = source.run(run)
+    if of_media:
+        return _show_media(stored, keys, everything=everything, as_json=as_json)
     if of_system:
         stored, curves = stored.of_side(SYSTEM), curves if keys else 0
     shown = stored.view()
@@ -107,6 +114,17 @@ def command(
             screen.show(thing)
     if found.damage or found.unsupported or any(node.problem for node in shown.nodes):
         ctx.exit(4)
+
+
+def _show_media(stored: StoredRun, keys: tuple[str, ...], *, everything: bool, as_json: bool) -> None:
+    side = stored.of_side(MEDIA)
+    is_meant = _matcher(keys) if keys else lambda name: True
+    items = media_items(side.columns(list(filter(is_meant, side.keys()))))
+    if as_json:
+        screen.print_json({"id": stored.row.id, "media": [media_page.as_dict(item) for item in items]})
+        return
+    for thing in media_page.pages(items, everything=everything):
+        screen.show(thing)
 
 
 def _show_system(run: RunView, found: Contents, curves: int, *, as_json: bool) -> None:

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from logclient.errors import BadArgument, NoRun
-from logclient.shm.side_stream import SIDES, SYSTEM
+from logclient.shm.side_stream import MEDIA, SIDES, SYSTEM
 
 from ..remote import access
 from ..remote.source import ServerSource
 from ..runs import folder
 from ..runs.extremes import Extreme, of_summary
+from ..runs.media import media_items
 from ..runs.source import FolderRun, FolderSource, StoredRun
 from ..runs.view import RunView
 from .gather import gather
+from .media import Media
 from .reduce import of_answer, reals, reduce
 from .series import Reduced, Series, Table
 
@@ -179,6 +181,15 @@ class Run:
         `run.system.keys()`, `run.system.series("system/cpu_percent")`: steps are seconds since 1970.
         """
         return self.side(SYSTEM)
+
+    @property
+    def media(self) -> Media:
+        """Images, histograms, tables, texts and files that were logged, with those of all attempts.
+
+        `run.media["sample"]`, `run.media.at(step=100)`, `for each in run.media: each.load()`.
+        """
+        side = self._stored.of_side(MEDIA)
+        return Media(self._stored, media_items(side.columns(side.keys())))
 
     def side(self, name: str) -> Run:
         """Return this run with the records of a side in the place of what was logged: system, console or media.

@@ -6,6 +6,7 @@ collector knows better is handed to it: how long nothing has come from the run, 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
@@ -18,6 +19,7 @@ from ..runs import source, strict
 from ..runs.contents import Contents, Only, Progress
 from ..runs.extremes import Extreme
 from ..runs.folder import Found
+from ..runs.media import NoBlob
 from ..runs.node import Node
 from ..runs.paged import PagedReader
 from ..runs.state import State
@@ -105,6 +107,15 @@ class ServerRun:
 
     def of_side(self, side: str) -> ServerRun:
         return ServerRun(self._server, self._listed, side=side)
+
+    def blob(self, sha256: str) -> bytes:
+        try:
+            data = self._server.file("/run/blob", run=self.id, sha256=sha256)
+        except NoRun as error:
+            raise NoBlob(str(error)) from None
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise NoBlob(f"{self._server.url} answers with other bytes than those of the blob {sha256[:12]}")
+        return data
 
     def _documents(self) -> Found:
         if self._found is None:

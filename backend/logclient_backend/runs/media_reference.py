@@ -1,9 +1,9 @@
 """The reference to a media value: a small JSON object, which is the text of a record of the side "media".
 
-Written by the agent's media process, parsed by readers. What holds the value itself is a *blob*: a file that is named by
-the SHA-256 of its bytes, in the folder `media` of a run folder or in the data folder of a collector. ::
+Written by the agent's media process, parsed by readers. What holds the value itself is a *blob*: a file that is named
+by the SHA-256 of its bytes, in the folder `media` of a run folder or in the data folder of a collector. ::
 
-    {"kind": "image", "sha256": "...", "bytes": 1234, "mime": "image/png", "width": 224, "height": 224, "caption": "..."}
+    {"kind": "image", "sha256": "...", "bytes": 1234, "mime": "image/png", "width": 224, "caption": "...", ...}
     {"kind": "histogram", "low": 0.0, "high": 1.0, "counts": [...], "values": 1000000, "nonfinite": 0}   no blob
     {"kind": "image", "lost": "why there is no blob"}
 

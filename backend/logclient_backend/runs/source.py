@@ -20,6 +20,8 @@ from .decoded import Looker
 from .extremes import Extreme
 from .folder import Found
 from .follow import FolderFollower
+from .media import read_blob
+from .media_reference import FOLDER
 from .view import RunView, view
 
 
@@ -93,6 +95,9 @@ class StoredRun(Protocol):
 
     def of_side(self, side: str) -> StoredRun:
         """Return this run with the records of a side in the place of what was logged (`shm/side_stream.py`)."""
+
+    def blob(self, sha256: str) -> bytes:
+        """Return what a media value refers to. `NoBlob` where it is not there, or not what it was."""
 
 
 @dataclass(slots=True)
@@ -177,6 +182,9 @@ class FolderRun:
 
     def of_side(self, side: str) -> FolderRun:
         return FolderRun(self._whole, self._base, side=side)
+
+    def blob(self, sha256: str) -> bytes:
+        return read_blob([f"{node.path}/{FOLDER}" for node in self._whole.nodes], sha256)
 
     def contents(
         self, run: RunView, curves: int = 0, only: Only = None, progress: Progress = None
