@@ -200,9 +200,8 @@ class Histogram(Value):
         if self._counted is not None:
             counts, edges = ([float(each) for each in islice(some, MAX_BINS + 2)] for some in self._counted)
             if not 1 <= len(counts) <= MAX_BINS or len(edges) != len(counts) + 1:
-                raise LeftOut(
-                    f"a histogram with {len(counts):,} counts and {len(edges):,} edges; at most {MAX_BINS} bins"
-                )
+                both = f"{len(counts):,} counts and {len(edges):,} edges"
+                raise LeftOut(f"a histogram with {both}; it takes 1 to {MAX_BINS} counts, and one edge more")
             data = stdlib.load("json").dumps({"counts": counts, "edges": edges}).encode()
             return self._described(form="counts"), _fitting(data, most_bytes)
         if type(self._bins) is not int or not 1 <= self._bins <= MAX_BINS:

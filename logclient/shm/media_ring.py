@@ -56,7 +56,8 @@ if TYPE_CHECKING:
 
 RAW_HEADER = 1  # index of its lane header
 IN_HAND = 16  # by the media process: seq of the value that is being encoded; 0: none is
-IN_HAND_TIMES = 17  # so many processes have begun with it
+DIED_OF = 17  # seq of the value that the last process died of, which had it in hand
+DIED_TIMES = 18  # so many processes in a row died of it
 MIN_BYTES = 1 << 20
 _KEYS, _SLOT, _REFERENCES = 16 << 10, 1 << 10, 128 << 10
 _META = Struct("<IIQ")
@@ -282,13 +283,28 @@ class MediaReader:
         self.words[STAGED_SEQ] = value.seq
         self.words[RELEASED] = value.end
 
-    def begin(self, value: RawValue) -> int:
-        """Note that this value is being encoded; return how many processes have begun with it."""
+    def conclude(self) -> None:
+        """Note what the last process died of, if it had a value in hand. To be called once, by the next one."""
         words = self.words
-        times = words[IN_HAND_TIMES] + 1 if words[IN_HAND] == value.seq else 1
-        words[IN_HAND_TIMES] = times
-        words[IN_HAND] = value.seq
-        return times
+        seq = words[IN_HAND]
+        if seq:
+            times = words[DIED_TIMES] + 1 if words[DIED_OF] == seq else 1
+            words[DIED_TIMES] = times
+            words[DIED_OF] = seq
+            words[IN_HAND] = 0
+
+    @property
+    def has_suspect(self) -> bool:
+        """Is there a value ahead that a process died of? Then each one before it is to be released by itself."""
+        return bool(self.words[DIED_OF] > self.words[STAGED_SEQ])
+
+    def deaths(self, value: RawValue) -> int:
+        """Return how many processes in a row died of this value."""
+        return self.words[DIED_TIMES] if self.words[DIED_OF] == value.seq else 0
+
+    def begin(self, value: RawValue) -> None:
+        """Note that this value is being encoded."""
+        self.words[IN_HAND] = value.seq
 
     def end(self) -> None:
         """Note that it was encoded: what kills this process from now on is not the value."""

@@ -158,7 +158,7 @@ def mime_of(start: bytes, kind: str) -> str:
 
 def size_of(start: bytes) -> dict[str, int]:
     """Return width and height of a PNG or GIF by its first bytes; nothing of others."""
-    if start[:8] == b"\x89PNG\r\n\x1a\n" and len(start) >= 24:
+    if start[:8] == b"\x89PNG\r\n\x1a\n" and start[12:16] == b"IHDR" and len(start) >= 24:
         return {"width": int.from_bytes(start[16:20], "big"), "height": int.from_bytes(start[20:24], "big")}
     if start[:4] == b"GIF8" and len(start) >= 10:
         return {

@@ -25,7 +25,7 @@ _MAX_BYTES = 1 << 31
 
 
 class MediaFile:
-    """One file, mapped."""
+    """One file, mapped by the one media process that works."""
 
     def __init__(self, name: str, fd: int) -> None:
         """Raises ValueError where it is no media file, OSError where it cannot be mapped."""
@@ -37,6 +37,7 @@ class MediaFile:
         self._words = mem.cast("Q")
         self.reader = MediaReader(mem)
         self.references = ReferenceWriter(mem)
+        self.reader.conclude()
         self._owner = self.reader.owner.hex() + LANES
 
     @property

@@ -40,7 +40,7 @@ class MediaKeeper:
         self._pipes = pipes
         self._process = KeptProcess(status, layout.AGENT_MEDIA, layout.AGENT_MEDIA_TICKS)
         self._not_before = 0.0
-        self._deaths = 0
+        self._deaths = self._stored = 0
 
     def watches(self) -> list[Watch]:
         """Handles of the process, whose end is to be seen at once."""
@@ -85,8 +85,10 @@ class MediaKeeper:
         return media_process.run(self._handle, self._status, self._settings, self._pipes)
 
     def _has_ended(self) -> None:
-        if time.monotonic() - self._process.started > _LONG_LIFE_S:
+        stored = self._status.words[layout.AGENT_MEDIA_STORED]
+        if stored != self._stored or time.monotonic() - self._process.started > _LONG_LIFE_S:
             self._deaths = 0
+        self._stored = stored
         self._deaths += 1
         pause_s = min(_MAX_BACKOFF_S, 0.1 * 2 ** min(self._deaths - 2, 10)) if self._deaths > 1 else 0.0
         self._not_before = time.monotonic() + pause_s

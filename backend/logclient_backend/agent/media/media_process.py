@@ -26,11 +26,12 @@ from logclient.shm import layout
 from logclient.shm.media_ring import RawValue
 from logclient.shm.regular import open_regular
 from logclient.shm.shm_dir import folder_name
+from logclient.shm.side_stream import MEDIA
 
 from ... import failpoint
 from ...runs.media_reference import Reference
 from ..host.pauses import Pipes, Sleeper
-from ..host.shm_dir_handle import ShmDirHandle
+from ..host.shm_dir_handle import ShmDirHandle, side_of_file
 from ..host.status import StatusPage
 from ..settings import Settings
 from .blobs import Blob, BlobFolder
@@ -56,9 +57,9 @@ def run(handle: ShmDirHandle, status: StatusPage, settings: Settings, pipes: Pip
     parent = os.getppid()
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     os.nice(_NICE)
-    files = MediaFiles(handle)
     for kept in handle.kept():
-        handle.let_go(kept)  # a descriptor of ours would hold memory that is given back
+        if side_of_file(kept.name) != MEDIA:
+            handle.let_go(kept)  # a descriptor of ours would hold memory that is given back
 
     def is_wanted() -> bool:
         status.beat(layout.AGENT_MEDIA_BEAT)
@@ -71,7 +72,9 @@ def run(handle: ShmDirHandle, status: StatusPage, settings: Settings, pipes: Pip
             break
         except OSError:  # one that was killed, and that the kernel has not let go
             time.sleep(_HANGING_S)
-    process = MediaProcess(handle, status, settings, pipes, files)
+    process = MediaProcess(handle, status, settings, pipes, MediaFiles(handle))
+    for kept in handle.kept():
+        handle.let_go(kept)
     while is_wanted():
         process.look()
         process.sleep()
@@ -157,7 +160,8 @@ class MediaProcess:
             return False
         made: list[tuple[RawValue, str, Reference]] = []
         size = 0
-        while len(made) < _TOGETHER and size < _TOGETHER_BYTES:
+        together = 1 if file.reader.has_suspect else _TOGETHER
+        while len(made) < together and size < _TOGETHER_BYTES:
             value = file.reader.take()
             if value is None:
                 break
@@ -179,6 +183,7 @@ class MediaProcess:
                 return False
             failpoint.hit("media.referred")
             file.reader.release(value)
+            self._words[layout.AGENT_MEDIA_STORED] += 1
         return bool(made)
 
     def _store(
@@ -203,8 +208,9 @@ class MediaProcess:
             return key, Reference(kind, lost=str(why))
 
     def _encode(self, file: MediaFile, value: RawValue) -> Encoded:
-        if file.reader.begin(value) > _MAX_DEATHS:
+        if file.reader.deaths(value) >= _MAX_DEATHS:
             raise BadValue(f"{_MAX_DEATHS} processes died while they encoded it")
+        file.reader.begin(value)
         signal.setitimer(signal.ITIMER_REAL, _ENCODE_S)  # it kills: nothing in a library can hold that up
         try:
             failpoint.hit("media.encode")

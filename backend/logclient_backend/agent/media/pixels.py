@@ -175,7 +175,7 @@ def histogram(payload: bytes, dtype: str, bins: int) -> dict[str, Any]:
         return _counted([], bins) | {"values": int(values.size), "nonfinite": int(values.size)}
     low, high = _widened(float(finite.min()), float(finite.max()))
     with np.errstate(all="ignore"):
-        places = np.clip(((finite - low) / (high - low) * bins).astype("i8"), 0, bins - 1)
+        places = np.clip((finite - low) / (high - low) * bins, 0, bins - 1).astype("i8")
     counts = np.bincount(places, minlength=bins).tolist()
     odd = int(values.size - finite.size)
     return {"low": low, "high": high, "counts": counts, "values": int(values.size), "nonfinite": odd}
@@ -187,7 +187,7 @@ def _counted(values: Sequence[Any] | memoryview[Any], bins: int) -> dict[str, An
     low, high = _widened(min(finite), max(finite)) if finite else (0.0, 1.0)
     width = high - low
     for each in finite:
-        counts[min(bins - 1, max(0, int((each - low) / width * bins)))] += 1
+        counts[int(min(bins - 1.0, max(0.0, (each - low) / width * bins)))] += 1
     odd = len(values) - len(finite)
     return {"low": low, "high": high, "counts": counts, "values": len(values), "nonfinite": odd}
 
