@@ -44,7 +44,7 @@ from ..shm.ring import Forked
 from ..shm.shm_dir import ShmDir
 from ..shm.wake import wake
 from ..spawn import agent as spawn
-from . import handles, ptracer, tracing
+from . import handles, media_memory, ptracer, tracing
 from .alerting import Alerts
 from .recorder import Recorder
 from .sections import Sections
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..config import Config
-    from ..shm.media_ring import MediaWriter
     from ..typed import DeviceStatus
 
 
@@ -184,7 +183,7 @@ class Session:
             self.notices.once("lanes", f"{cause}: this process gets {what}; bursts may be forgotten")
         shm_dir, lose = self.shm_dir, self.counters.left_out.add
         device = Device(made, lambda: shm_dir.budget_bytes // 2 - shm_dir.taken_bytes(".device"), lose, mark)
-        media = Media(lambda: self._make_media(made), mark)
+        media = Media(lambda: media_memory.make(self, made), mark)
         self.encoder = Encoder(made.mem, self.rank, mark, device, media)
         self.documents = DocumentWriter(made.mem, made.path, mark)
         self.status_page = spawn.map_status(self.shm_dir)
@@ -194,24 +193,6 @@ class Session:
         self.counters.attach(made.words, mark)
         self.sections.attach(made.words)
         wake(shm_dir)
-
-    def _make_media(self, taken: lanes.Lanes) -> MediaWriter:
-        """Reserve memory for media values, within what is left of the run's share of the mount. Raises OSError."""
-        from ..shm.media_ring import MIN_BYTES, MediaWriter  # most processes log none
-
-        shm_dir = self.shm_dir
-        left = shm_dir.budget_bytes - shm_dir.taken_bytes()
-        size = min(self.settings.media_bytes, left // 2, file_limit()) // 4096 * 4096
-        if size < MIN_BYTES:
-            raise OSError(f"{max(0, size):,} bytes are left for this process, {MIN_BYTES:,} are needed")
-        about = {"kind": "media", "pid": self.pid, "rank": self.rank, "process": taken.process.hex()}
-        with AboveStandard():
-            return MediaWriter(shm_dir.path, size, taken.process, self.rank, about, self.mark)
-
-    def reserve_media(self) -> None:
-        """Reserve the memory for media values now, unless it was before."""
-        if self.mark[0] and self.encoder is not None and self.encoder.media is not None:
-            self.encoder.media.reserve()
 
     def after_fork(self) -> str:
         """The first log() of a forked child: lanes of its own, and an agent if none lives. Answers what is in the way.

@@ -119,7 +119,7 @@ def test_a_large_array_is_sampled_for_a_histogram_and_left_out_as_an_image() -> 
     assert described["every"] == 8 and (taken == values[::8]).all()
     described, payload = packed(logclient.Histogram(values.reshape(1000, 1000).T), 1 << 20)
     assert described["every"] == 8 and len(payload) == 1_000_000
-    described, payload = packed(logclient.Histogram(memoryview(values)), 1 << 20)
+    described, payload = packed(logclient.Histogram(array.array("d", values)), 1 << 20)
     assert described["every"] == 8 and (np.frombuffer(payload) == values[::8]).all()
     assert "at most" in why(logclient.Image(values.reshape(1000, 1000)), 1 << 20)
 
@@ -285,7 +285,7 @@ def test_values_of_threads_handlers_and_interrupted_calls_are_counted_exactly(
     signal.signal(signal.SIGALRM, before)
     stop.set()
     thread.join()
-    file = run._session.encoder.media.file  # type: ignore[union-attr]
+    file: Any = run._session.encoder.media.file  # type: ignore[union-attr]
     _, accepted = file.progress()
     left_out = run.status()["left_out"]
     tried = offered["calls"] + offered["handler"] + of_thread[0]

@@ -76,7 +76,7 @@ class MediaValue:
 
     @property
     def time(self) -> datetime:
-        """When it was logged, UTC."""
+        """Return the time at which it was logged, UTC."""
         return datetime.fromtimestamp(self.time_ns / 1e9, UTC)
 
     def __repr__(self) -> str:

@@ -7,7 +7,8 @@ collector knows better is handed to it: how long nothing has come from the run, 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -108,14 +109,9 @@ class ServerRun:
     def of_side(self, side: str) -> ServerRun:
         return ServerRun(self._server, self._listed, side=side)
 
-    def blob(self, sha256: str) -> bytes:
-        try:
-            data = self._server.file("/run/blob", run=self.id, sha256=sha256)
-        except NoRun as error:
-            raise NoBlob(str(error)) from None
-        if hashlib.sha256(data).hexdigest() != sha256:
-            raise NoBlob(f"{self._server.url} answers with other bytes than those of the blob {sha256[:12]}")
-        return data
+    @property
+    def blob(self) -> Callable[[str], bytes]:
+        return partial(_blob, self._server, self.id)
 
     def _documents(self) -> Found:
         if self._found is None:
@@ -201,3 +197,13 @@ class ServerRun:
             )
         except NoRun:
             return None
+
+
+def _blob(server: Server, run: str, sha256: str) -> bytes:
+    try:
+        data = server.file("/run/blob", run=run, sha256=sha256)
+    except NoRun as error:
+        raise NoBlob(str(error)) from None
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise NoBlob(f"{server.url} answers with other bytes than those of the blob {sha256[:12]}")
+    return data

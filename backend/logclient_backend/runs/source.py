@@ -7,9 +7,9 @@ For whatever shows or reads runs: the command line and `logclient.read`. Behind 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
 from ..wal.encoded import StreamColumns
@@ -96,8 +96,9 @@ class StoredRun(Protocol):
     def of_side(self, side: str) -> StoredRun:
         """Return this run with the records of a side in the place of what was logged (`shm/side_stream.py`)."""
 
-    def blob(self, sha256: str) -> bytes:
-        """Return what a media value refers to. `NoBlob` where it is not there, or not what it was."""
+    @property
+    def blob(self) -> Callable[[str], bytes]:
+        """Return a function that gives the bytes of a media value by their SHA-256, or raises `NoBlob`."""
 
 
 @dataclass(slots=True)
@@ -183,8 +184,9 @@ class FolderRun:
     def of_side(self, side: str) -> FolderRun:
         return FolderRun(self._whole, self._base, side=side)
 
-    def blob(self, sha256: str) -> bytes:
-        return read_blob([f"{node.path}/{FOLDER}" for node in self._whole.nodes], sha256)
+    @property
+    def blob(self) -> Callable[[str], bytes]:
+        return partial(read_blob, [f"{node.path}/{FOLDER}" for node in self._whole.nodes])
 
     def contents(
         self, run: RunView, curves: int = 0, only: Only = None, progress: Progress = None

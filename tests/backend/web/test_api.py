@@ -252,8 +252,8 @@ def test_parameter_that_there_is_not_is_named_with_those_that_there_are(api: Api
     answer = api.ask("/api/v1/run/buckets", run="plain", key="loss", max=5, first=1)
     assert answer.json() == {
         "error": "bad_request",
-        "message": "'max', 'first': no such parameter of this path; there are run, key, side, system, most, first_step, "
-        "last_step, all_attempts",
+        "message": "'max', 'first': no such parameter of this path; there are run, key, side, system, most, "
+        "first_step, last_step, all_attempts",
     }
     answer = api.ask("/api/v1/run/undelete", verb="POST", run="plain", really="yes")
     assert answer.status_code == 400

@@ -102,8 +102,8 @@ class Job:
 
     def words(self) -> memoryview:
         """Words of the media file, as it is now."""
-        shm = self.shm
-        (path,) = shm.glob("*.media") if shm is not None else ()
+        assert self.shm is not None
+        (path,) = self.shm.glob("*.media")
         return memoryview(path.read_bytes()[: layout.KEYS_OFFSET]).cast("Q")
 
     def referred(self) -> int:
@@ -135,7 +135,7 @@ def job(where: Path, env: dict[str, str] | None = None, **plan: Any) -> Iterator
 
 
 def accounted(run_dir: Path, values: int, *, lost: int = 0) -> list[int]:
-    """Check that all scalars are stored, and each value once or counted; returns the steps of values with their bytes."""
+    """Check that all scalars are stored, and each value once or counted; returns the steps of those with bytes."""
     (run,) = logclient.read(run_dir)
     assert list(run.series("loss").value) == [float(step) for step in range(values)], "a scalar was lost"
     spans = [
@@ -280,7 +280,7 @@ def test_a_damaged_ring_costs_what_was_in_it_and_no_more(
     (run,) = logclient.read(run_dir)
     assert len(run.series("loss")) == 30
     found = [each for each in run.media if each.key == LOST_KEY]
-    assert len(found) <= 1 and all("check" in each.lost for each in found)
+    assert len(found) == 1 and "check" in found[0].lost
 
 
 def test_an_agent_that_dies_is_replaced_and_its_values_are_stored(

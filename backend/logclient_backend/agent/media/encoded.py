@@ -16,7 +16,7 @@ from . import pixels
 from .pixels import BadValue
 
 _KINDS = ("image", "histogram", "text", "markdown", "html", "table", "file", "audio", "video", "figure")
-_MOST_INLINE = 3000  # bytes of a histogram in its reference; of more it is a blob
+_MAX_INLINE = 3000  # bytes of a histogram in its reference; of more it is a blob
 _PREVIEW = 200  # characters of a text
 _OCTETS = "application/octet-stream"
 _MIMES = {"text": "text/plain", "markdown": "text/markdown", "html": "text/html", "table": "application/json"}
@@ -39,7 +39,7 @@ _FAMILIES = {"image": "image/", "audio": "audio/", "video": "video/", "figure": 
 
 
 class Encoded:
-    """What is to be stored of one value: `data`, or the file at `path`, or neither."""
+    """The stored form of one value: `data`, or the file at `path`, or neither; and the fields of its reference."""
 
     __slots__ = ("data", "fields", "key", "kind", "mime", "path")
 
@@ -133,7 +133,7 @@ def _encode_counts(made: Encoded, payload: bytes) -> None:
 def _put(made: Encoded, found: dict[str, Any]) -> None:
     """Put a histogram into the reference, where it has room: then a chart over steps needs no blob."""
     text = json.dumps(found, separators=(",", ":")).encode()
-    if len(text) <= _MOST_INLINE:
+    if len(text) <= _MAX_INLINE:
         made.fields |= found
     else:
         made.data, made.mime = text, "application/json"

@@ -82,7 +82,7 @@ def run(handle: ShmDirHandle, status: StatusPage, settings: Settings, pipes: Pip
 
 
 class MediaProcess:
-    """What the process does, look by look."""
+    """The work of the process, look by look."""
 
     def __init__(
         self, handle: ShmDirHandle, status: StatusPage, settings: Settings, pipes: Pipes, files: MediaFiles

@@ -1,7 +1,7 @@
 """Raw pixels as a PNG, raw numbers as the counts of a histogram.
 
-Runs in the media process. NumPy is used where it is installed, since it is some 20 times faster; the results are the
-same without it, but for the compression of a PNG, whose filter would be too slow.
+Runs in the media process. NumPy is used where it is installed, since it is faster; the results are the same without
+it, but for the compression of a PNG, whose filter would be too slow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FEW = 4096  # values for which loading NumPy is not worth it
 
 
 class BadValue(Exception):
-    """What was logged is not what its description says, or cannot be shown; the message says why."""
+    """The payload is not what its description says, or cannot be shown; the message says why."""
 
 
 def numpy() -> Any:
