@@ -201,6 +201,8 @@ AGENT_MEDIA_BEAT = 52  # time.monotonic_ns
 AGENT_MEDIA_STOP = 53  # 1: it shall leave
 AGENT_MEDIA_RESTARTS = 54
 AGENT_MEDIA_STORED = 56  # values that got a reference; only grows
+AGENT_BLOBS_SEEN = 57  # by the ship process: AGENT_MEDIA_STORED when it looked for blobs last
+AGENT_BLOBS_WAITING = 58  # so many of those are not at the collector
 AGENT_MEDIA_ERROR = 55  # errno of the last failed write; 0: none since the last success
 OBSERVED_STATES = ("off", "ok", "quiet", "stalled")  # off: nobody has looked yet, or nobody is asked to
 # all producers gone, about to remove the directory: who is in by then is served all the same

@@ -108,6 +108,7 @@ class Worker:
         self._sleeper = Sleeper(pipes.worker)
         self._staged_at = 0.0  # the first look stages at once
         self._media_at = self._asked_at = 0.0  # when references were staged last; when somebody waited last
+        self._blobs_state: tuple[tuple[int, ...], float] = (), 0.0
         self._system_at = 0.0  # when host and device metrics were staged last
         self._next_look = 0.0  # not later than then (monotonic) everything is looked at
         self._hasty_since = 0.0  # when something came under way; 0: nothing is
@@ -545,4 +546,16 @@ class Worker:
             self.copier.wake()
             return False
         self.roster.mark_swept()
-        return self.shipped.is_done(self.copier.document[1])
+        return self.shipped.is_done(self.copier.document[1]) and self._are_blobs_shipped()
+
+    def _are_blobs_shipped(self) -> bool:
+        """Has a collector all that media values refer to, or has it taken none of that for long?"""
+        words = self.status.words
+        stored = words[layout.AGENT_MEDIA_STORED]
+        if not stored or words[layout.AGENT_SHIP_STATE] == layout.SHIP_OFF:
+            return True
+        state = stored, words[layout.AGENT_BLOBS_SEEN], words[layout.AGENT_BLOBS_WAITING]
+        if state != self._blobs_state[0]:
+            self._blobs_state = state, time.monotonic()
+        is_stuck = time.monotonic() - self._blobs_state[1] > self.settings.ship_leave_s
+        return is_stuck or (state[1] == stored and not state[2])

@@ -30,6 +30,7 @@ from ..wire.service import Limits as WireLimits
 from . import tls
 from .alerting import Alerting
 from .backup import backup
+from .blobs import Blobs
 from .catalog import LATE_S, LOST_S, Catalog, state_now
 from .commit import Committer
 from .control_socket import Control
@@ -99,6 +100,7 @@ class Collector:
             self.store, catalog, self.metrics, self.log, queue_bytes=limits.queue_bytes
         )
         self.tokens = Tokens(data.path, no_auth=settings.no_auth)
+        self.blobs = Blobs(data.path, limits.media_bytes, self._has_run)
         self.stop_requests = StopRequests(data.path, reader, self.log)
         self.committer.on_documents = self.stop_requests.documents_came
         self.ingest = Ingest(
@@ -130,6 +132,7 @@ class Collector:
                 retry_after_s=limits.retry_after_s,
             ),
             room.wire,
+            blobs=self.blobs,
             log=self.log.write,
         )
         self.address = self.wire.listen(settings.listen, pair)
@@ -143,6 +146,7 @@ class Collector:
             self.log,
             keep_deleted_s=settings.keep_deleted_s,
             purge=self.store.writer.purge,
+            blobs=self.blobs,
         )
         self.alerting = self._make_alerting()
         self._ask()
@@ -168,6 +172,10 @@ class Collector:
         self.log.event(f"collecting on {self.address}, HTTP API on {self.http.url}, data in {data.path}")
         for line in self.warnings():
             self.log.event(f"warning: {line}")
+
+    def _has_run(self, name: str) -> bool:
+        run = self.store.reader.run(name)
+        return run is not None and not run.deleted_ns
 
     def _make_alerting(self) -> Alerting | None:
         settings, reader = self.settings, self.store.reader
@@ -276,6 +284,7 @@ class Collector:
                 undelete=self.undelete,
                 stop_requests=self.stop_requests,
                 node_reports=self.ingest.node_reports,
+                blobs=self.blobs,
                 metrics=self.metrics.text,
                 not_ready=self.not_ready,
                 facts=self.facts,

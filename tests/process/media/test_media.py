@@ -238,7 +238,7 @@ def test_a_value_that_kills_two_processes_is_given_up_with_the_reason(
 def test_a_ring_that_nobody_empties_forgets_its_oldest_exactly(
     run_dir: Path, tmp_path: Path, patient: None
 ) -> None:
-    """With the media process stopped, values beyond the ring are counted, the newest are stored, and no scalar is lost."""
+    """With the media process stopped, values beyond the ring are counted, and no scalar is lost."""
     with job(tmp_path, values=400, rate=400, bytes=20_000, init={"media_bytes": 2 << 20}) as mine:
         pid = mine.media_pid()
         os.kill(pid, signal.SIGSTOP)

@@ -19,7 +19,7 @@ from logclient.errors import BadArgument, Corrupt
 
 from ..store.interface import StoreError
 from ..tokens import Grant
-from . import control, docs_page, extremes, health, listing, records, reports, values
+from . import control, docs_page, extremes, health, listing, media, records, reports, values
 from .access import Stands, anybody
 from .context import Backing
 from .origin_check import OriginCheck
@@ -105,7 +105,7 @@ def make_app(stands_on: Backing) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.backing = stands_on
-    modules = (listing, control, reports, values, extremes, records)
+    modules = (listing, control, reports, values, extremes, records, media)
     for router in (about, *(module.router for module in modules)):
         app.include_router(router, prefix=f"/api/v{API_VERSION}")
     app.include_router(health.router)

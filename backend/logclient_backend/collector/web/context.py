@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...runs.state import State
+from ..blobs import Blobs
 from ..node_reports import NodeReports
 from ..stop_requests import StopRequests
 from ..store.interface import Run, Store
@@ -33,6 +34,7 @@ class Backing:
     undelete: Callable[[str], bool]  # False: it is not deleted
     stop_requests: StopRequests
     node_reports: NodeReports = field(default_factory=NodeReports)
+    blobs: Blobs | None = None
     metrics: Callable[[], str] = _nothing  # in Prometheus's text format
     not_ready: Callable[[], str] = _nothing  # why it cannot serve now; empty: it can
     facts: Callable[[], Mapping[str, Any]] = (

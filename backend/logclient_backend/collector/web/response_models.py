@@ -301,3 +301,31 @@ class Requests(Shape):
 
     run: str
     requests: list[AskedFor]
+
+
+class MediaValue(Shape):
+    """A reference to one media value."""
+
+    step: int
+    key: str
+    time_ns: int
+    rank: int | None
+    kind: str = Field(
+        description="image, histogram, table, text, markdown, html, file, audio, video or figure."
+    )
+    sha256: str = Field(
+        description="Names its bytes for /run/blob; empty: all of it is in `fields`, or it is lost."
+    )
+    bytes: int
+    mime: str
+    lost: str = Field(description="Why it was not stored; empty: it was.")
+    fields: dict[str, Any] = Field(description="Caption, width, height, counts of a histogram, and the like.")
+
+
+class MediaPage(Shape):
+    """References to media values of a run, by step."""
+
+    run: str
+    keys: list[str]
+    media: list[MediaValue]
+    next: int = Field(description="For the next page, as `after`; 0: this was the last one.")
