@@ -71,6 +71,7 @@ __all__ = [
     "Text",
     "Unsupported",
     "alert",
+    "edit",
     "fingerprint",
     "finish",
     "flush",
@@ -244,6 +245,34 @@ def read(path_or_url: str | os.PathLike[str], *, token: str | None = None) -> Ru
     return open_runs(path_or_url, token)
 
 
+def edit(
+    run: str,
+    *,
+    where: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    group: str | None = None,
+    notes: str | None = None,
+    tags: Iterable[str] = (),
+    untag: Iterable[str] = (),
+    undo: Iterable[str] = (),
+    token: str | None = None,
+) -> dict[str, Any]:
+    """Edit the name, group, notes or tags of a stored run, also of a live one, and return what holds then.
+
+    `run` is an id, a unique part of one, or a name; `where` a folder of runs or the address of a server, as for `read`
+    (default LOGCLIENT_DIR, else ./logclient-runs). `tags` are added, `untag` taken away. An edit covers what the run's
+    program has set until it is undone: `undo=["name"]`, of name, group, notes and tags. State and points never change.
+    The answer has `id`, `name`, `group`, `notes`, `tags`, `edits` (who and when) and `unedited`. See docs/editing.md.
+    """
+    from .reading import edit_run
+
+    lists = {
+        field: (given,) if isinstance(given, str) else tuple(given)
+        for field, given in (("tags", tags), ("untag", untag), ("undo", undo))
+    }
+    return edit_run(where, run, token, {"name": name, "group": group, "notes": notes, **lists})
+
+
 def watch(
     model: Any,
     every: int = 100,
@@ -310,7 +339,7 @@ def _current() -> Run | NullRun:
 
 
 current_run.get, current_run.get_or_stand_in = (lambda: _run), _current
-dynamo.keep_out(alert, init, log, section, trace, flush, finish, status, launch, read, watch, unwatch)
+dynamo.keep_out(alert, init, log, section, trace, flush, finish, status, launch, read, edit, watch, unwatch)
 dynamo.keep_out(fingerprint, should_stop, should_save, run.Logger, Run, run.RankedRun, NullRun, facts.Facts)
 dynamo.keep_out(sections.Section)
 dynamo.watch_for_torch()

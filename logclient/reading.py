@@ -1,4 +1,4 @@
-"""The doorway of `logclient.read`: the one place where the client imports the backend, when a user asks for it.
+"""The doorway of `logclient.read` and `logclient.edit`: the one place where the client imports the backend.
 
 The module is not called `read`, or importing it would put it in the place of the function. Runs in a user's program;
 a trainer that does not read runs never loads this.
@@ -12,6 +12,8 @@ from .errors import BadArgument
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from logclient_backend.read import Runs as Runs
 
 
@@ -24,3 +26,13 @@ def open_runs(path_or_url: str | os.PathLike[str], token: str | None) -> Runs:
             raise
         raise BadArgument("logclient.read needs numpy: pip install numpy") from None
     return read(path_or_url, token=token)
+
+
+def edit_run(
+    where: str | os.PathLike[str] | None, run: str, token: str | None, wish: dict[str, Any]
+) -> dict[str, Any]:
+    """See `logclient.edit`."""
+    from logclient_backend.remote.editing import edit
+    from logclient_backend.runs.edits import Changes
+
+    return edit(None if where is None else os.fspath(where), run, Changes(**wish), token=token)

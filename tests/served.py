@@ -6,21 +6,25 @@ import math
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 
-from logclient_backend.collector.catalog import Catalog, state_now
+from logclient_backend.collector.catalog import Catalog, edits_in, state_now
+from logclient_backend.collector.commit import Committer
 from logclient_backend.collector.eventlog import EventLog
+from logclient_backend.collector.metrics import Metrics
+from logclient_backend.collector.sessions import Sessions
 from logclient_backend.collector.stop_requests import StopRequests
 from logclient_backend.collector.store.interface import Parcel, Store
 from logclient_backend.collector.store.open import open_store
-from logclient_backend.collector.tokens import ADMIN, CONTROL, INGEST, READ, Grant
+from logclient_backend.collector.tokens import ADMIN, CONTROL, EDIT, INGEST, READ, Grant
 from logclient_backend.collector.web.app import make_app
 from logclient_backend.collector.web.context import Backing
+from logclient_backend.runs.edits import Changes, Edits
 from logclient_backend.runs.folder import Found, find
 from logclient_backend.wal.documents import DocumentFile
 from logclient_backend.wal.encoded import StreamColumns
@@ -29,7 +33,7 @@ from logclient_backend.wal.scan import Gap
 
 from .backend.runs.build import NOW_NS, SECOND, NodeMaker, Rec, rec, simple_run
 
-TOKENS = {"reads": READ, "rules": ADMIN, "ships": INGEST, "asks": CONTROL}  # token: role
+TOKENS = {"reads": READ, "rules": ADMIN, "ships": INGEST, "asks": CONTROL, "edits": EDIT}  # token: role
 PATIENCE_S = 60.0
 _FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
 
@@ -49,18 +53,35 @@ def backing(store: Store, **more: Any) -> Backing:
     """As `collector/serve.py` makes it, with the tokens above."""
     return Backing(
         store,
-        check=grant_of,
         state=state_now,
         delete=lambda run: store.writer.delete(run, time.time_ns()),
         undelete=store.writer.undelete,
+        edit=editor(store),
         stop_requests=StopRequests(_folder(), store.reader, EventLog()),
-        **{"metrics": lambda: "logclient_up 1\n", **more},
+        **{
+            "check": grant_of,
+            "metrics": lambda: "logclient_up 1\n",
+            "sessions": Sessions(_folder(), is_valid=lambda grant: True),
+            **more,
+        },
     )
+
+
+def editor(store: Store) -> Callable[[str, Changes, str], Edits]:
+    """What edits a run: the committing thread's function, in the thread of whoever asks."""
+    catalog = Catalog(store.reader.documents, store.reader.contents, edits_in(store.reader))
+    committer = Committer(store, catalog, Metrics(), EventLog(), queue_bytes=1 << 20)
+
+    def edit(run: str, changes: Changes, who: str) -> Edits:
+        catalog.forget(run)  # others write into the store
+        return committer.edit(run, changes, who)
+
+    return edit
 
 
 def take_in(store: Store, folder: Path) -> list[Found]:
     """All runs of a folder as an upload brings them."""
-    catalog = Catalog(store.reader.documents, store.reader.contents)
+    catalog = Catalog(store.reader.documents, store.reader.contents, edits_in(store.reader))
     runs = find(str(folder), live_dirs=[], home="/nonexistent")
     for run in runs:
         for node in run.nodes:

@@ -38,11 +38,12 @@ TORCH = "torch==2.13.0"
 # What of their wishes they cannot do without stands in the extra `dev`.
 FASTAI = ("fastai>=2.8,<2.9", "fastdownload>=0.0.8", "fastprogress>=1.1,<1.2", "python-fasthtml>=0.14,<0.15")
 # What each level installs; a later level holds the earlier ones, so one environment serves both.
-EXTRAS = {"demo": "demo", "dev": "demo,parquet,server,dev"}
+EXTRAS = {"demo": "demo", "dev": "demo,parquet,server,ui,dev"}
 
 # Debian package: the program, or the library, that shows that it is there.
 SYSTEM_PROGRAMS = {
     "binutils": "readelf",  # with gcc: for tools/stub_cuda.py
+    "chromium": "chromium",  # the dashboard is tested in it, by playwright, which brings no browser of its own here
     "e2fsprogs": "mkfs.ext4",
     "fuse3": "fusermount3",
     "gcc": "gcc",
@@ -55,6 +56,9 @@ SYSTEM_PROGRAMS = {
 # What some distributions do not have: without it the tests of SLURM skip and say why.
 OPTIONAL_PROGRAMS = {"munge": "munged", "slurm-client": "srun", "slurmctld": "slurmctld", "slurmd": "slurmd"}
 SYSTEM_LIBRARIES = {"libfuse2": "fuse"}  # fusepy speaks to version 2
+SYSTEM_FILES = {
+    "fonts-dejavu-core": "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf"
+}  # chromium brings no font
 
 
 def made_from() -> str:
@@ -120,6 +124,7 @@ def install_system_packages() -> None:
     path = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
     missing = [p for p, program in SYSTEM_PROGRAMS.items() if shutil.which(program, path=path) is None]
     missing += [p for p, library in SYSTEM_LIBRARIES.items() if ctypes.util.find_library(library) is None]
+    missing += [p for p, file in SYSTEM_FILES.items() if not os.path.exists(file)]
     wished = [p for p, program in OPTIONAL_PROGRAMS.items() if shutil.which(program, path=path) is None]
     if not missing and not wished:
         return

@@ -2,7 +2,8 @@
 
     git archive COMMIT | tar x -C FOLDER && cd FOLDER && PYTHONPATH=.:backend python -P make_store.py STORE
 
-`store-1` was written at commit e8fe3de, the last one whose store had version 1. Files of a version are never
+`store-1` was written at commit e8fe3de, the last one whose store had version 1, and `store-4`
+at f3f97dd, the last one with version 4. Files of a version are never
 written again.
 """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import assert_type
+from typing import Any, assert_type
 
 import logclient
 from logclient import (
@@ -106,3 +106,7 @@ assert_type(runs[0].series("loss", buckets=2000).points, int)
 assert_type(list(runs[0].series(["loss", "acc"])), list[str])
 for each in logclient.read("http://127.0.0.1:7789", token="secret"):
     assert_type(each.state, str)
+
+assert_type(
+    logclient.edit("mlp", where=Path("runs"), name="a", tags=["b"], untag="c", undo=["notes"]), dict[str, Any]
+)

@@ -15,7 +15,7 @@ from ..runs.export import RUN_FILE, Export, points_file
 from ..runs.formats import FORMATS
 from ..runs.media import media_items
 from ..runs.source import RunSource
-from . import media_page, screen
+from . import export_html, media_page, screen
 from .options import with_json, with_source
 from .text import plural, safe, safe_lines
 
@@ -54,6 +54,11 @@ from .text import plural, safe, safe_lines
     is_flag=True,
     help="With --out: also images and other media values, and a list of them.",
 )
+@click.option(
+    "--html",
+    metavar="FILE",
+    help="Write a page that shows the run, complete in one file, instead of its points.",
+)
 @with_source
 @with_json
 @click.pass_context
@@ -66,6 +71,7 @@ def command(
     guard_cells: bool,
     of_system: bool,
     of_media: bool,
+    html: str | None,
     source: RunSource,
     as_json: bool,
 ) -> None:
@@ -78,20 +84,34 @@ def command(
     With --out, run.json holds the rest: config and all other documents, streams, ranks, gaps and counts.
     `logclient import FOLDER` makes the same run of it again. parquet needs `pip install 'logclient[parquet]'`.
 
+    With --html FILE, one page with config, values, curves and gaps, which any browser shows without a network. It
+    holds no script.
+
     The order: within a process as it was logged, processes merged by time.
 
     \b
     logclient export mlp > mlp.jsonl
     logclient export mlp --format parquet --out mlp/
+    logclient export mlp --html mlp.html
     """
     if guard_cells and (format != "csv" or out is not None):
         raise BadArgument(
             "--guard-cells is for spreadsheets and changes texts: use --format csv, and send standard output to a file"
         )
+    if html is not None and (out is not None or as_json or replace or format != "jsonl"):
+        raise BadArgument(
+            "--html writes a page and no points: leave --out, --format, --replace and --json out"
+        )
     if of_media and out is None:
         raise BadArgument("--media writes files: give --out FOLDER too")
     stored = source.run(run)
-    shown = (stored.of_side(SYSTEM) if of_system else stored).view()
+    if of_system:
+        stored = stored.of_side(SYSTEM)
+    if html is not None:
+        troubles = export_html.write(stored, html)
+        _report(ctx, troubles)
+        return
+    shown = stored.view()
     made = Export(shown)
     files, missing = 0, list[str]()
     total = made.reader.records
@@ -132,6 +152,11 @@ def command(
     troubles = [str(damage) for damage in made.reader.damage] + missing
     troubles += [f"{name}: {why}" for name, why in made.reader.unsupported.items()]
     troubles += [f"node {node.id}: {node.problem}" for node in shown.nodes if node.problem]
+    _report(ctx, troubles)
+
+
+def _report(ctx: click.Context, troubles: list[str]) -> None:
+    """Print what is left out, and end with the exit code for it."""
     for trouble in troubles:
         click.echo(f"logclient: left out: {safe(trouble)}", err=True)
     if troubles:

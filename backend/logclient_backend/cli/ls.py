@@ -66,6 +66,7 @@ def _as_dict(row: Row) -> dict[str, Any]:
         "state": row.state,
         "cause": row.cause,
         "observed": row.observed,
+        "edited": list(row.edited),
         "started": iso(row.created_ns),
         "last": iso(row.last_ns),
         "active_s": row.active_ns / 1e9,
@@ -109,7 +110,8 @@ def _print(base: str, runs: list[Row], left: int, none: list[Found]) -> None:
         cells: list[Any] = [
             screen.line((mark, colour)),
             screen.line(
-                (safe(run.name) if run.name != run.id else "-", "bold" if run.name != run.id else "dim")
+                (safe(run.name) if run.name != run.id else "-", "bold" if run.name != run.id else "dim"),
+                ("*" if run.edited else "", "dim"),
             ),
             screen.line(safe(run.id)),
             screen.line((_state(run), colour)),
@@ -128,6 +130,8 @@ def _print(base: str, runs: list[Row], left: int, none: list[Found]) -> None:
         screen.show(screen.line((f"{plural(left, 'older run')} not shown (--all)", "dim")))
     if runs:
         screen.show(table)
+    if any(run.edited for run in runs):
+        screen.show(screen.line(("* edited after the fact: `logclient edit RUN --show` has by whom", "dim")))
     if none:
         screen.show(screen.line((f"no runs ({len(none)}):", "dim")))
         for each in none:

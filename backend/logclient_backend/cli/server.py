@@ -45,6 +45,16 @@ _SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT))  # end a collector
     multiple=True,
     help="Name by which browsers reach the HTTP API, besides addresses and localhost; may be given again.",
 )
+@click.option(
+    "--public-url",
+    metavar="URL",
+    help="Address of the page in a browser, with a proxy before it that of the proxy; agents hand it to `run.url`.",
+)
+@click.option(
+    "--root-path",
+    metavar="PATH",
+    help="Path below which a proxy puts everything; default: that of --public-url.",
+)
 @click.option("--no-auth", is_flag=True, help="Ask nobody for a token; on a loopback address only.")
 @click.option(
     "--save-login",
@@ -121,6 +131,8 @@ def _serve(
     tls_cert: str | None,
     tls_key: str | None,
     public_name: tuple[str, ...],
+    public_url: str | None,
+    root_path: str | None,
     no_auth: bool,
     save_login: bool,
     keep_deleted_days: float,
@@ -143,7 +155,7 @@ def _serve(
     from importlib.metadata import version
 
     from ..collector import data_folder as folders
-    from ..collector import serve
+    from ..collector import serve, site
 
     if alerts:
         targets.load(alerts := os.path.abspath(alerts))
@@ -161,6 +173,7 @@ def _serve(
         late_s=late_s,
         lost_s=max(late_s, lost_s),
         names=frozenset(public_name),
+        site=site.make(public_url, root_path, is_tls=tls is not None),
         limits=_limits(limits),
         alerts=alerts or "",
         warnings=tuple(_warnings(folder)),
@@ -264,6 +277,7 @@ def _words(collector: Collector, facts: dict[str, Any]) -> list[str]:
     lines = [
         f"collects on   {facts['grpc']}",
         f"HTTP API      {facts['http']}  (what it answers: {facts['http']}/docs)",
+        *([f"in a browser  {facts['public_url']}/"] if facts["public_url"] else []),
         f"data          {safe(facts['data'])}  ({size(facts['free_bytes'])} free, {when})",
     ]
     if "admin_token" in facts:

@@ -73,7 +73,8 @@ def _tokens(ctx: click.Context, data: str | None) -> Tokens:
     multiple=True,
     required=True,
     metavar="ROLE",
-    help="ingest (ship), read (ask), or admin (everything, deleting too); may be given again.",
+    help="ingest (ship), read (ask), edit (names, tags, notes), control (stop, save), or admin (everything, deleting "
+    "too); may be given again.",
 )
 @with_data
 @with_json

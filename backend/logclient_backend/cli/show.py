@@ -23,6 +23,7 @@ from ..runs.source import RunSource, StoredRun
 from ..runs.view import RunView, Shipment
 from ..signals import signal_name
 from . import media_page, screen, system_page
+from .edit_lines import edit_lines
 from .options import amount, with_json, with_source
 from .text import ago, clock, duration, iso, moment, number, plural, safe, safe_lines
 
@@ -170,6 +171,8 @@ def as_dict(run: RunView, found: Contents) -> dict[str, Any]:
         "group": run.group,
         "tags": run.tags,
         "notes": run.notes,
+        "edits": [{**edit.as_dict(), "time": iso(edit.time_ns)} for edit in run.edits],
+        "unedited": run.unedited or None,
         "path": run.found.path,
         "state": {
             "name": state.name,
@@ -329,6 +332,7 @@ def _facts(run: RunView, found: Contents) -> list[tuple[str, Any]]:
     facts.append(("where", safe(run.found.path)))
     if run.notes:
         facts.append(("notes", safe(run.notes, 400)))
+    facts += [("edited", line) for line in edit_lines(run.edits, run.unedited, now)]
     return facts
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from logclient.errors import NoRun
 
-from ..runs import folder, live, node
+from ..runs import edit_file, folder, live, node
 from ..runs.folder import Found
 from ..runs.node import Node
 from ..wal.files import REAL
@@ -45,6 +45,10 @@ class Upload:
                         for entry in entries
                         for facts in (entry.stat(follow_symlinks=False),)
                     )
+                facts = os.stat(os.path.join(os.path.dirname(path), edit_file.FILE))
+                found.append((facts.st_ino, facts.st_size, facts.st_mtime_ns))
+            except FileNotFoundError:
+                continue  # nobody has edited the run
             except OSError as error:
                 found.append(error.errno)
         return tuple(found)

@@ -6,7 +6,8 @@ data_folder.py     its folder
 ingest.py          who may ship, what is taken of it (behind `wire/server.py`); limits.py: how much
 commit.py          the committing thread: one transaction for all parcels that wait
 catalog.py         what a run is, from its nodes' documents; its state as of now
-tokens.py          who may do what
+tokens.py          who may do what; sessions.py: browsers that have shown a token
+site.py            the address by which browsers come
 store/             where runs are kept: `interface.py` is all that the others know of it
 upkeep.py          compaction, and deleted runs that go for good
 web/               the HTTP API; http.py: its socket and its thread

@@ -24,18 +24,20 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from logclient.errors import Unsupported
 
+from ..runs import edits as runs_edits
 from ..runs import node as nodes
+from ..runs.edits import NONE, Edits
 from ..runs.folder import Found
 from ..runs.node import Node
 from ..runs.state import SILENT_S, State
 from ..runs.view import RunView, view
 from ..wal.coverage import Spans
-from .store.interface import Description, Run
+from .store.interface import Description, Reader, Run
 
 LATE_S, LOST_S = 15.0, 60.0  # an agent that has nothing to send sends a keepalive every few seconds
 
@@ -60,6 +62,8 @@ class _Known:
     """One run's nodes, parsed, and when each was seen."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
+    edits: Edits = NONE
+    edits_size: int = 0
     sizes: dict[str, int] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)  # live nodes: the steady clock at the last contact
     # uploads: (our clock, theirs) at the last one
@@ -69,7 +73,7 @@ class _Known:
 
     @property
     def size(self) -> int:
-        return sum(self.sizes.values())
+        return sum(self.sizes.values()) + self.edits_size
 
 
 class Catalog:
@@ -79,13 +83,15 @@ class Catalog:
         self,
         documents: Callable[[str], Mapping[str, bytes]],
         contents: Callable[[str], Spans],
+        edits: Callable[[str], bytes | None] = lambda run: None,
         *,
         lost_s: float = LOST_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """The first two ask the store for a run's documents by node, and for what is stored of it."""
+        """The functions ask the store for a run's documents by node, for what is stored of it, and for its edits."""
         self._documents = documents
         self._contents = contents
+        self._edits = edits
         self._patience_ns = int((lost_s - SILENT_S) * 1e9)
         self._clock = clock
         self._runs: OrderedDict[str, _Known] = OrderedDict()
@@ -128,6 +134,18 @@ class Catalog:
             self._behind[run] = node
             return None
         return self._derive(run, known, steady_ns)
+
+    def take_edits(self, run: str, edits: Edits, steady_ns: int) -> tuple[Edits, Description]:
+        """All edits of the run with these, and its description with them."""
+        known = self._open(run)
+        self._keep_edits(known, known.edits.merged(edits))
+        made = self.again(run, steady_ns) or described_by_edits(known.edits)
+        self._shrink(run)
+        return known.edits, made
+
+    def edits(self, run: str) -> Edits:
+        """All edits of the run."""
+        return self._open(run).edits
 
     def alive_ns(self, run: str, node: str, now_ns: int) -> int:
         """Return when the sender of an upload after the fact was alive last, as its documents (`take`) state.
@@ -175,6 +193,7 @@ class Catalog:
                     self._keep(known, self._parse(run, node, documents), len(documents))
                 except Unreadable:
                     continue  # an older program than the one that stored it
+            self._keep_edits(known, stored_edits(self._edits(run)))
         self._runs.move_to_end(run)
         return known
 
@@ -182,6 +201,11 @@ class Catalog:
         self._size += size - known.sizes.get(parsed.id, 0)
         known.sizes[parsed.id] = size
         known.nodes[parsed.id] = parsed
+
+    def _keep_edits(self, known: _Known, edits: Edits) -> None:
+        size = len(edits.dumps()) if edits else 0
+        self._size += size - known.edits_size
+        known.edits, known.edits_size = edits, size
 
     def _shrink(self, current: str) -> None:
         """Let go of the runs that nothing came for, for the longest time."""
@@ -198,14 +222,7 @@ class Catalog:
     # ---- derivation ---------------------------------------------------------------------------------------
 
     def _parse(self, run: str, node: str, documents: bytes) -> Node:
-        parsed = Node(_NOWHERE, node, spans=lambda: self._contents(run))
-        try:
-            nodes.take(parsed, _load(documents))
-        except Unsupported as error:
-            raise Unreadable(f"{error}: update the collector") from error
-        except (ValueError, RecursionError) as error:
-            raise Unreadable(f"documents that are none: {error}") from error
-        return parsed
+        return _parse(node, documents, lambda: self._contents(run))
 
     def _derive(self, run: str, known: _Known, steady_ns: int) -> Description:
         started = self._clock()
@@ -217,12 +234,36 @@ class Catalog:
                 # an upload, or not seen since we started: by the hosts' clocks
                 silent = max(0, newest - node.heard_ns)
             node.now_ns = node.heard_ns + silent
-        found = Found(run, _NOWHERE, list(known.nodes.values()))
+        found = Found(run, _NOWHERE, list(known.nodes.values()), edits=known.edits)
         made = describe(view(found, newest))
         self._behind.pop(run, None)
         known.cost_s = self._clock() - started
         known.next_s = self._clock() + _SHARE * known.cost_s
         return made
+
+
+def stored_view(run: str, reader: Reader) -> RunView:
+    """Return a stored run, with its nodes as they were when something came from each last."""
+    found = []
+    for node, documents in reader.documents(run).items():
+        try:
+            parsed = _parse(node, documents, lambda: reader.contents(run))
+        except Unreadable:
+            continue  # an older program than the one that stored it
+        parsed.now_ns = parsed.heard_ns
+        found.append(parsed)
+    return view(Found(run, _NOWHERE, found), max((node.heard_ns for node in found), default=0))
+
+
+def _parse(node: str, documents: bytes, spans: Callable[[], Spans]) -> Node:
+    parsed = Node(_NOWHERE, node, spans=spans)
+    try:
+        nodes.take(parsed, _load(documents))
+    except Unsupported as error:
+        raise Unreadable(f"{error}: update the collector") from error
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"documents that are none: {error}") from error
+    return parsed
 
 
 def _load(documents: bytes) -> Any:
@@ -266,8 +307,52 @@ def describe(run: RunView) -> Description:
             "exception": state.exception,
             "rank_ends": _rank_ends(run),
             "rules": _rules(run),
+            **_edited(run.found.edits, run.unedited),
         },
     )
+
+
+def described_by_edits(edits: Edits) -> Description:
+    """Return the description of a run of which nothing is known but its edits."""
+    nothing = Description()
+    return replace(
+        nothing,
+        name=edits.text("name", ""),
+        group=edits.text("group", ""),
+        notes=edits.text("notes", ""),
+        tags=tuple(edits.tags(())),
+        more=_edited(edits, {"name": "", "group": "", "notes": "", "tags": []}),
+    )
+
+
+def stored_edits(data: bytes | None) -> Edits:
+    """Return the edits that a store holds; none where they are damaged, or a newer program's."""
+    try:
+        return NONE if data is None else runs_edits.loads(data)
+    except (ValueError, Unsupported):
+        return NONE
+
+
+def edits_in(reader: Reader) -> Callable[[str], bytes | None]:
+    """Return a function that asks a store for the edits of a run."""
+
+    def edits(run: str) -> bytes | None:
+        found = reader.run(run)
+        return None if found is None else found.edits
+
+    return edits
+
+
+def _edited(edits: Edits, unedited: Mapping[str, Any]) -> dict[str, Any]:
+    """Return which fields are edited, by which edits, and what is below them; nothing where none is."""
+    holding = edits.holding
+    if not holding:
+        return {}
+    return {
+        "edited": edits.fields,
+        "edits": [each.as_dict() for each in holding],
+        "unedited": dict(unedited),
+    }
 
 
 def _rank_ends(run: RunView) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ..runs.edits import COLLECTOR, FOLDER, Changes, Edits, loads
 from ..wire.messages import DELETED, DISK, INVALID, OUTDATED, STOPPING, UNKNOWN, NotTaken
 from ..wire.messages import Parcel as Sent
 from .catalog import Catalog, Outdated, Unreadable
@@ -159,6 +160,24 @@ class Committer:
         """Drop what is known of a run, since it is out of date; for `call` only."""
         self._catalog.forget(run)
 
+    def edit(self, run: str, changes: Changes, who: str) -> Edits:
+        """Store edits of a run, and return all that it has; for `call` only. `StoreError`, `BadArgument`."""
+        before = self._catalog.edits(run)
+        edits = before.edited(changes, who, COLLECTOR, time.time_ns())
+        if edits != before:
+            made = Parcel(run, "", 0)
+            self._take_edits(made, edits, steady_ns())
+            try:
+                self._store.writer.write([made])
+            except StoreError:
+                self._catalog.forget(run)
+                raise
+        return edits
+
+    def _take_edits(self, made: Parcel, edits: Edits, steady_ns: int) -> None:
+        merged, made.description = self._catalog.take_edits(made.run, edits, steady_ns)
+        made.edits = merged.dumps()
+
     # ---- the thread -------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
@@ -228,6 +247,10 @@ class Committer:
                 )
             elif not source.is_sync:
                 self._catalog.seen(source.run, source.node, item.steady_ns)
+            if sent.edits is not None:
+                # what was edited here is taken from nobody else: it would bear the name of a token
+                came = Edits(each for each in loads(sent.edits) if each.place == FOLDER)
+                self._take_edits(made, came, item.steady_ns)
             if source.is_sync:
                 made.received_ns = self._alive_ns(item)
         except Outdated as error:

@@ -5,6 +5,7 @@
     DIR/            mode 0700, of the user who runs the collector
       store/        the store's own files
       tokens.json   digests of tokens (tokens.py); tokens.lock
+      session-key   key of the cookies of browsers (sessions.py); sessions.json, sessions.lock
       requests.json requests to stop or to save (stop_requests.py)
       control.sock  of the collector that runs now (control_socket.py)
       media/        blobs of media values (blobs.py)

@@ -8,8 +8,11 @@ from __future__ import annotations
 import resource
 from dataclasses import dataclass, replace
 
+from logclient.errors import Unsupported
+
 from ..admission.acceptor import Acceptor
 from ..admission.connections import ConnectionLimits
+from .sessions import Sessions
 from .store.interface import StoreError
 from .tokens import Tokens
 from .web.origin_check import Callers
@@ -64,14 +67,17 @@ def plan(descriptors: int, conversations: int) -> Plan:
 class AdmittedCallers(Callers):
     """Reports to the acceptor which connections of the HTTP port have shown a token."""
 
-    def __init__(self, acceptor: Acceptor, tokens: Tokens) -> None:
+    def __init__(self, acceptor: Acceptor, tokens: Tokens, sessions: Sessions) -> None:
         self._acceptor = acceptor
         self._tokens = tokens
+        self._sessions = sessions
 
-    def enter(self, client: tuple[str, int] | None, token: str) -> bool:
+    def enter(self, client: tuple[str, int] | None, token: str, session: str) -> bool:
         try:
             grant = self._tokens.check(token)
-        except StoreError:
+            if grant is None and not token and (found := self._sessions.check(session)) is not None:
+                grant = found.grant
+        except (StoreError, Unsupported):
             grant = None  # whoever answers the request reports what is wrong
         self._acceptor.enter(_key(client), grant.name if grant is not None else "")
         return grant is not None

@@ -25,12 +25,12 @@ _GRACE_S = 5
 _FLUSH_S = 1.0
 
 
-def check_installed() -> None:
-    """`Unsupported` names what to install."""
+def check_installed(extra: str = "server") -> None:
+    """`Unsupported` names what to install: the packages, and the extra of logclient that brings them."""
     missing = [name for name in ("fastapi", "numpy", "uvicorn") if importlib.util.find_spec(name) is None]
     if missing:
         raise Unsupported(
-            f"a collector needs {', '.join(missing)}, not installed here: pip install 'logclient[server]'"
+            f"a collector needs {', '.join(missing)}, not installed here: pip install 'logclient[{extra}]'"
         )
 
 

@@ -24,6 +24,7 @@ from logclient.shm.record import Shape
 from logclient.shm.side_stream import SIDES, side_of
 
 from ..runs.document_head import revision_of
+from ..runs.edits import loads
 from ..wire.messages import (
     DELETED,
     DISK,
@@ -43,6 +44,7 @@ from ..wire.messages import (
 from ..wire.node_report import NodeReport
 from ..wire.outbound import Replies
 from ..wire.service import Caller
+from .catalog import stored_edits
 from .commit import DISK_RETRY_S, Committer, Source, deleted_run
 from .eventlog import EventLog
 from .limits import Limits, Pace, RunLimits, busy, check_ids
@@ -179,6 +181,8 @@ class Ingest:
             digest(held.documents or b""),
             revision_of(held.documents or b""),
             PROTOCOL,
+            takes_edits=True,
+            edits_digest=stored_edits(held.edits).digest,
         )
         self.metrics.count("connections_total")
         made = Shipment(
@@ -329,6 +333,11 @@ class Shipment:
                 f"keep config and summary small"
             )
             raise NotTaken(text, INVALID, is_final=True)
+        if parcel.edits is not None:
+            try:
+                loads(parcel.edits)
+            except (ValueError, Unsupported) as error:
+                raise NotTaken(f"edits that cannot be used: {error}", INVALID, is_final=True) from None
         for stream in {each.stream for each in parcel.batches} | {each.stream for each in parcel.holes}:
             if stream not in self._streams:
                 self._run.take_stream(stream)

@@ -19,10 +19,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from logclient.errors import BadArgument
 
+from ..runs.edits import Changes, Edits
 from ..wire.address import Address, is_loopback
 from ..wire.messages import NotTaken
 from ..wire.server import Server, ServerTls
@@ -31,7 +32,7 @@ from . import tls
 from .alerting import Alerting
 from .backup import backup
 from .blobs import Blobs
-from .catalog import LATE_S, LOST_S, Catalog, state_now
+from .catalog import LATE_S, LOST_S, Catalog, edits_in, state_now
 from .commit import Committer
 from .control_socket import Control
 from .data_folder import DataFolder
@@ -41,11 +42,15 @@ from .http import HttpServer
 from .ingest import Ingest
 from .limits import Limits
 from .metrics import Metrics
+from .sessions import Sessions
+from .site import Site
 from .stop_requests import StopRequests
 from .store.interface import Store, StoreError
 from .store.open import open_store
 from .tokens import ADMIN, Tokens
 from .upkeep import Upkeep
+
+T = TypeVar("T")
 
 GRACE_S = 15.0  # for a stop
 _SAME_S = 0.5  # two signals within that are one: `timeout` sends to the process and to its group
@@ -68,6 +73,7 @@ class Settings:
     late_s: float = LATE_S
     lost_s: float = LOST_S
     names: frozenset[str] = frozenset()
+    site: Site = field(default_factory=Site)
     limits: Limits = field(default_factory=Limits)
     alerts: str = ""  # file of targets for alerts; empty: none are sent
     warnings: tuple[str, ...] = ()  # of the place where the data lie
@@ -95,12 +101,13 @@ class Collector:
 
     def _make(self, data: DataFolder, pair: ServerTls | None) -> None:
         settings, limits, reader = self.settings, self.settings.limits, self.store.reader
-        catalog = Catalog(reader.documents, reader.contents, lost_s=settings.lost_s)
+        catalog = Catalog(reader.documents, reader.contents, edits_in(reader), lost_s=settings.lost_s)
         self.committer = Committer(
             self.store, catalog, self.metrics, self.log, queue_bytes=limits.queue_bytes
         )
         self.tokens = Tokens(data.path, no_auth=settings.no_auth)
         self.blobs = Blobs(data.path, limits.media_bytes, self._has_run)
+        self.sessions = Sessions(data.path, self.tokens.is_valid)
         self.stop_requests = StopRequests(data.path, reader, self.log)
         self.committer.on_documents = self.stop_requests.documents_came
         self.ingest = Ingest(
@@ -217,10 +224,14 @@ class Collector:
             self.log.event(f"run {run!r} was brought back")
         return done
 
-    def _change(self, change: Callable[[], bool]) -> bool:
+    def edit(self, run: str, changes: Changes, who: str) -> Edits:
+        """Store edits of a run; return all that it has."""
+        return self._change(lambda: self.committer.edit(run, changes, who))
+
+    def _change(self, change: Callable[[], T]) -> T:
         """In the committing thread."""
         try:
-            return bool(self.committer.call(change))
+            return cast(T, self.committer.call(change))
         except NotTaken as error:
             raise StoreError(error.text) from None
         except TimeoutError:
@@ -243,6 +254,7 @@ class Collector:
         return {
             "grpc": str(self.address),
             "http": self.http.url,
+            "public_url": self.settings.site.url,
             "data": data.path,
             "free_bytes": data.free_bytes(),
             "started_ns": self.started_ns,
@@ -282,14 +294,17 @@ class Collector:
                 ),
                 delete=self.delete,
                 undelete=self.undelete,
+                edit=self.edit,
                 stop_requests=self.stop_requests,
                 node_reports=self.ingest.node_reports,
                 blobs=self.blobs,
                 metrics=self.metrics.text,
                 not_ready=self.not_ready,
                 facts=self.facts,
-                callers=AdmittedCallers(self.http.acceptor, self.tokens),
+                callers=AdmittedCallers(self.http.acceptor, self.tokens, self.sessions),
+                sessions=self.sessions,
                 names=settings.names,
+                site=settings.site,
             )
         )
 

@@ -15,8 +15,8 @@ Invariants:
 - the file is replaced as a whole, under a lock; one that another user could have written is not believed;
 - no token is part of an error, a log line or a `repr`.
 
-Does not: decide what a role is needed for. Ingest asks for `ingest`, the HTTP API for `read`, requests to
-stop or to save for `control`, deleting for `admin`.
+Does not: decide what a role is needed for. Ingest asks for `ingest`, the HTTP API for `read`, changes of names, tags
+and notes for `edit`, requests to stop or to save for `control`, deleting for `admin`.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from logclient.shm.regular import open_regular
 from ..wal.whole import write_whole
 from .store.interface import StoreError
 
-INGEST, READ, CONTROL, ADMIN = "ingest", "read", "control", "admin"
-ROLES = (INGEST, READ, CONTROL, ADMIN)
+INGEST, READ, EDIT, CONTROL, ADMIN = "ingest", "read", "edit", "control", "admin"
+ROLES = (INGEST, READ, EDIT, CONTROL, ADMIN)
 
 FILE, LOCK = "tokens.json", "tokens.lock"
 VERSION = 1
@@ -123,8 +123,12 @@ class Tokens:
         return found
 
     def is_valid(self, grant: Grant) -> bool:
-        """Is the token still valid? Asked by conversations that last."""
-        return self._no_auth or any(each.grant == grant for each in self._current())
+        """Is the token still valid? Asked by conversations that last, and for sessions of browsers."""
+        if self._no_auth or any(each.grant == grant for each in self._current()):
+            return True
+        with self._lock:
+            self._look()  # another process may have made it this very moment
+        return any(each.grant == grant for each in self._tokens)
 
     def list(self) -> tuple[Token, ...]:
         """In the order in which they were made."""

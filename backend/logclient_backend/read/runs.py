@@ -148,11 +148,12 @@ class Run:
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """The rest: group, notes, why it ended, counts of records, ranks, attempts, alerts, notices."""
+        """The rest: group, notes, edits, why it ended, counts of records, ranks, attempts, alerts, notices."""
         row, whole = self._stored.row, self._whole
         return {
             "group": row.group,
             "notes": whole.notes,
+            "edits": [each.as_dict() for each in whole.edits],
             "cause": row.cause,
             "counts": whole.counts(),
             "ranks": whole.ranks,

@@ -18,6 +18,7 @@ from logclient.shm.side_stream import SYSTEM
 from ..runs import node as nodes
 from ..runs import source, strict
 from ..runs.contents import Contents, Only, Progress
+from ..runs.edits import edits_of
 from ..runs.extremes import Extreme
 from ..runs.folder import Found
 from ..runs.media import NoBlob
@@ -71,6 +72,7 @@ class ServerRun:
             self._server.url,
             [],
             row.get("observed"),
+            row.get("edited") or [],
         )
 
     def look_again(self) -> None:
@@ -78,6 +80,7 @@ class ServerRun:
         server, id = self._server, self.id
         described = server.json("/run", run=id)
         found = Found(id, f"{server.url}/api/v1/run?run={quote(id, safe='')}", reader=self._records)
+        found.edits = edits_of(nodes.table(described.get("more")).get("edits"))
         documents = server.json("/run/documents", run=id)
         silent_ns = max(0, nodes.whole(documents.get("now_ns")) - nodes.whole(documents.get("last_seen_ns")))
         for node, wrapped in sorted(nodes.table(documents.get("nodes")).items()):

@@ -73,9 +73,9 @@ class Server:
         """The answer to GET, an object."""
         return self._object(self.data(path, **parameters))
 
-    def post(self, path: str, **parameters: Any) -> dict[str, Any]:
+    def post(self, path: str, *, body: dict[str, Any] | None = None, **parameters: Any) -> dict[str, Any]:
         """The answer to POST, an object. Asked once: whoever finds no answer cannot tell whether it was done."""
-        return self._object(self._data("POST", path, parameters))
+        return self._object(self._data("POST", path, parameters, body))
 
     def _object(self, data: bytes) -> dict[str, Any]:
         try:
@@ -92,15 +92,17 @@ class Server:
 
     def file(self, path: str, **parameters: Any) -> bytes:
         """The answer to GET, of any type: the bytes of a file. Raises as `data` does."""
-        answer = self._ask("GET", _API + path, parameters)
+        answer = self._ask("GET", _API + path, parameters, None)
         with answer:
             if answer.status_code == 200 and "X-Content-Type-Options" in answer.headers:
                 return self._read(answer, MAX_FILE_BYTES)
             data = self._read(answer, _MAX_ERROR_BYTES)
         raise self._error_of(answer.status_code, data)
 
-    def _data(self, method: str, path: str, parameters: dict[str, Any]) -> bytes:
-        answer = self._ask(method, _API + path, parameters)
+    def _data(
+        self, method: str, path: str, parameters: dict[str, Any], body: dict[str, Any] | None = None
+    ) -> bytes:
+        answer = self._ask(method, _API + path, parameters, body)
         with answer:
             status = answer.status_code
             data = self._read(answer, MAX_BYTES if status == 200 else _MAX_ERROR_BYTES)
@@ -131,7 +133,9 @@ class Server:
             message += " (in LOGCLIENT_TOKEN, a --token-file, or the config file)"
         return ServerError(f"{self.url}: {message}")
 
-    def _ask(self, method: str, path: str, parameters: dict[str, Any]) -> requests.Response:
+    def _ask(
+        self, method: str, path: str, parameters: dict[str, Any], body: dict[str, Any] | None
+    ) -> requests.Response:
         deadline = time.monotonic() + (TRIES_S if method == "GET" else 0.0)
         pause_s = 0.2
         while True:
@@ -140,6 +144,7 @@ class Server:
                     method,
                     self.url + path,
                     params=parameters,
+                    json=body,
                     timeout=(CONNECT_S, READ_S),
                     allow_redirects=False,
                     stream=True,

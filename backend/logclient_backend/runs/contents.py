@@ -77,6 +77,12 @@ class Key:
         """The highest finite value; None where there is none."""
         return merged(self.extremes.values()).high
 
+    def newest(self) -> Last:
+        """The newest point over all processes."""
+        return max(
+            self.lasts.items(), key=lambda each: (each[1][0], each[1][1].time, each[1][1].order, each[0])
+        )[1][1]
+
     def superseded(self, attempt: int) -> list[tuple[int, int]]:
         """Ranges of steps in which a later attempt logged this key."""
         return [steps for number, steps in self.steps.items() if number > attempt]
@@ -168,14 +174,11 @@ def read(run: RunView, curves: int = 0, only: Only = None, progress: Progress = 
         only = set(_first_keys(reader, curves)).__contains__
     numbers = run.attempt_numbers()
     for item in reader.blocks():
-        _count(found, numbers.get(item.process.hex(), 1), item, only)
+        add(found, numbers.get(item.process.hex(), 1), item, only)
         if progress is not None:
             progress(len(item.columns))
     for key in found.keys.values():
-        newest = max(
-            key.lasts.items(), key=lambda each: (each[1][0], each[1][1].time, each[1][1].order, each[0])
-        )
-        key.last = newest[1][1]
+        key.last = key.newest()
     found.keys = {key.name: key for key in sorted(found.keys.values(), key=lambda key: key.first)}
     _settle_extremes(found, numbers, reader)
     settle(found, run, reader)
@@ -235,7 +238,8 @@ def _first_keys(reader: Records, most: int) -> list[str]:
     return sorted(first, key=first.__getitem__)[:most]
 
 
-def _count(found: Contents, attempt: int, item: StreamColumns, is_drawn: Callable[[str], bool]) -> None:
+def add(found: Contents, attempt: int, item: StreamColumns, is_drawn: Callable[[str], bool]) -> None:
+    """Add records of one stream, which a process of this attempt logged; those that are there already do not count."""
     span = found.spans.of(item.stream, item.process, item.lane)
     columns = unseen_part(item.columns, span.stored)  # a copied node folder holds the same once more
     if columns is None:

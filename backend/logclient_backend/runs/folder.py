@@ -20,7 +20,8 @@ from logclient.shm.regular import read_regular
 from logclient.shm.shm_dir import folder_name
 
 from ..wal.reader import WalReader
-from . import live, node
+from . import edit_file, live, node
+from .edits import NONE, Edits
 from .live import LiveShmDir
 from .node import Node, Process
 from .order import Records
@@ -40,6 +41,8 @@ class Found:
     problem: str = ""  # why this is no run
     reader: Callable[[], Records] | None = None  # of its records, where they do not lie in folders
     side: str = ""  # whose records are in the place of what was logged
+    edits: Edits = NONE
+    edits_problem: str = ""  # why there are none
 
     def of_side(self, side: str) -> Self:
         """Return the same run with the records of a side in the place of what was logged."""
@@ -56,7 +59,12 @@ class Found:
 
     @property
     def run_name(self) -> str:
-        """The name that was given last; the id where none was."""
+        """The name that was given last, an edit's before others; the id where none was."""
+        return self.edits.text("name", self.own_name)
+
+    @property
+    def own_name(self) -> str:
+        """The name by the documents alone."""
         named = [
             (node.whole(found.run.get("created_ns")), node.text(found.run.get("name")))
             for found in self.nodes
@@ -180,8 +188,17 @@ def load(name: str, path: str) -> Found:
         where = os.path.join(path, entry)
         if not entry.startswith(".") and os.path.isdir(where) and not os.path.islink(where):
             run.nodes.append(node.load_node(where))
+    if edit_file.FILE in names:
+        _take_edits(run)
     run.problem = _why_none(run, names)
     return run
+
+
+def _take_edits(run: Found) -> None:
+    try:
+        run.edits = run.edits.merged(edit_file.load(run.path))
+    except edit_file.Unreadable as error:
+        run.edits_problem = str(error)
 
 
 def _why_none(run: Found, names: list[str]) -> str:
@@ -218,6 +235,8 @@ def _take_all(found: dict[str, Found], base: str, wanted: str | None, is_short: 
             found[name] = run
         elif not run.problem:
             found[name].nodes += run.nodes
+            found[name].edits = found[name].edits.merged(run.edits)
+            found[name].edits_problem = found[name].edits_problem or run.edits_problem
     return ""
 
 
@@ -258,6 +277,7 @@ def _take_memory(found: dict[str, Found], live_dir: LiveShmDir, segments: str) -
     run = found.get(name)
     if run is None or run.problem:
         run = found[name] = Found(name, os.path.dirname(live_dir.node_folder) or live_dir.shm_dir.path)
+        _take_edits(run)
     run.nodes = [other for other in run.nodes if other.id != here.id]
     run.nodes.append(here)
     run.live[here.id] = live_dir

@@ -7,7 +7,7 @@ For whatever shows or reads runs: the command line and `logclient.read`. Behind 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
@@ -43,6 +43,7 @@ class Row(NamedTuple):
     path: str
     problems: list[str]
     observed: dict[str, Any] | None = None  # while it runs and does not get on: what an observer has found
+    edited: Sequence[str] = ()  # fields that were edited after the fact
 
 
 class Follower(Protocol):
@@ -175,6 +176,7 @@ class FolderRun:
             run.found.path,
             [node.problem for node in run.nodes if node.problem],
             None if run.observed is None or run.observed.is_ok else run.observed.as_dict(),
+            run.found.edits.fields,
         )
 
     def view(self) -> RunView:

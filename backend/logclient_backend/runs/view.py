@@ -20,6 +20,7 @@ from typing import Any
 
 from . import state as states
 from .attempts import Attempt, Attempts
+from .edits import Edit
 from .folder import Found
 from .live import LiveShmDir
 from .node import Node, Process, listed, table, text, whole
@@ -53,6 +54,9 @@ class RunView:
     group: str = ""
     tags: list[str] = field(default_factory=list)
     notes: str = ""
+    unedited: dict[str, Any] = field(
+        default_factory=dict
+    )  # name, group, notes, tags below edits; empty: none hold
     config: dict[str, Any] = field(default_factory=dict)
     summary: dict[str, Any] = field(default_factory=dict)
     alerts: list[dict[str, Any]] = field(default_factory=list)
@@ -89,7 +93,14 @@ class RunView:
         """Return the same run with the records of a side in the place of what was logged."""
         found = self.found.of_side(side)
         processes = {id: each for node in found.nodes for id, each in node.processes.items()}
-        nothing: dict[str, Any] = {"config": {}, "summary": {}, "tags": [], "notes": "", "group": ""}
+        nothing: dict[str, Any] = {
+            "config": {},
+            "summary": {},
+            "tags": [],
+            "notes": "",
+            "group": "",
+            "unedited": {},
+        }
         states = dict.fromkeys(processes, self.state)
         return replace(
             self, found=found, processes=processes, states=states, alerts=[], notices=[], **nothing
@@ -113,6 +124,11 @@ class RunView:
     def attempt_numbers(self) -> dict[str, int]:
         """Number of the attempt that each process is part of."""
         return {process: attempt.number for attempt in self.attempts for process in attempt.processes}
+
+    @property
+    def edits(self) -> list[Edit]:
+        """Edits that cover what the documents contain, the newest last."""
+        return self.found.edits.holding if self.unedited else []
 
     def requests(self) -> list[Asked]:
         """Requests to stop or to save, the oldest first."""
@@ -164,6 +180,8 @@ class RunView:
                 yield f"node {node.id}: {node.problem}"
             for name, why in node.odd.items():
                 yield f"node {node.id}: {name} is passed over: {why}"
+        if self.found.edits_problem:
+            yield self.found.edits_problem
         for live_dir in self.found.live.values():
             told = list(_troubles_here(live_dir))
             if live_dir.is_there:  # else all is stored, and what was read last may be wrong
@@ -187,7 +205,7 @@ def _troubles_here(live_dir: LiveShmDir) -> Iterator[str]:
 def view(found: Found, now_ns: int | None = None) -> RunView:
     """Merge what the nodes of a run say."""
     now_ns = time.time_ns() if now_ns is None else now_ns
-    run = RunView(found, found.id, found.run_name)
+    run = RunView(found, found.id, found.own_name)
     heard: dict[str, int] = {}
     rest_s = {node.id: node.rest_s for node in found.nodes}
     now = {node.id: node.clock_ns(now_ns) for node in found.nodes}
@@ -255,6 +273,15 @@ def _merge(run: RunView) -> None:
         elif kind == "notices":
             _take_notices(run, id, data, when)
     run.alerts.sort(key=lambda alert: (alert["time"], alert["process"]))
+    _take_edits(run)
+
+
+def _take_edits(run: RunView) -> None:
+    edits = run.found.edits
+    if edits.holding:
+        run.unedited = {"name": run.name, "group": run.group, "notes": run.notes, "tags": run.tags}
+        run.name, run.group = edits.text("name", run.name), edits.text("group", run.group)
+        run.notes, run.tags = edits.text("notes", run.notes), edits.tags(run.tags)
 
 
 def _take_config(config: dict[str, Any], data: dict[str, Any]) -> None:

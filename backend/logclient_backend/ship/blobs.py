@@ -19,7 +19,7 @@ from logclient.shm.regular import MAX_STORE_BYTES, open_regular
 
 from ..runs.media_reference import FOLDER
 from ..wire import messages
-from ..wire.blobs import MOST_ASKED, PIECE_BYTES, Piece, Uploads, is_hash
+from ..wire.blobs import MAX_ASKED, PIECE_BYTES, Piece, Uploads, is_hash
 from ..wire.messages import NotTaken
 
 
@@ -45,8 +45,8 @@ class BlobUpload:
             self.waiting = 0
             return True
         try:
-            for start in range(0, len(new), MOST_ASKED):
-                asked = new[start : start + MOST_ASKED]
+            for start in range(0, len(new), MAX_ASKED):
+                asked = new[start : start + MAX_ASKED]
                 lacking = set(self._connection().lacking(asked))
                 self._note(each for each in asked if each not in lacking)
                 for sha256 in lacking:

@@ -19,6 +19,8 @@ from collections.abc import Callable
 
 from logclient.errors import LogclientError
 
+from ..runs import edit_file
+from ..runs.edits import NONE
 from ..wal.dedup import Seen
 from ..wal.documents import DocumentFile
 from ..wal.encoded import StreamColumns
@@ -48,6 +50,7 @@ class FolderReader:
         """Look every `poll_s`; while nothing comes, up to `rest_s` apart, until `expect` or `hurry` is called."""
         self.folder = folder
         self.documents: bytes | None = None
+        self.edits = NONE  # of the run whose folder this one is in
         self.troubles: dict[str, str] = {}  # of that pass, by file
         self._files = files
         self._poll_s = self._pause_s = poll_s
@@ -58,6 +61,7 @@ class FolderReader:
             folder, seen=seen, is_elsewhere=is_elsewhere, skips_unreadable=True, decodes=False, files=files
         )
         self._documents_seen: tuple[object, ...] = ()
+        self._edits_seen: tuple[int, ...] = ()
         self._odd: dict[str, str] = {}  # files under names of documents that are none
         self._changed = threading.Condition()
         self._items: deque[tuple[StreamColumns | Gap, int]] = deque()
@@ -129,6 +133,7 @@ class FolderReader:
             troubles: dict[str, str] = {}
             try:
                 self._read_documents(troubles)
+                self._read_edits(troubles)
                 for item in self._follower.items(patient=True):
                     if not isinstance(item, Damage):
                         self._hand_over(item)
@@ -191,3 +196,16 @@ class FolderReader:
             pass  # not made yet, or a slot was removed in this moment
         except (OSError, LogclientError) as error:
             troubles["documents"] = str(error)
+
+    def _read_edits(self, troubles: dict[str, str]) -> None:
+        folder = os.path.dirname(self.folder)
+        try:
+            facts = os.stat(os.path.join(folder, edit_file.FILE))
+            seen = facts.st_ino, facts.st_mtime_ns, facts.st_size
+            if seen != self._edits_seen:
+                self.edits = edit_file.load(folder)
+                self._edits_seen = seen
+        except FileNotFoundError:
+            pass
+        except (OSError, LogclientError) as error:
+            troubles["edits"] = str(error)

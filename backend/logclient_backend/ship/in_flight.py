@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from ..runs.edits import Edits
 from ..wire.messages import Parcel
 from .parcels import bytes_of
 
@@ -21,6 +22,7 @@ class Sent:
     parcel: Parcel
     documents: bytes  # digest; empty: none
     size: int  # in memory
+    edits: Edits | None = None  # travelled with it
 
 
 class InFlight:
@@ -38,10 +40,15 @@ class InFlight:
         """Is a version of the documents in flight?"""
         return any(sent.documents for sent in self._sent)
 
-    def add(self, parcel: Parcel, documents: bytes) -> None:
+    @property
+    def has_edits(self) -> bool:
+        """Are edits of the run in flight?"""
+        return any(sent.edits is not None for sent in self._sent)
+
+    def add(self, parcel: Parcel, documents: bytes, edits: Edits | None = None) -> None:
         """Note what was sent; `documents`: digest of those that travel with it."""
         size = sum(map(bytes_of, parcel.batches))
-        self._sent.append(Sent(parcel, documents, size))
+        self._sent.append(Sent(parcel, documents, size, edits))
         self.size += size
 
     def acked(self, upto: int) -> list[Sent]:

@@ -39,6 +39,7 @@ class Progress:
         self.documents_refusal = (
             ""  # why the newest documents are not taken; empty: nothing is said against them
         )
+        self.edits_refusal = ""  # why the edits of the run stay here
         self.outdated = ""  # why the documents here were not taken: the collector has newer ones of this node
         self.documents_acked = b""  # digest of the node's documents there
         self.acked_at = 0.0  # monotonic; 0: nothing yet
@@ -69,7 +70,9 @@ class Progress:
             return self.error
         if self.refused_records:
             return f"{self.refused_records:,} records are refused: {self.refusal}"
-        return f"what the run is, is refused: {self.documents_refusal}" if self.documents_refusal else ""
+        if self.documents_refusal:
+            return f"what the run is, is refused: {self.documents_refusal}"
+        return self.edits_refusal
 
     # ---- for the shipper ---------------------------------------------------------------------------------
 

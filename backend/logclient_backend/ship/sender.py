@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 
 from logclient.shm.side_stream import SYSTEM, side_of
 
+from ..runs.edits import Edits
 from ..wal.dedup import new_part
 from ..wire import messages
 from ..wire.client import Session
@@ -27,6 +28,7 @@ from ..wire.messages import HeldStream, NotTaken, Parcel, Welcome
 from ..wire.node_report import NodeReport
 from .bisect import Splitter
 from .documents import DocumentUpload, Version
+from .edits import EditUpload
 from .in_flight import InFlight
 from .loss_check import LossCheck
 from .parcels import Packer
@@ -52,6 +54,7 @@ class Sender:
         self._settings = settings
         self._log = log
         self._documents = DocumentUpload(source, settings, self._note_outdated)
+        self._edits = EditUpload(source, self._note_untaken)
         self._losses = LossCheck(source, self._documents, is_over=settings.is_over)
         self._packer = Packer(settings.parcel_points, settings.parcel_bytes)
         self._resend: deque[Parcel] = deque()  # in flight when a conversation broke, or refused in part
@@ -79,6 +82,7 @@ class Sender:
         progress.held(welcome.held, is_other=is_other)
         progress.documents_acked = welcome.documents_digest
         self._documents.welcomed(welcome)
+        self._edits.welcomed(welcome, is_other=is_other)
         self._sent_report = None
         self._resend.extendleft(reversed(self.in_flight.take_back()))
         if is_other or self.phase is Phase.NEW:
@@ -117,6 +121,8 @@ class Sender:
         if report is not None and report is not self._sent_report:
             session.report(report)
             self._sent_report = report
+        if session.has_room and (edits := self._due_edits()) is not None:
+            self._send_edits(session, edits)
         while session.has_room and self.in_flight.size < self._settings.in_flight_bytes:
             version = None if self._resend else self._due_documents()
             if self._resend:
@@ -149,6 +155,16 @@ class Sender:
             self._progress.refused(parcel, NotTaken(text, messages.INVALID, is_final=True))
             self._log.write(text)
 
+    def _send_edits(self, session: Session, edits: Edits) -> None:
+        parcel = Parcel(0, edits=edits.dumps())
+        is_sent = session.send(parcel)
+        parcel.edits = None
+        if is_sent:
+            self.in_flight.add(parcel, b"", edits)
+        else:
+            self._edits.settle(edits)
+            self._note_untaken("the edits of the run are larger than the collector takes")
+
     def pause_s(self, session: Session) -> float:
         """Return the wait for an answer before the next look; waits itself where a disk may have something sooner."""
         settings = self._settings
@@ -167,6 +183,8 @@ class Sender:
         """Look without a conversation: is there something to send?"""
         self._take()
         if bool(self._packer or self._resend) or self._due_documents() is not None:
+            return True
+        if self._due_edits() is not None:
             return True
         newest, sent = self.newest_report(), self._sent_report
         if newest is None or sent is None:
@@ -197,10 +215,13 @@ class Sender:
         """Is all there, at the end that `until_done` asks for?"""
         if self.is_busy or self._resend or not self._is_all_read:
             return False
-        return self._losses.is_complete and self._due_documents() is None
+        return self._losses.is_complete and self._due_documents() is None and self._due_edits() is None
 
     def _due_documents(self) -> Version | None:
         return None if self.in_flight.has_documents else self._documents.due()
+
+    def _due_edits(self) -> Edits | None:
+        return None if self.in_flight.has_edits else self._edits.due()
 
     def _packed(self) -> Parcel | None:
         """Return the next parcel: a full one, or what there is where that waited long enough, or nothing follows."""
@@ -231,6 +252,8 @@ class Sender:
         found = self.in_flight.acked(upto)
         for sent in found:
             self._documents.settle(sent.documents)
+            if sent.edits is not None:
+                self._edits.settle(sent.edits)
             self._progress.acked(sent.parcel, sent.documents)
             self._splitter.took(sent.parcel)
         return bool(found)
@@ -241,7 +264,10 @@ class Sender:
         if sent is None:
             return
         has_records = bool(sent.parcel.batches or sent.parcel.holes)
-        if trouble.reason == messages.OUTDATED:
+        if sent.edits is not None:
+            self._edits.settle(sent.edits)
+            self._note_untaken(trouble.text)
+        elif trouble.reason == messages.OUTDATED:
             self._documents.settle(sent.documents)
             self._note_outdated(trouble.text)
             if has_records:
@@ -257,6 +283,12 @@ class Sender:
                 self._documents.refused()
             self._progress.refused(sent.parcel, trouble)
             self._log.write(trouble.text)
+
+    def _note_untaken(self, text: str) -> None:
+        """Say once why the edits of the run stay here."""
+        if self._progress.edits_refusal != text:
+            self._progress.edits_refusal = text
+            self._log.write(text)
 
     def _note_outdated(self, text: str) -> None:
         """Say once that these documents are an old copy's; the records go on being sent."""

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from ..runs.document_head import age_of
+from ..runs.edits import NONE, Edits
 from ..wal.coverage import Spans
 from ..wal.dedup import Seen
 from ..wal.encoded import StreamColumns
@@ -169,6 +170,12 @@ class FolderSource:
         staged = self._staged.documents() if self._staged is not None else None
         found = [staged, *(disk.documents for disk in self._disks)]
         return max((each for each in found if each is not None), key=age_of, default=None)
+
+    @property
+    def edits(self) -> Edits:
+        """Return those of the run, as they are now."""
+        found = [disk.edits for disk in self._disks if disk.edits]
+        return found[0] if len(found) == 1 else NONE.merged(*found)
 
     def missing(self, documents: bytes, *, is_over: bool = False) -> list[Gap]:
         """Records that these documents say were durable, and that no folder has: damaged.

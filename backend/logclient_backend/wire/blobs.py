@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from .service import BlobService
 
 PIECE_BYTES = 1 << 20
-MOST_ASKED = 1000
-MOST_BYTES = 4 << 30  # of one blob
+MAX_ASKED = 1000
+MAX_BYTES = 4 << 30  # of one blob
 _CALL_S = 60.0
 _HASH_BYTES = 32
 
@@ -93,7 +93,7 @@ def answer(request: bytes, service: BlobService) -> bytes:
             reply.have, reply.is_complete = service.take(asked.run, asked.node, piece)
         else:
             hashes = [each.hex() for each in asked.asked]
-            if len(hashes) > MOST_ASKED or not all(len(each) == 2 * _HASH_BYTES for each in hashes):
+            if len(hashes) > MAX_ASKED or not all(len(each) == 2 * _HASH_BYTES for each in hashes):
                 raise NotTaken("a question for blobs is malformed", messages.INVALID, is_final=True)
             reply.lacking.extend(map(bytes.fromhex, service.lacking(asked.run, asked.node, hashes)))
     except DecodeError:
@@ -108,7 +108,7 @@ def answer(request: bytes, service: BlobService) -> bytes:
 def _checked(piece: pb.BlobPiece) -> Piece:
     found = Piece(piece.sha256.hex(), piece.size, piece.offset, piece.data)
     is_good = len(piece.sha256) == _HASH_BYTES and len(found.data) <= PIECE_BYTES
-    if not is_good or found.size > MOST_BYTES or found.offset + len(found.data) > found.size:
+    if not is_good or found.size > MAX_BYTES or found.offset + len(found.data) > found.size:
         raise NotTaken("a piece of a blob is malformed", messages.INVALID, is_final=True)
     return found
 

@@ -184,6 +184,8 @@ class Session:
         made.holes.extend(map(hole, parcel.holes))
         if parcel.documents is not None:
             made.documents.json.CopyFrom(self._writer.packed(parcel.documents))
+        if parcel.edits is not None:
+            made.edits.json.CopyFrom(self._writer.packed(parcel.edits))
 
     def report(self, report: NodeReport) -> None:
         """Send what was seen on the node, which is not answered; never waits."""

@@ -76,6 +76,8 @@ def welcome(value: Welcome) -> pb.ShipReply:
     made.welcome.most_parcel_bytes = value.most_parcel_bytes
     made.welcome.documents_digest = value.documents_digest
     made.welcome.documents_revision = value.documents_revision
+    made.welcome.takes_edits = value.takes_edits
+    made.welcome.edits_digest = value.edits_digest
     made.welcome.held.extend(
         batch.held(stream, held.stored, dict(held.gaps)) for stream, held in value.held.items()
     )
@@ -97,6 +99,8 @@ def read_welcome(message: pb.Welcome) -> Welcome:
         message.documents_digest,
         message.documents_revision,
         message.protocol,
+        message.takes_edits,
+        message.edits_digest,
     )
 
 

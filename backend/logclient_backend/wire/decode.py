@@ -39,6 +39,8 @@ class ParcelReader:
         total = _HOLE_BYTES * len(message.holes)
         if message.HasField("documents"):
             total += message.documents.json.size
+        if message.HasField("edits"):
+            total += message.edits.json.size
         for each in message.batches:
             total += _unpacked_bytes(each, self._reader.codes(each))
         if total > self._most_bytes:
@@ -58,6 +60,7 @@ class ParcelReader:
             [batch.read_hole(each) for each in message.holes],
             batch.unpack(message.documents.json) if has_documents else None,
             size_bytes,
+            batch.unpack(message.edits.json) if message.HasField("edits") else None,
             unpacked_bytes,
         )
 

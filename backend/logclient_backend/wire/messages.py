@@ -86,6 +86,8 @@ class Welcome:
     documents_digest: bytes = b""  # see `digest`; empty: none are there
     documents_revision: int = 0  # of those that are there; 0: none is known
     protocol: int = PROTOCOL
+    takes_edits: bool = False  # an earlier collector does not
+    edits_digest: bytes = b""  # of the edits of the run that are there, see `runs/edits.py`
 
 
 @dataclass(slots=True)
@@ -100,6 +102,7 @@ class Parcel:
     holes: Sequence[Gap] = ()
     documents: bytes | None = None  # the node's, whole: JSON as the agent writes it
     size_bytes: int = 0
+    edits: bytes | None = None  # of the run, as `runs/edits.py` writes them
     unpacked_bytes: int = 0  # about what it takes in memory, as a collector counts it
 
     @property
@@ -132,7 +135,7 @@ class Description:
     version: str
     most_parcel_bytes: int
     http_address: str = ""  # host:port, or :port on the same host; empty: it has none
-    role: str = ""  # what the caller may do: ingest, read, control, admin; empty: nothing
+    role: str = ""  # what the caller may do: ingest, read, edit, control, admin; empty: nothing
     protocol: int = PROTOCOL
 
 

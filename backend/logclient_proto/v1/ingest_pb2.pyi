@@ -120,7 +120,7 @@ class Hello(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., client: _Optional[str] = ..., run: _Optional[str] = ..., node: _Optional[str] = ..., revive: bool = ..., is_sync: bool = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol", "collector", "window_bytes", "most_parcel_bytes", "held", "documents_digest", "documents_revision")
+    __slots__ = ("protocol", "collector", "window_bytes", "most_parcel_bytes", "held", "documents_digest", "documents_revision", "takes_edits", "edits_digest")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     COLLECTOR_FIELD_NUMBER: _ClassVar[int]
     WINDOW_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -128,6 +128,8 @@ class Welcome(_message.Message):
     HELD_FIELD_NUMBER: _ClassVar[int]
     DOCUMENTS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     DOCUMENTS_REVISION_FIELD_NUMBER: _ClassVar[int]
+    TAKES_EDITS_FIELD_NUMBER: _ClassVar[int]
+    EDITS_DIGEST_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     collector: str
     window_bytes: int
@@ -135,7 +137,9 @@ class Welcome(_message.Message):
     held: _containers.RepeatedCompositeFieldContainer[Held]
     documents_digest: bytes
     documents_revision: int
-    def __init__(self, protocol: _Optional[int] = ..., collector: _Optional[str] = ..., window_bytes: _Optional[int] = ..., most_parcel_bytes: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., documents_digest: _Optional[bytes] = ..., documents_revision: _Optional[int] = ...) -> None: ...
+    takes_edits: bool
+    edits_digest: bytes
+    def __init__(self, protocol: _Optional[int] = ..., collector: _Optional[str] = ..., window_bytes: _Optional[int] = ..., most_parcel_bytes: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., documents_digest: _Optional[bytes] = ..., documents_revision: _Optional[int] = ..., takes_edits: bool = ..., edits_digest: _Optional[bytes] = ...) -> None: ...
 
 class Held(_message.Message):
     __slots__ = ("stream", "stored", "holes")
@@ -238,16 +242,18 @@ class Refusal(_message.Message):
     def __init__(self, reason: _Optional[_Union[Reason, str]] = ..., text: _Optional[str] = ..., parcel: _Optional[int] = ..., is_final: bool = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
 
 class Parcel(_message.Message):
-    __slots__ = ("number", "batches", "holes", "documents")
+    __slots__ = ("number", "batches", "holes", "documents", "edits")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     HOLES_FIELD_NUMBER: _ClassVar[int]
     DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
+    EDITS_FIELD_NUMBER: _ClassVar[int]
     number: int
     batches: _containers.RepeatedCompositeFieldContainer[RecordBatch]
     holes: _containers.RepeatedCompositeFieldContainer[StreamHole]
     documents: Documents
-    def __init__(self, number: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[RecordBatch, _Mapping]]] = ..., holes: _Optional[_Iterable[_Union[StreamHole, _Mapping]]] = ..., documents: _Optional[_Union[Documents, _Mapping]] = ...) -> None: ...
+    edits: Edits
+    def __init__(self, number: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[RecordBatch, _Mapping]]] = ..., holes: _Optional[_Iterable[_Union[StreamHole, _Mapping]]] = ..., documents: _Optional[_Union[Documents, _Mapping]] = ..., edits: _Optional[_Union[Edits, _Mapping]] = ...) -> None: ...
 
 class RecordBatch(_message.Message):
     __slots__ = ("stream", "process", "lane", "rank", "keys", "table", "records", "text_bytes", "bodies")
@@ -302,6 +308,12 @@ class StreamHole(_message.Message):
     def __init__(self, stream: _Optional[bytes] = ..., process: _Optional[bytes] = ..., lane: _Optional[int] = ..., hole: _Optional[_Union[Hole, _Mapping]] = ...) -> None: ...
 
 class Documents(_message.Message):
+    __slots__ = ("json",)
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    json: Packed
+    def __init__(self, json: _Optional[_Union[Packed, _Mapping]] = ...) -> None: ...
+
+class Edits(_message.Message):
     __slots__ = ("json",)
     JSON_FIELD_NUMBER: _ClassVar[int]
     json: Packed

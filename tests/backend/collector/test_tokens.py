@@ -33,7 +33,11 @@ def test_roles_are_what_was_given_and_admin_is_all(tmp_path: Path) -> None:
     may = {
         name: [role for role in tokens.ROLES if grant and grant.may(role)] for name, grant in found.items()
     }
-    assert may == {"w": ["ingest"], "b": ["ingest", "read"], "a": ["ingest", "read", "control", "admin"]}
+    assert may == {
+        "w": ["ingest"],
+        "b": ["ingest", "read"],
+        "a": ["ingest", "read", "edit", "control", "admin"],
+    }
     assert found["b"] is not None and found["b"].role == "ingest,read"
 
 

@@ -541,3 +541,35 @@ def test_a_backup_is_one_state_of_a_store_that_changes(store: Store, tmp_path: P
         assert copy.writer.write([parcel(ramp(1, len(found) + 5))]).records == 5
     finally:
         copy.close()
+
+
+# ---- edits --------------------------------------------------------------------------------------------------
+
+
+def edits_of(store: Store) -> bytes | None:
+    found = store.reader.run("run")
+    assert found is not None
+    return found.edits
+
+
+def test_edits_are_kept_with_the_run(opened: Callable[[], Store]) -> None:
+    """Written alone or beside records; also while it is in the bin, and gone for good with it."""
+    store = opened()
+    store.writer.write([parcel(ramp(1, 3), documents=b"{}", description=Description(name="mlp"))])
+    assert edits_of(store) is store.reader.held("run", NODE).edits is None
+    edited = parcel(description=Description(name="better", tags=("a",)))
+    edited.edits = b"edits"
+    store.writer.write([edited])
+    store = opened()
+    for _ in range(2):
+        found = store.reader.run("run")
+        assert found is not None and found.description.name == "better" and edits_of(store) == b"edits"
+        assert store.reader.held("run", "any").edits == b"edits"
+        store.writer.delete("run", NOW_NS)
+        assert edits_of(store) == b"edits", "in the bin"
+        store.writer.undelete("run")
+    assert [run.id for run in store.reader.runs(RunQuery([Filter("tag", value="a")])).runs] == ["run"]
+    store.writer.delete("run", NOW_NS)
+    assert store.writer.purge(0) == 1 and store.writer.undelete("run")
+    store.writer.write([parcel(ramp(1, 3))])
+    assert edits_of(store) is None

@@ -12,6 +12,7 @@ import pytest
 from tests.backend.runs.build import simple_run
 from tests.served import backing, made_store, serving, take_in
 
+OPEN = {"/healthz", "/readyz", "/api/v1/session"}  # for whoever shows nothing
 PATHS = ["/api/v1/info", "/api/v1/runs", "/api/v1/run?run=one", "/api/v1/run/export?run=one", "/metrics"]
 
 
@@ -38,6 +39,66 @@ def ask(url: str, path: str, verb: str = "GET", **headers: str) -> tuple[int, di
         return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
     finally:
         connection.close()
+
+
+def routes(url: str) -> list[tuple[str, str]]:
+    """Each verb and path that the description has, and the pages."""
+    described = json.loads(ask(url, "/openapi.json")[2])
+    found = [(verb.upper(), path) for path, verbs in described["paths"].items() for verb in verbs]
+    assert len(found) >= 22
+    return [*found, ("GET", "/"), ("GET", "/docs"), ("GET", "/openapi.json")]
+
+
+def test_every_route_refuses_foreign_hosts_origins_and_sites(url: str) -> None:
+    """Whatever comes with it: a token, a cookie, the header of the page."""
+    cookie = cookie_of(url)
+    netloc = urlsplit(url).netloc
+    for verb, path in routes(url):
+        for more in ({"Authorization": "Bearer rules"}, {"Cookie": cookie, "X-Logclient": "1"}):
+            status, _, body = ask(url, path, verb, Host="evil.example", **more)
+            assert (status, json.loads(body)["error"]) == (421, "foreign_host"), path
+            if path in ("/healthz", "/readyz"):
+                continue  # they have nothing to say
+            for foreign in (
+                {"Origin": "https://evil.example"},
+                {"Origin": "null", "Content-Type": "application/x-www-form-urlencoded"},
+                {"Origin": f"http://{netloc.partition(':')[0]}:1", "Sec-Fetch-Site": "same-site"},
+                {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
+                {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "websocket", "Upgrade": "websocket"},
+            ):
+                status, headers, body = ask(url, path, verb, **foreign, **more)
+                assert (status, json.loads(body)["error"]) == (403, "foreign_origin"), (path, foreign)
+                assert not [name for name in headers if name.startswith("access-control")]
+
+
+def test_every_route_that_is_not_open_asks_who_it_is(url: str) -> None:
+    """Nothing, a cookie that is none, and one of another collector's name."""
+    for verb, path in routes(url):
+        if path in OPEN or not path.startswith("/api"):
+            continue
+        for shown in (
+            {},
+            {"Cookie": "logclient-0=x"},
+            {"Cookie": f"{cookie_of(url)[:-4]}", "X-Logclient": "1"},
+        ):
+            status, _, body = ask(url, path, verb, **shown)
+            assert (status, json.loads(body)["error"]) == (401, "unauthorized"), (verb, path, shown)
+
+
+def test_change_with_a_cookie_needs_the_header_that_no_form_can_send(url: str) -> None:
+    """On every route that is no question, also one that is made later; a bearer's request needs none."""
+    cookie = cookie_of(url)
+    changing = [(verb, path) for verb, path in routes(url) if verb != "GET"]
+    assert len(changing) >= 5
+    for verb, path in [*changing, *(("PUT", path) for path in PATHS), *(("PATCH", path) for path in PATHS)]:
+        for header in ({}, {"X-Logclient": "0"}, {"X-Logclient": ""}, {"Content-Type": "text/plain"}):
+            status, _, body = ask(url, path, verb, Cookie=cookie, **header)
+            assert (status, json.loads(body)["error"]) == (403, "no_header"), (verb, path)
+        status, _, body = ask(url, path, verb, Cookie=cookie, X_Logclient="1")
+        assert json.loads(body).get("error") != "no_header"
+        cookie = cookie_of(url)  # one of them was the logout
+        assert ask(url, path, verb, Cookie=cookie, Authorization="Bearer ships")[0] != 403 or "run" in path
+    assert ask(url, "/api/v1/runs", Cookie=cookie)[0] == 200
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -101,6 +162,12 @@ def test_foreign_origin_is_refused(url: str, origin: str) -> None:
     )
     assert status == 403
     assert not [name for name in headers if name.startswith("access-control")]
+
+
+def cookie_of(url: str) -> str:
+    """The cookie of a reader who has just logged in."""
+    _, headers, _ = ask(url, "/api/v1/session", "POST", Authorization="Bearer reads")
+    return headers["set-cookie"].partition(";")[0]
 
 
 def test_own_origin_is_answered(url: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -136,3 +137,14 @@ def test_command_over_a_run_that_is_over_and_options_that_do_not_go_together(url
     assert why("mlp", "--token-file", "x").exit_code == 2
     with pytest.raises(NoPath):
         Server(WebAccess(url, "reads")).json("/run/none", run="mlp")
+
+
+def test_verdict_over_a_run_that_is_over_blames_nobody(url: str, kept: NodeReports) -> None:
+    """Whatever a node sent about it before; a run that is not here is refused."""
+    kept.take("mlp", "aa", report(b'{"why": "nonsense"}'))
+    headers = {"Authorization": "Bearer reads"}
+    ask_why = partial(requests.get, f"{url}/api/v1/run/why", headers=headers, timeout=TIMEOUT_S)
+    found = ask_why(params={"run": "mlp"}).json()
+    assert (found["run"], found["stuck"], found["blamed"]) == ("mlp", False, [])
+    assert [node["text"] for node in found["nodes"]] == ["its processes have ended"]
+    assert ask_why(params={"run": "absent"}).status_code == 404

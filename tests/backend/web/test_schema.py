@@ -68,4 +68,5 @@ def test_answers_are_as_described(described: Any, mode: GenerationMode, pace: Pa
         except Unsatisfiable:  # nothing can be wrong about a path without parameters
             assert mode == GenerationMode.NEGATIVE
     assert "GET /api/v1/run/series" in asked
-    assert len(asked) >= 19
+    assert {"GET /api/v1/session", "POST /api/v1/session", "DELETE /api/v1/session"} <= set(asked)
+    assert len(asked) >= 22

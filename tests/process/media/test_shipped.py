@@ -70,7 +70,7 @@ def check(collector: Collector) -> None:
 def test_values_and_their_bytes_reach_a_collector_with_the_run(
     run_dir: Path, tmp_path: Path, patient: None, collector: Collector
 ) -> None:
-    """The agent leaves once all is there; answers have safe types, and only for runs and hashes that belong together."""
+    """The agent leaves once all is there; answers have safe types, for a run and a hash that belong together."""
     train(tmp_path, collector.env)
     nothing_left(60)
     check(collector)
@@ -102,7 +102,6 @@ def test_values_and_their_bytes_reach_a_collector_with_the_run(
     for path in (f"/api/v1/run/blob?run=job&sha256={image['sha256']}", "/api/v1/run/media?run=job"):
         assert collector.get(path, token="").status_code == 401
         assert collector.get(path, token="wrong").status_code == 401
-
 
 
 def test_sync_brings_what_was_logged_without_a_server(

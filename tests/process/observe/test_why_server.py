@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,17 @@ class Job:
         words = ("job", "--server", self.collector.url)
         return why(*words, wrap=self.net.right.words(), LOGCLIENT_TOKEN=self.collector.token)
 
+    def api(self) -> dict[str, Any]:
+        """The verdict as the dashboard has it."""
+        asking = (
+            "import json, os, requests, sys; "
+            "token = {'Authorization': 'Bearer ' + os.environ['TOKEN']}; "
+            "print(requests.get(sys.argv[1] + '/api/v1/run/why?run=job', headers=token, timeout=60).text)"
+        )
+        words = ("env", f"TOKEN={self.collector.token}", sys.executable, "-c", asking, self.collector.url)
+        made: dict[str, Any] = json.loads(self.net.right.run(*words))
+        return made
+
     def page(self) -> str:
         words = ("job", "--server", self.collector.url)
         return asked(*words, wrap=self.net.right.words(), LOGCLIENT_TOKEN=self.collector.token).stdout
@@ -118,6 +131,9 @@ def test_odd_rank_of_two_hosts_is_named_until_it_moves(tmp_path: Path, run_dir: 
         assert sorted(len(group["processes"]) for group in found["groups"]) == [1, 7]
         assert {host: node["is_seen"] for host, node in job.nodes(found).items()} == {right: True, left: True}
         assert f"{left}: as it was " in (page := job.page()) and f"rank 6 on {left}" in page
+        shown = job.api()
+        assert shown["blamed"] == found["blamed"] and shown["verdict"] == found["verdict"]
+        assert [each["frames"] for each in shown["groups"]] == [each["frames"] for each in found["groups"]]
         (tmp_path / "go").touch()
         found, code = job.wait("not stuck")
         assert (code, found["processes"], found["text"]) == (0, [], "no rank is late on any node")

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from logclient.errors import LogclientError
 
@@ -48,6 +48,7 @@ class RunDeleted(StoreError):
     run = ""  # its id
 
 
+Bytes: TypeAlias = bytes  # `Run` has a field of that name
 _MAX_BRIEF = 300  # characters of a verdict in a list
 
 
@@ -90,6 +91,7 @@ class Description:
             "active_ns": active if isinstance(active, int) else 0,
             "rest_s": rest_s if isinstance(rest_s, int) else 0,
             "observed": self._observed_briefly(),
+            "edited": [str(field) for field in self.more.get("edited") or ()],
             "attempts": max(self.attempts.values(), default=0),
             "counts": dict(self.counts),
         }
@@ -127,7 +129,8 @@ class Parcel:
     batches: Sequence[StreamColumns] = ()
     holes: Sequence[Gap] = ()
     documents: bytes | None = None  # the node's, whole: JSON as the agent writes it
-    description: Description | None = None  # of the run with these documents; with `documents` only
+    description: Description | None = None  # of the run with these documents and edits; with one of both only
+    edits: bytes | None = None  # all of the run, as `runs/edits.py` writes them
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,7 @@ class Held:
     stored: Mapping[bytes, SeqSet]
     gaps: Mapping[bytes, Mapping[str, SeqSet]]
     documents: bytes | None
+    edits: bytes | None = None  # of the run
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +163,7 @@ class Run:
     points: int
     bytes: int  # about, on disk
     deleted_ns: int = 0  # 0: it is there
+    edits: Bytes | None = None  # as they were written; None: it has none
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,18 @@ app.py              the application: `make_app(Backing(...))`
 uvicorn_server.py   uvicorn, given connections that the acceptor has accepted
 context.py          what the API stands on: the store, tokens, and what the process around it knows
 origin_check.py     before anything else: foreign hosts and origins are refused, headers are set
-access.py           who may ask
+access.py           who may ask, and whether that still holds while an answer lasts
+session.py          login and logout of browsers; session_cookie.py: their cookie
 parameters.py       what may be asked, and its limits
+run_filters.py      parameters that choose runs
 strict_query.py     a parameter that there is not is refused
 responses.py        what is answered: JSON, errors, pages
 response_models.py  what answers look like, for /openapi.json
 listing.py          runs: list, one, documents, config, summary, delete
 values.py           keys, series, buckets, last values
 media.py            media values: references, and their bytes
+bands.py            one key of several runs as mean, range and quantiles
+pairs.py            a series over the values of another key
 records.py          contents, pages of records, export
 health.py           /healthz, /readyz, /metrics
 docs_page.py        /docs, without a script

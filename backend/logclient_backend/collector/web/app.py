@@ -12,19 +12,35 @@ from typing import Any
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
 
 from logclient.errors import BadArgument, Corrupt
 
 from ..store.interface import StoreError
 from ..tokens import Grant
-from . import control, docs_page, extremes, health, listing, media, records, reports, values
-from .access import Stands, anybody
+from . import (
+    bands,
+    control,
+    docs_page,
+    edits,
+    extremes,
+    health,
+    listing,
+    media,
+    pairs,
+    records,
+    reports,
+    session,
+    values,
+)
+from .access import SCHEME, Stands, anybody
 from .context import Backing
 from .origin_check import OriginCheck
 from .response_models import Error, Info
 from .responses import Refused, as_json, refusal
+from .session_cookie import cookie_of
+from .static_files import StaticFiles, make_router
 from .strict_query import only_known
 
 API_VERSION = 1
@@ -32,7 +48,7 @@ _LOG = logging.getLogger(__name__)
 _STATUSES = {
     400: "The question cannot be answered as it was put.",
     401: "No token, or none of this collector's.",
-    403: "The token may not do this, or a page of another origin asked.",
+    403: "The token may not do this, a page of another origin asked, or a cookie came alone.",
     404: "There is no such run, or no such key.",
     409: "Not now: the run is over, or nothing is known of it yet.",
     421: "Asked by a host name that is none of this collector's.",
@@ -41,7 +57,9 @@ _STATUSES = {
 _ABOUT = (
     "What is stored of runs. Answers are strict JSON: NaN and infinities are the strings `nan`, `inf`, `-inf`; ints "
     "have all their digits, also beyond 2**53. Times are ns since 1970 UTC. Runs are named by the parameter `run`, "
-    "percent-encoded once. Errors are `{error, message}`. Send `Authorization: Bearer TOKEN`."
+    "percent-encoded once. Errors are `{error, message}`. Send `Authorization: Bearer TOKEN`; "
+    "a browser's page gets a cookie for it at `/api/v1/session`, and sends `X-Logclient: 1` with all that changes "
+    "something."
 )
 
 about = APIRouter(dependencies=[Depends(anybody), Depends(only_known)])
@@ -71,11 +89,25 @@ class _Api(FastAPI):
 
     def build_middleware_stack(self) -> Any:
         stands_on: Backing = self.state.backing
-        return OriginCheck(super().build_middleware_stack(), stands_on.names, stands_on.callers)
+        return OriginCheck(
+            super().build_middleware_stack(),
+            stands_on.names,
+            stands_on.callers,
+            stands_on.site,
+            self.state.cookie,
+        )
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
-            made = get_openapi(title=self.title, version=self.version, description=_ABOUT, routes=self.routes)
+            stands_on: Backing = self.state.backing
+            made = get_openapi(
+                title=self.title,
+                version=self.version,
+                description=_ABOUT,
+                routes=self.routes,
+                servers=[{"url": stands_on.site.root_path}] if stands_on.site.root_path else None,
+            )
+            made["components"]["securitySchemes"][SCHEME]["name"] = self.state.cookie.name
             for verbs in made["paths"].values():
                 for operation in verbs.values():
                     responses = operation["responses"]
@@ -105,10 +137,12 @@ def make_app(stands_on: Backing) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.backing = stands_on
-    modules = (listing, control, reports, values, extremes, records, media)
+    app.state.cookie = cookie_of(stands_on.site, stands_on.store.id)
+    modules = (session, listing, edits, control, reports, values, extremes, bands, pairs, records, media)
     for router in (about, *(module.router for module in modules)):
         app.include_router(router, prefix=f"/api/v{API_VERSION}")
     app.include_router(health.router)
+    app.include_router(make_router(StaticFiles()))
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
@@ -116,10 +150,6 @@ def make_app(stands_on: Backing) -> FastAPI:
     app.add_exception_handler(Corrupt, _store)
     app.add_exception_handler(BadArgument, _argument)
     app.add_exception_handler(Exception, _failed)
-
-    @app.get("/", include_in_schema=False)
-    def root() -> RedirectResponse:
-        return RedirectResponse("docs")  # relative: a proxy may have put us below a path
 
     @app.get("/docs", include_in_schema=False)
     def docs() -> HTMLResponse:
@@ -145,8 +175,9 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    words = {404: ("no_path", "there is nothing at this path: see /docs")}
-    words[405] = ("no_method", "this path does not take that method: see /docs")
+    root = request.app.state.backing.site.root_path
+    words = {404: ("no_path", f"there is nothing at this path: see {root}/docs")}
+    words[405] = ("no_method", f"this path does not take that method: see {root}/docs")
     made = refusal(Refused(error.status_code, *words.get(error.status_code, ("refused", str(error.detail)))))
     made.headers.update(error.headers or {})
     return made

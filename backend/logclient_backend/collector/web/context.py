@@ -6,9 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...runs.edits import Changes, Edits
 from ...runs.state import State
 from ..blobs import Blobs
 from ..node_reports import NodeReports
+from ..sessions import Sessions
+from ..site import Site
 from ..stop_requests import StopRequests
 from ..store.interface import Run, Store
 from ..tokens import Grant
@@ -32,7 +35,9 @@ class Backing:
     state: Callable[[Run, int], State]  # of a run, at that time
     delete: Callable[[str], bool]  # False: there is no such run
     undelete: Callable[[str], bool]  # False: it is not deleted
+    edit: Callable[[str, Changes, str], Edits]  # of this run, by whom; all edits that it has then
     stop_requests: StopRequests
+    sessions: Sessions
     node_reports: NodeReports = field(default_factory=NodeReports)
     blobs: Blobs | None = None
     metrics: Callable[[], str] = _nothing  # in Prometheus's text format
@@ -44,3 +49,4 @@ class Backing:
     names: frozenset[str] = (
         frozenset()
     )  # names of this host that may be asked for, besides addresses and localhost
+    site: Site = field(default_factory=Site)  # the address by which browsers come

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from ...runs import strict
-from ..store.flatten import SEPARATOR
+from ...runs.flatten import SEPARATOR
 from ..store.interface import Description, Filter, Last, Listed, Run, RunQuery
 from .access import Stands, administrator, reader
 from .context import Backing

@@ -6,8 +6,12 @@ this host (DNS rebinding). So:
 - `Host` must be an IP address (nobody can make that point elsewhere), `localhost`, or a name that was configured;
 - `Origin`, where a browser sends one, must be the host that is asked; nothing is shared across origins;
 - of a request that a browser marks as another site's (`Sec-Fetch-Site`), only a page that somebody opens is answered;
+- a request that may change something and comes with a session's cookie needs the header `X-Logclient: 1`, which no form
+  can send, and no script of another origin without being asked about it first, which is refused;
 - WebSockets are refused, there are none;
 - a query string that is no UTF-8 is refused: two ids could not be distinguished.
+
+A path below the root path is the same as one without: some proxies cut it off, others leave it.
 
 Runs in the event loop, for each request; pure ASGI, so that answers stream.
 """
@@ -20,6 +24,9 @@ import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import unquote_to_bytes
+
+from ..site import Site
+from .session_cookie import PAGE_HEADER, SessionCookie, bearer_of
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -36,17 +43,22 @@ _ALWAYS = {
     b"cache-control": b"no-store",
 }
 
+_SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
 _ELSEWHERE = {"cross-site", "same-site"}  # the latter: another port or sub-domain
 _HOST = re.compile(
     r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:]+))(?::[0-9]*)?"
 )  # [address], or address or name; then a port
 
 
+class NoLonger(Exception):
+    """The token was revoked, or the session ended, while its answer was sent: the connection breaks off."""
+
+
 class Callers:
     """Callers, for whoever looks after the connections; this one keeps nothing."""
 
-    def enter(self, client: tuple[str, int] | None, token: str) -> bool:
-        """A request begins; whether its token is one. Must not wait."""
+    def enter(self, client: tuple[str, int] | None, token: str, session: str) -> bool:
+        """A request begins, with that token, or that cookie of a session; whether one is valid. Must not wait."""
         return True
 
     def leave(self, client: tuple[str, int] | None) -> None:
@@ -56,11 +68,16 @@ class Callers:
 class OriginCheck:
     """Around the application."""
 
-    def __init__(self, app: App, names: frozenset[str], callers: Callers) -> None:
+    def __init__(
+        self, app: App, names: frozenset[str], callers: Callers, site: Site, cookie: SessionCookie
+    ) -> None:
         """`names`: of this host, that may be asked for; `callers` receives each request."""
         self._app = app
         self._callers = callers
-        self._names = {name.lower().rstrip(".") for name in names} | {"localhost"}
+        self._names = {name.lower().rstrip(".") for name in (*names, site.name) if name} | {"localhost"}
+        self._origin = site.origin
+        self._root = site.root_path
+        self._cookie = cookie
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -71,7 +88,12 @@ class OriginCheck:
             return
 
         client = scope.get("client")
-        is_known = self._callers.enter(client, _token(scope))
+        session = self._cookie.of(scope["headers"])
+        is_known = self._callers.enter(client, bearer_of(scope["headers"]) or "", session)
+        path: str = scope["path"]
+        if self._root and (path == self._root or path.startswith(f"{self._root}/")):
+            scope = {**scope, "root_path": self._root}
+            path = path[len(self._root) :]
 
         async def safe(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -84,15 +106,19 @@ class OriginCheck:
             await send(message)
 
         try:
-            status, reason, text = self._why_not(scope)
+            status, reason, text = self._why_not(scope, path, has_session=bool(session))
             if status:
                 await _refuse(safe, status, reason, text)
+            elif not path:  # addresses on the page are relative to a folder
+                await _redirect(safe, f"{self._root}/")
             else:
                 await self._app(scope, receive, safe)
+        except NoLonger:
+            pass  # the server closes the connection in the middle of the answer, and writes a line
         finally:
             self._callers.leave(client)
 
-    def _why_not(self, scope: Message) -> tuple[int, str, str]:
+    def _why_not(self, scope: Message, path: str, *, has_session: bool) -> tuple[int, str, str]:
         found: dict[bytes, list[str]] = {}
         for name, value in scope["headers"]:
             found.setdefault(name.lower(), []).append(value.decode("latin-1").strip())
@@ -106,15 +132,23 @@ class OriginCheck:
                     "--public-name NAME"
                 ),
             )
-        if scope["path"] in ("/healthz", "/readyz"):
+        if path in ("/healthz", "/readyz"):
             return 0, "", ""
         for origin in found.get(b"origin", ()):
-            if origin.partition("://")[2].lower() != host[0].lower():
+            is_own = origin.partition("://")[2].lower() == host[0].lower()
+            if not is_own and not (self._origin and origin.lower() == self._origin):
                 return 403, "foreign_origin", "pages of another origin may not ask this collector"
         if _ELSEWHERE.intersection(found.get(b"sec-fetch-site", ())) and found.get(b"sec-fetch-mode") != [
             "navigate"
         ]:
             return 403, "foreign_origin", "pages of another site may not ask this collector"
+        if (
+            has_session
+            and scope["method"] not in _SAFE_METHODS
+            and bearer_of(scope["headers"]) is None
+            and found.get(PAGE_HEADER) != ["1"]
+        ):
+            return 403, "no_header", "a request with a cookie that changes something needs `X-Logclient: 1`"
         try:
             unquote_to_bytes(scope.get("query_string", b"").replace(b"+", b" ")).decode("utf-8")
         except UnicodeDecodeError:
@@ -135,16 +169,14 @@ class OriginCheck:
         return True
 
 
-def _token(scope: Message) -> str:
-    """The bearer token of a request; empty where it has none."""
-    for name, value in scope["headers"]:
-        if name == b"authorization" and value[:7].lower() == b"bearer ":
-            return str(value[7:].decode("latin-1").strip())
-    return ""
-
-
 async def _refuse(send: Send, status: int, reason: str, text: str) -> None:
     body = json.dumps({"error": reason, "message": text}).encode("ascii")
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+async def _redirect(send: Send, path: str) -> None:
+    headers = [(b"location", path.encode("ascii")), (b"content-length", b"0")]
+    await send({"type": "http.response.start", "status": 307, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})

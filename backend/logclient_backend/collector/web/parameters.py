@@ -11,8 +11,8 @@ from fastapi import Depends, Query
 
 from logclient.shm.side_stream import SYSTEM
 
+from ...runs.flatten import SEPARATOR
 from ..limits import MAX_ID_BYTES
-from ..store.flatten import SEPARATOR
 from ..store.interface import Filter, side_id
 from .responses import Refused
 
@@ -34,7 +34,7 @@ SORTS = ("created_ns", "last_seen_ns", "name", "project", "state")
 _NUMBERS = ("created_ns", "last_seen_ns")
 
 
-def _of_512_bytes(name: str, what: str) -> str:
+def of_512_bytes(name: str, what: str) -> str:
     try:
         size = len(name.encode("utf-8"))
     except UnicodeEncodeError:
@@ -50,13 +50,13 @@ _ID = Query(min_length=1, max_length=MAX_ID_BYTES, pattern=_NAME)
 def _run(
     run: Annotated[str, Query(description="Id of the run.", min_length=1, max_length=512, pattern=_NAME)],
 ) -> str:
-    return _of_512_bytes(run, "run")
+    return of_512_bytes(run, "run")
 
 
 def _key(
     key: Annotated[str, Query(description="Key of the series.", min_length=1, max_length=512, pattern=_NAME)],
 ) -> str:
-    return _of_512_bytes(key, "key")
+    return of_512_bytes(key, "key")
 
 
 RunId = Annotated[str, Depends(_run)]
@@ -126,7 +126,7 @@ def _filter(text: str) -> Filter:
         if isinstance(part, str):
             if "\0" in part:
                 raise _bad(text, "NUL is in no text here")
-            _of_512_bytes(part, "where")
+            of_512_bytes(part, "where")
     return Filter(field, key, op, value)
 
 
@@ -142,5 +142,5 @@ def sort_key(text: str) -> str:
     """Return the key that runs are sorted by."""
     group, mark, key = text.partition(SEPARATOR)
     if text in SORTS or (mark and key and group in ("config", "summary")):
-        return _of_512_bytes(text, "sort")
+        return of_512_bytes(text, "sort")
     raise Refused(400, "bad_request", f"sort: one of {', '.join(SORTS)}, config::KEY, summary::KEY")

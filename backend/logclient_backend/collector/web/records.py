@@ -13,7 +13,7 @@ from ...runs.paged import PagedReader
 from ...wal.encoded import StreamColumns
 from ...wire import pages
 from ..store.interface import Reader
-from .access import Stands, reader
+from .access import Stands, Still, reader, while_valid
 from .listing import known_run
 from .parameters import MAX_NAMED, Name, RunId, Side, in_store
 from .responses import PROTOBUF
@@ -92,13 +92,16 @@ def _size(found: list[StreamColumns]) -> tuple[int, int]:
     responses={200: {"content": {kind: {"schema": {"type": "string"}} for kind in _KINDS.values()}}},
 )
 def export(
-    stands_on: Stands, run: RunId, side: Side, format: Literal["jsonl", "csv"] = "jsonl"
+    stands_on: Stands, still: Still, run: RunId, side: Side, format: Literal["jsonl", "csv"] = "jsonl"
 ) -> StreamingResponse:
     """All points in one stated order: the same bytes as `logclient export --format jsonl` or csv gives."""
     known_run(stands_on, run)
     headers = {"content-disposition": f'attachment; filename="points.{format}"'}
     return StreamingResponse(
-        _lines(stands_on.store.reader, in_store(run, side), format), 200, headers, _KINDS[format]
+        while_valid(_lines(stands_on.store.reader, in_store(run, side), format), still),
+        200,
+        headers,
+        _KINDS[format],
     )
 
 

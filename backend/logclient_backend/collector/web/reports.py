@@ -1,4 +1,7 @@
-"""Reports of the nodes of a run that does not get on, as their agents sent them."""
+"""Reports of the nodes of a run that does not get on, as their agents sent them, and a verdict over all of them.
+
+The collector concludes nothing by itself: the verdict is made when somebody asks, by the code of `logclient why`.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,16 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from logclient.errors import Corrupt
 
+from ...observe import elsewhere
+from ...observe.described import described
+from ...runs import strict
 from ...wire import node_report
+from ..catalog import stored_view
 from ..node_reports import SeenNode
 from .access import Stands, reader
 from .listing import known_run
 from .parameters import Cursor, RunId
-from .response_models import NodeReports
+from .response_models import NodeReports, Why
 from .responses import as_json
 from .strict_query import only_known
 
@@ -38,6 +45,17 @@ def reports(request: Request, stands_on: Stands, run: RunId, after: Cursor = "")
         rows.append(_row(node, seen))
     following = rows[-1]["node"] if len(rows) < len(nodes) else ""
     return as_json(request, {"run": run, "nodes": rows, "next": following, "now_ns": time.time_ns()})
+
+
+@router.get("/run/why", response_model=Why)
+def why(request: Request, stands_on: Stands, run: RunId) -> Response:
+    """Return who is stuck and why, over all nodes, from what their observers saw last."""
+    known_run(stands_on, run)
+    rows = [_row(node, seen) for node, seen in stands_on.node_reports.of_run(run).items()]
+    job = elsewhere.job_of(stored_view(run, stands_on.store.reader), rows)
+    made = described(job)
+    del made["reports"]  # all that was seen; `/run/reports` has it
+    return as_json(request, {"run": run, "now_ns": time.time_ns(), **strict.plain(made)})
 
 
 def _row(node: str, seen: SeenNode) -> dict[str, Any]:

@@ -60,6 +60,9 @@ class RunRow(Shape):
     observed: Observed | None = Field(
         None, description="While it runs and does not get on: what the observer of a node has found."
     )
+    edited: list[str] = Field(
+        default_factory=list, description="What was edited after the fact: name, group, notes, tags."
+    )
     last_seen_ns: int = Field(description="When anything came from it last, by this collector's clock.")
     attempts: int
     records: int
@@ -120,6 +123,75 @@ class NodeReports(Shape):
     nodes: list[NodeReport]
     next: str = Field(description="Ask again with `after` set to this; empty: that was all.")
     now_ns: int
+
+
+class Why(Shape):
+    """A verdict and its evidence, as `logclient why --json` has them."""
+
+    run: str
+    now_ns: int
+    why: int = Field(description="Version of the fields below.")
+    verdict: str
+    stuck: bool
+    text: str
+    pids: list[int]
+    blamed: list[dict[str, Any]]
+    missing_ranks: list[int]
+    nodes: list[dict[str, Any]]
+    spread_s: float
+    processes: list[dict[str, Any]]
+    groups: list[dict[str, Any]] = Field(description="Processes with equal stacks: those to blame first.")
+    gpus: list[dict[str, Any]]
+    kernel_log: list[dict[str, Any]]
+
+
+class EditShape(Shape):
+    """One edit of one field of a run."""
+
+    field: str = Field(description="name, group, notes or tag.")
+    tag: str = Field("", description="Which, with the field tag.")
+    value: str | bool | None = Field(description="Of a tag: whether it is there. null: undone.")
+    counter: int = Field(
+        description="Of edits of a field the one with the highest counter holds, then origin."
+    )
+    origin: str
+    who: str
+    place: str = Field(description="folder: it came with the run. collector: it was made here.")
+    time_ns: int = Field(description="Shown; it decides nothing.")
+
+
+class EditHistory(Shape):
+    """Edits of a run, the newest last."""
+
+    run: str
+    edits: list[EditShape]
+    unedited: dict[str, Any] = Field(
+        description="Name, group, notes and tags below the edits; empty: none holds."
+    )
+
+
+class Edited(EditHistory):
+    """A run after an edit."""
+
+    name: str
+    group: str
+    notes: str
+    tags: list[str]
+
+
+class ChangedRun(Shape):
+    """The outcome for one run of several."""
+
+    run: str
+    done: bool
+    error: str = Field("", description="A word for programs, where it was not done.")
+    message: str = ""
+
+
+class ChangedRuns(Shape):
+    """The outcome for each run, in the order in which they were named."""
+
+    runs: list[ChangedRun]
 
 
 class Deleted(Shape):
@@ -248,6 +320,79 @@ class Reduced(Shape):
     last: list[Number]
 
 
+class Member(Shape):
+    """A run of a band."""
+
+    run: str
+    name: str
+    state: str = Field(description="As its documents state.")
+    points: int = Field(description="Of it, that went in.")
+    first_step: int
+    last_step: int
+
+
+class Quantile(Shape):
+    """One quantile over the runs, bucket by bucket."""
+
+    quantile: float
+    value: list[Number] = Field(description="NaN where no run has a finite value.")
+
+
+class RunsBand(Shape):
+    """One key of several runs: mean, range and quantiles over the runs."""
+
+    key: str
+    is_reduced: Literal[True]
+    method: Literal["band"]
+    width: int = Field(description="Steps of a bucket; a power of two.")
+    first_step: int
+    last_step: int
+    start: list[int] = Field(description="First step of each bucket in which any run has a point.")
+    runs: list[int] = Field(description="How many count there: where it falls, runs have ended.")
+    finite: list[int] = Field(description="Of them with a finite value: those are in mean and quantiles.")
+    mean: list[Number] = Field(description="Of each run's last known value; NaN where there is none.")
+    min: list[Number] = Field(description="Of all finite points, and of values that are carried through.")
+    max: list[Number]
+    nans: list[int] = Field(description="Points that are NaN.")
+    infs: list[int]
+    neg_infs: list[int]
+    quantiles: list[Quantile]
+    points: int = Field(description="How many went in.")
+    leaves_out_texts: bool
+    members: list[Member]
+    without_key: list[str] = Field(description="Runs that were asked for and have no numbers under this key.")
+    unknown_runs: list[str] = Field(description="Ids that were asked for and are not here.")
+    left_out_runs: int = Field(description="Runs that match the filters beyond the limit, the oldest.")
+
+
+class Pairs(Shape):
+    """A series over the values of another key."""
+
+    run: str
+    x_key: str
+    y_key: str
+    is_reduced: Literal[True]
+    method: Literal["last_known"]
+    is_rising: bool = Field(
+        description="x never falls: equal ranges of x. Else stretches of neighbouring steps, in the order of steps."
+    )
+    step_width: int = Field(description="An x is right to that many steps; 1: exactly.")
+    points: int = Field(description="How many points of y went in.")
+    left_out: int = Field(description="Points of y whose x is not known.")
+    leaves_out_texts: bool = Field(description="y was logged with texts, too; they are not in it.")
+    x: list[Number] = Field(description="Of the first point of each range.")
+    last_x: list[Number] = Field(description="Of its last point.")
+    min: list[Number] = Field(description="Of the finite y; NaN where there is none.")
+    min_x: list[Number] = Field(description="Where the lowest y is.")
+    max: list[Number]
+    max_x: list[Number]
+    last: list[Number]
+    count: list[int]
+    nans: list[int]
+    infs: list[int]
+    neg_infs: list[int]
+
+
 class Documents(Shape):
     """By node, as the agents stored them."""
 
@@ -273,6 +418,19 @@ class Info(Shape):
     role: str
     now_ns: int
     statistics: dict[str, Any]
+
+
+class SessionState(Shape):
+    """The caller as he is known here, and whether a login is needed."""
+
+    is_login_needed: bool
+    name: str = Field(description="Of the token; empty: nobody is known.")
+    roles: list[str] = Field(description="Roles of the token.")
+    may: list[str] = Field(description="Roles that it may act in: all of them for `admin`.")
+    ends_ns: int = Field(
+        description="When the session ends; 0: there is none, as with a token or `--no-auth`."
+    )
+    now_ns: int
 
 
 class AskedFor(Shape):

@@ -60,13 +60,14 @@ def as_json(request: Request, content: Any) -> Response:
 def packed(request: Request, body: bytes, kind: str) -> Response:
     """Compressed where that is worth it and the client accepts it."""
     headers = {"vary": "accept-encoding"}
-    if len(body) >= _WORTH_BYTES and _takes_gzip(request):
+    if len(body) >= _WORTH_BYTES and takes_gzip(request):
         body = gzip.compress(body, _LEVEL, mtime=0)
         headers["content-encoding"] = "gzip"
     return Response(body, 200, headers, kind)
 
 
-def _takes_gzip(request: Request) -> bool:
+def takes_gzip(request: Request) -> bool:
+    """Does the client accept gzip?"""
     for part in request.headers.get("accept-encoding", "").split(","):
         name, _, weight = part.strip().partition(";")
         if name.strip().lower() == "gzip":

@@ -1,9 +1,9 @@
 """A key reduced to buckets, from summaries of blocks where those are fine enough, else from values. Any reader.
 
-Everything becomes `Rows`-like columns of *bits* (one per group of a block, or per value), which are reduced to one per
-bucket; since groups nest in buckets, it does not matter which of the two a point came as, nor in how many steps they
-are reduced. The last value of a bucket is of the highest step; of one stream's points at that step the one with the
-highest (seq, place), of those of several streams that with the highest (attempt, time, stream).
+Everything becomes `Rows`-like columns of *bits* (one per group of a block, per value, or per bucket), which are reduced
+to one per bucket; since groups nest in buckets, it does not matter which of these a point came as, nor in how many
+steps they are reduced. The last value of a bucket is of the highest step; of one stream's points at that step the one
+with the highest (seq, place), of those of several streams that with the highest (attempt, time, stream).
 
 The width is the smallest power of two that divides the range of steps into at most `most` buckets; where most of these
 are empty (a stray step far off) it is halved as long as what is not empty surely stays within `most`. One bucket over
@@ -292,25 +292,46 @@ class _BitReader:
                 kept &= np.isin(step >> head.shift, only)
             values, step, time, seq = values[kept], step[kept], time[kept], seq[kept]
         if len(step):
-            n = len(step)
-            finite = np.where(np.isfinite(values), values, np.nan)  # a signalling NaN would win over numbers
-            yield Bits(
-                step >> shift,
-                np.ones(n, np.int64),
-                np.isnan(values).astype(np.int64),
-                (values == np.inf).astype(np.int64),
-                (values == -np.inf).astype(np.int64),
-                finite,
-                finite,
-                values,
-                step,
-                step,
-                np.full(n, self._attempt_of[head.stream], np.int64),
-                time,
-                np.full(n, head.stream, np.int64),
-                seq,
-                np.full(n, source.place, np.int64),
+            yield self._of_values(source, shift, step, time, seq, values)
+
+    def _of_values(
+        self, source: Source, shift: int, step: Ints, time: Ints, seq: Ints, values: Floats
+    ) -> Bits:
+        """One per bucket where steps rise, as they mostly do, else one per value."""
+        bucket = step >> shift
+        if bool((step[1:] > step[:-1]).all()):
+            starts = np.concatenate(([0], np.flatnonzero(np.diff(bucket)) + 1))
+        else:
+            starts = np.arange(len(step))
+        ends = np.append(starts[1:], len(step)) - 1
+        n = len(starts)
+        nans = infs = neg_infs = np.zeros(n, np.int64)
+        is_finite = np.isfinite(values)
+        finite = values
+        if not is_finite.all():
+            finite = np.where(is_finite, values, np.nan)  # a signalling NaN would win over numbers
+            nans, infs, neg_infs = (
+                np.add.reduceat(odd.astype(np.int64), starts)
+                for odd in (np.isnan(values), values == np.inf, values == -np.inf)
             )
+        stream = source.head.stream
+        return Bits(
+            bucket[starts],
+            ends - starts + 1,
+            nans,
+            infs,
+            neg_infs,
+            np.fmin.reduceat(finite, starts),
+            np.fmax.reduceat(finite, starts),
+            values[ends],
+            step[starts],
+            step[ends],
+            np.full(n, self._attempt_of[stream], np.int64),
+            time[ends],
+            np.full(n, stream, np.int64),
+            seq[ends],
+            np.full(n, source.place, np.int64),
+        )
 
     def _of_groups(
         self,

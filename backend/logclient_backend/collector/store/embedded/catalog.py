@@ -23,7 +23,7 @@ from typing import Any
 
 from logclient.errors import BadArgument
 
-from ..flatten import SEPARATOR, flattened
+from ....runs.flatten import SEPARATOR, flattened
 from ..interface import Description, Filter, Listed, Run, RunPage, RunQuery
 from .last_seen import SeenRuns
 
@@ -154,10 +154,10 @@ def number_of(connection: sqlite3.Connection, run: str) -> int | None:
     return None if row is None else row[0]
 
 
-def run_of(row: Sequence[Any], seen: SeenRuns) -> Run:
+def run_of(row: Sequence[Any], seen: SeenRuns, edits: bytes | None) -> Run:
     """The run of a row of the columns RUN."""
     _, id, description, seen_ns, records, points, size, deleted_ns = row
-    return Run(id, unpack(description), seen.last_ns(id, seen_ns), records, points, size, deleted_ns)
+    return Run(id, unpack(description), seen.last_ns(id, seen_ns), records, points, size, deleted_ns, edits)
 
 
 def page(connection: sqlite3.Connection, query: RunQuery, seen: SeenRuns) -> RunPage:

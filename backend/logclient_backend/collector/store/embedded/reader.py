@@ -52,6 +52,7 @@ class EmbeddedReader:
                 {span.stream: span.stored for span in spans},
                 {span.stream: span.gaps for span in spans},
                 None if documents is None else session.packer.read_plain(documents[0]),
+                _edits(session, number),
             )
 
     def is_deleted(self, run: str) -> bool:
@@ -70,7 +71,7 @@ class EmbeddedReader:
             row = session.connection.execute(
                 f"SELECT {catalog.RUN} FROM runs WHERE id=? AND deleted_ns!=?", (run, catalog.SIDE)
             ).fetchone()
-            return None if row is None else catalog.run_of(row, self._shared.seen)
+            return None if row is None else catalog.run_of(row, self._shared.seen, _edits(session, row[0]))
 
     def runs(self, query: RunQuery) -> RunPage:
         with self._database.reading() as session:
@@ -166,6 +167,11 @@ class EmbeddedReader:
             if number is None:
                 return [], 0
             return records.records(session, self._shared, number, stream, first_seq, most=most, keys=chosen)
+
+
+def _edits(session: Session, run: int) -> bytes | None:
+    row = session.connection.execute("SELECT json FROM edits WHERE run=?", (run,)).fetchone()
+    return None if row is None else session.packer.read_plain(row[0])
 
 
 def _key(session: Session, run: str, key: str) -> tuple[int | None, int | None, Mapping[str, int]]:

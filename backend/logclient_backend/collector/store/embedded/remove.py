@@ -125,6 +125,7 @@ class Remover:
                 return
         connection.execute("DELETE FROM told WHERE run=?", (run,))
         connection.execute("DELETE FROM documents WHERE run=?", (run,))
+        connection.execute("DELETE FROM edits WHERE run=?", (run,))
         connection.execute("DELETE FROM runs WHERE run=?", (run,))
 
 

@@ -6,6 +6,7 @@ runs            one row a run: what lists sort and filter by, its description, i
 tombstones      ids of runs that were purged: late data do not bring them back
 facts           config and summary, flattened, for filters; keys and values are data, never a path
 documents       what a node sent, whole
+edits           edits of a run after the fact, whole (`runs/edits.py`)
 streams         a stream's process, lane and edges; `told` lists the nodes that reported it
 ledger          ranges of seqs by stream: cause 0 is stored, the others are gaps (`ledger.py`)
 names           a run's keys, with what is compacted of each: points, range of steps, first point
@@ -31,7 +32,7 @@ from typing import TypeAlias
 
 from . import old_tail
 
-VERSION = 4
+VERSION = 5
 APPLICATION = 0x6C6F6763  # "logc"
 PAGE_BYTES = 8192
 
@@ -64,6 +65,8 @@ CREATE INDEX facts_run ON facts(run, kind, key);
 CREATE TABLE documents(
   run INTEGER NOT NULL, node TEXT NOT NULL, json BLOB NOT NULL, PRIMARY KEY(run, node)
 ) WITHOUT ROWID;
+
+CREATE TABLE edits(run INTEGER PRIMARY KEY, json BLOB NOT NULL);
 
 CREATE TABLE streams(
   stream INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -159,8 +162,14 @@ def _to_3(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE runs ADD COLUMN deleted_open_ns INTEGER NOT NULL DEFAULT 0")
 
 
+def _to_5(connection: sqlite3.Connection) -> None:
+    """Runs may be edited; none was."""
+    start = TABLES.index("CREATE TABLE edits(")
+    connection.execute(TABLES[start : TABLES.index(";\n", start)])
+
+
 # version: what makes it of the one before; no commit inside
-MIGRATIONS: Mapping[int, Migration] = {2: _to_2, 3: _to_3, 4: old_tail.convert}
+MIGRATIONS: Mapping[int, Migration] = {2: _to_2, 3: _to_3, 4: old_tail.convert, 5: _to_5}
 WRITTEN_ANEW: Mapping[int, tuple[str, ...]] = {
     3: ("names", "tail"),
     4: ("tail",),

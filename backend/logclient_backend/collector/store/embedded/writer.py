@@ -120,6 +120,11 @@ class _Write:
             self._gap(self._of(run, parcel, gap.stream), parcel.node, gap)
         if parcel.documents is not None:
             self._documents(run, parcel)
+        if parcel.edits is not None:
+            packed = self._writer._session.packer.plain(parcel.edits)
+            self._connection.execute("INSERT OR REPLACE INTO edits VALUES(?, ?)", (run.number, packed))
+        if parcel.description is not None:
+            catalog.describe(self._connection, run.number, parcel.description)
 
     def _of(self, run: _RunWrite, parcel: Parcel, stream: bytes) -> _RunWrite:
         """Return where a stream goes: each side is kept apart."""
@@ -216,8 +221,6 @@ class _Write:
         self._connection.execute(
             "INSERT OR REPLACE INTO documents VALUES(?, ?, ?)", (run.number, parcel.node, packed)
         )
-        if parcel.description is not None:
-            catalog.describe(self._connection, run.number, parcel.description)
 
     def seen(self) -> dict[str, int]:
         """The runs, and when they were seen."""

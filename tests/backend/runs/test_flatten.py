@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from logclient_backend.collector.store.flatten import MAX_DEPTH, flattened
+from logclient_backend.runs.flatten import MAX_DEPTH, flattened
 
 
 @pytest.mark.parametrize(

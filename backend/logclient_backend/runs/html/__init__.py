@@ -1,0 +1,9 @@
+"""A run as one HTML file that holds all it shows, for somebody without logclient and without access to the collector.
+
+No script: curves are drawn as SVG when the file is written. The policy in it lets nothing run and nothing load, so a
+hostile run can do nothing on the machine of whoever opens it.
+
+- `page.py`: the document, section by section;
+- `chart.py`: one curve as SVG;
+- `style.py`: its one style sheet.
+"""

@@ -1,0 +1,81 @@
+"""The dashboard in a real browser: Debian's Chromium, driven by Playwright.
+
+Every test fails where the page wrote an error to its console, threw one, or asked another host for anything.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Page, Playwright, sync_playwright
+
+ARGUMENTS = (
+    "--no-sandbox",  # tests run as root in containers
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+WIDTH, HEIGHT = 1280, 800
+PATIENCE_MS = 30_000
+
+
+@pytest.fixture(scope="session")
+def playwright() -> Iterator[Playwright]:
+    with sync_playwright() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def browser(playwright: Playwright) -> Iterator[Browser]:
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip("needs Debian's chromium: `make system` installs it as root")
+    found = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+    yield found
+    found.close()
+
+
+class Watched:
+    """A page, and what it did that no page of ours does."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.faults: list[str] = []
+        self.expected: list[str] = []  # parts of faults that the test itself causes
+        self.hosts: set[str] = set()
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self.faults.append(f"threw {error}"))
+        page.on("request", lambda request: self.hosts.add(urlsplit(request.url).netloc))
+
+    def _console(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.faults.append(f"{message.type} {message.text} at {message.location}")
+
+    def check(self) -> None:
+        """Fail where something is there that the test did not expect."""
+        found = [fault for fault in self.faults if not any(part in fault for part in self.expected)]
+        assert found == []
+        assert {host for host in self.hosts if host and not host.startswith("127.0.0.1:")} == set()
+
+
+@pytest.fixture
+def watched(browser: Browser) -> Iterator[Watched]:
+    """A page in a browser profile of its own."""
+    context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT})
+    context.set_default_timeout(PATIENCE_MS)
+    found = Watched(context.new_page())
+    yield found
+    found.check()
+    context.close()
+
+
+@pytest.fixture
+def page(watched: Watched) -> Page:
+    return watched.page

@@ -1,0 +1,90 @@
+"""A run's page: what the run is, what its logging did, and requests to stop it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from logclient_backend.collector.tokens import EVERYBODY
+from tests.backend.runs.build import NOW_NS, SECOND, NodeMaker
+from tests.served import backing, made_store, sample_runs, serving, take_in
+
+from .conftest import Watched
+
+MARKUP = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+
+
+def failed_run(folder: Path) -> None:
+    """A run that ended by an exception, with markup in all that a program may choose."""
+    made = NodeMaker(folder, "failed")
+    told = {
+        "config": {
+            "a": {"b": 1},
+            "a.b": 2,
+            "model": {"layers": [{"width": 64}, {"width": 32}]},
+            MARKUP: MARKUP,
+        },
+        "summary": {"best": 0.25},
+        "about": {"name": f"fails {MARKUP}", "tags": [MARKUP], "notes": MARKUP},
+        "state": {
+            "state": "failed",
+            "exception": {"type": "ValueError", "text": MARKUP, "last_lines": ["train.py:8 in <module>"]},
+        },
+    }
+    made.process(1, documents=told, end={"time": NOW_NS + SECOND, "alive": False, "exit_code": 1})
+    made.save()
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    base = tmp_path_factory.mktemp("run-page")
+    sample_runs(base / "runs")
+    failed_run(base / "runs")
+    with made_store(base / "data") as store:
+        take_in(store, base / "runs")
+        with serving(backing(store, check=lambda token: EVERYBODY)) as found:
+            yield found
+
+
+def test_overview_shows_config_by_path_and_why_the_run_failed(page: Page, url: str) -> None:
+    """Keys that differ only by their nesting are different rows, and no text of a program becomes markup."""
+    page.goto(f"{url}/#/run/failed")
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"fails {MARKUP}")
+    expect(page.get_by_text("ValueError", exact=False).first).to_be_visible()
+    config = page.get_by_role("region", name="Config")
+    for path, value in (("a::b", "1"), ("a.b", "2"), ("model::layers::1::width", "32")):
+        expect(config.get_by_role("row", name=f"{path} {value}", exact=True)).to_be_visible()
+    expect(config.get_by_role("row", name=MARKUP)).to_be_visible()
+    assert page.locator("main img, main script").count() == 0
+
+
+def test_filter_of_config_answers_while_typing(page: Page, url: str) -> None:
+    """It looks in paths and in values."""
+    page.goto(f"{url}/#/run/failed")
+    config = page.get_by_role("region", name="Config")
+    page.get_by_role("searchbox", name="Filter config and summary").fill("width")
+    expect(config.get_by_role("row")).to_have_count(2)
+    page.get_by_role("searchbox", name="Filter config and summary").fill("none of them")
+    expect(config).to_contain_text("None of the 5 values matches.")
+
+
+def test_logging_tab_counts_what_was_dropped(page: Page, url: str) -> None:
+    """Each kind of loss apart, in the words of `logclient show`; the tab is in the link."""
+    page.goto(f"{url}/#/run/mixed")
+    page.get_by_role("link", name="Logging").click()
+    counts = page.get_by_role("region", name="Counts")
+    expect(counts.get_by_role("row", name="Forgotten")).to_contain_text("3")
+    expect(counts.get_by_role("row", name="Damaged")).to_contain_text("2")
+    page.reload()
+    expect(counts.get_by_role("row", name="Forgotten")).to_contain_text("3")
+    expect(page.get_by_role("region", name="Nodes").get_by_role("row")).to_have_count(2)
+
+
+def test_run_that_is_not_here_is_a_sentence(page: Page, url: str, watched: Watched) -> None:
+    """With the name that was asked for."""
+    watched.expected.append("404")
+    page.goto(f"{url}/#/run/absent")
+    expect(page.get_by_role("alert")).to_contain_text("there is no run 'absent' here")
