@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any, TypeVar
 
-    from .encode.media_values import File, Histogram, Html, Image, Markdown, Table, Text
+    from .encode.media_values import Audio, Figure, File, Histogram, Html, Image, Markdown, Table, Text, Video
     from .reading import Runs
     from .session.phases import Phase
     from .session.sections import Section
@@ -46,13 +46,15 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 __version__ = "0.1.0"
-_MEDIA = ("File", "Histogram", "Html", "Image", "Markdown", "Table", "Text")
+_MEDIA = ("Audio", "Figure", "File", "Histogram", "Html", "Image", "Markdown", "Table", "Text", "Video")
 _TYPES = ("AgentStatus", "DeviceStatus", "ServerStatus", "Status")
 __all__ = [
     "AgentStatus",
+    "Audio",
     "BadArgument",
     "Corrupt",
     "DeviceStatus",
+    "Figure",
     "File",
     "FolderError",
     "Histogram",
@@ -70,6 +72,7 @@ __all__ = [
     "Table",
     "Text",
     "Unsupported",
+    "Video",
     "alert",
     "edit",
     "fingerprint",

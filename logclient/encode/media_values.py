@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import sys
+from _io import BytesIO
 from itertools import islice
 
 from ..guest import foreign, stdlib
@@ -331,3 +332,71 @@ class File(_Media):
         if whole is None:
             raise LeftOut(f"File takes a path or bytes, not a {type(self._content).__name__}")
         return whole
+
+
+class Audio(_Media):
+    """Sound: the bytes or the path of a file, or samples of -1.0 to 1.0 (or ints of 16 bits) with their `rate` a second.
+
+    Samples have the shape N, or N x channels; they are stored as WAV with 16 bits.
+    """
+
+    __slots__ = ("_rate",)
+
+    kind = "audio"
+
+    def __init__(self, data: Any, rate: int | None = None, caption: str | None = None) -> None:
+        super().__init__(data, caption)
+        self._rate = rate
+
+    def packed(self, most_bytes: int) -> Packed:
+        """Implement `Value.packed`."""
+        whole = self._whole(most_bytes)
+        if whole is not None:
+            return whole
+        if type(self._rate) is not int or not 0 < self._rate < 1 << 31:
+            raise LeftOut("samples without their rate: Audio(samples, rate=44100)")
+        array = array_of(self._content, most_bytes)
+        channels = array.shape[1] if len(array.shape) == 2 else 1
+        if len(array.shape) > 2 or not 1 <= channels <= 64:
+            raise LeftOut(f"samples of shape {array.shape}: expected N or N x channels")
+        described = self._described(form="samples", dtype=array.dtype, channels=channels, rate=self._rate)
+        return described, array.data
+
+
+class Video(_Media):
+    """A film: the bytes or the path of a file, which is stored as it is. Arrays of frames are not encoded."""
+
+    __slots__ = ()
+
+    kind = "video"
+
+    def packed(self, most_bytes: int) -> Packed:
+        """Implement `Value.packed`."""
+        whole = self._whole(most_bytes)
+        if whole is None:
+            raise LeftOut("frames are not encoded: write them to a file, as MP4 or GIF, and log Video(path)")
+        return whole
+
+
+class Figure(Value):
+    """A figure of matplotlib, stored as PNG, or of plotly, stored as its JSON.
+
+    Both are made in the call of `log`, as their libraries cannot do it elsewhere: some 50 to 200 ms for matplotlib.
+    """
+
+    __slots__ = ()
+
+    kind = "figure"
+
+    def packed(self, most_bytes: int) -> Packed:
+        """Implement `Value.packed`."""
+        figure = self._content
+        if hasattr(figure, "to_plotly_json") and hasattr(figure, "to_json"):
+            text = figure.to_json()
+            return self._described(form="bytes", json=True), _encoded(text, most_bytes, "plotly's to_json")
+        figure = getattr(figure, "figure", figure)  # of axes
+        if not hasattr(figure, "savefig"):
+            raise LeftOut(f"Figure takes one of matplotlib or plotly, not a {type(figure).__name__}")
+        file = BytesIO()
+        figure.savefig(file, format="png")
+        return self._described(form="bytes"), _fitting(file.getvalue(), most_bytes)

@@ -158,6 +158,10 @@ def test_cells_of_a_table_are_plain_values_or_texts() -> None:
         (logclient.Histogram(np_histogram=([1, 2], [1, 2])), "one edge more"),
         (logclient.Text(5), "takes a str"),
         (logclient.File(5), "takes a path or bytes"),
+        (logclient.Audio(np.zeros(8)), "without their rate"),
+        (logclient.Audio(np.zeros((2, 2, 2)), 8000), "N x channels"),
+        (logclient.Video(np.zeros((2, 4, 4, 3))), "frames are not encoded"),
+        (logclient.Figure(5), "matplotlib or plotly"),
     ],
 )
 def test_what_cannot_be_stored_is_left_out_with_a_sentence(value: Value, words: str) -> None:
@@ -325,5 +329,5 @@ def test_a_forked_child_has_memory_of_its_own(run_dir: Path, patient: None) -> N
 def test_media_values_are_loaded_when_asked_for() -> None:
     """`import logclient` does not load them; each public name leads there."""
     assert logclient.Image is sys.modules["logclient.encode.media_values"].Image
-    for name in ("File", "Histogram", "Html", "Image", "Markdown", "Table", "Text"):
+    for name in logclient._MEDIA:
         assert issubclass(getattr(logclient, name), Value) and name in logclient.__all__

@@ -22,9 +22,9 @@ from logclient.errors import LogclientError, Unsupported
 from logclient.spawn.agent import map_status
 
 from ..runs import live
+from ..ship.blobs import BlobUpload
 from ..ship.progress import IDLE, Progress
 from ..ship.settings import ShipSettings
-from ..ship.blobs import BlobUpload
 from ..ship.shipper import Shipper
 from ..ship.source import FolderSource
 from ..wal.coverage import Spans

@@ -126,6 +126,24 @@ def test_a_histogram_lies_in_its_reference_where_it_fits() -> None:
         assert sum(json.loads(many.data)["counts"]) == 100_000
 
 
+def test_samples_become_a_wav_that_others_read() -> None:
+    """Floats are clipped to 16 bits, ints of 16 bits stay, channels lie beside each other."""
+    import wave
+
+    samples = np.array([[0.0, 0.5], [-1.0, 2.0], [math.nan, -3.0]], "f4")
+    described = {"kind": "audio", "form": "samples", "dtype": "f4", "channels": 2, "rate": 8000}
+    made = encode(value(samples.tobytes(), **described), is_hurried=False)
+    assert made.mime == "audio/wav" and made.data is not None and made.fields["rate"] == 8000
+    with wave.open(io.BytesIO(made.data)) as file:
+        assert (file.getnchannels(), file.getframerate(), file.getsampwidth()) == (2, 8000, 2)
+        found = np.frombuffer(file.readframes(3), "<i2").tolist()
+    assert found == [0, 16383, -32767, 32767, 0, -32768]
+    whole = np.array([1, -2], "i2").tobytes()
+    assert encode(value(whole, **{**described, "dtype": "i2"}), is_hurried=False).data[44:] == whole  # type: ignore[index]
+    with pytest.raises(BadValue):
+        encode(value(b"abc", **described), is_hurried=False)
+
+
 @pytest.mark.parametrize(
     "described",
     [

@@ -80,10 +80,17 @@ def encode(value: RawValue, *, is_hurried: bool) -> Encoded:
         _encode_values(made, payload, given)
     elif form == "counts":
         _encode_counts(made, payload)
+    elif form == "samples":
+        made.data, made.mime = (
+            pixels.wav(payload, str(given.get("dtype")), given.get("channels"), given.get("rate")),
+            "audio/wav",
+        )
     elif form == "path":
         made.path = payload.decode("utf-8", "surrogateescape")
     elif form == "bytes":
         made.data, made.mime = payload, _MIMES.get(kind) or mime_of(payload, kind)
+        if kind == "figure" and given.get("json") is True:
+            made.mime = "application/json"
         if kind in ("text", "markdown"):
             fields["preview"] = payload[: 4 * _PREVIEW].decode("utf-8", "ignore")[:_PREVIEW]
     else:

@@ -1,4 +1,4 @@
-"""Raw pixels as a PNG, raw numbers as the counts of a histogram.
+"""Raw pixels as a PNG, samples as a WAV, raw numbers as the counts of a histogram.
 
 Runs in the media process. NumPy is used where it is installed, since it is faster; the results are the same without
 it, but for the compression of a PNG, whose filter would be too slow.
@@ -160,6 +160,24 @@ def _say(said: dict[str, Any], nonfinite: int, clipped: int) -> None:
         said["nonfinite"] = nonfinite
     if clipped:
         said["clipped"] = clipped
+
+
+def wav(payload: bytes, dtype: str, channels: Any, rate: Any) -> bytes:
+    """Return samples as a WAV file of 16 bits: floats of -1 to 1, or ints of 16 bits as they are. Raises BadValue."""
+    if type(channels) is not int or type(rate) is not int or not (1 <= channels <= 64 and 0 < rate < 1 << 31):
+        raise BadValue(f"{channels} channels with {rate} samples a second")
+    values = numbers(payload, dtype)
+    if len(values) % channels or 2 * len(values) > 1 << 31:
+        raise BadValue(f"{len(values):,} samples of {channels} channels")
+    if dtype == "i2":
+        data = payload
+    else:
+        scale = 32767.0 if dtype[0] == "f" else 1.0
+        whole = (each * scale if math.isfinite(each) else 0.0 for each in values)
+        data = array("h", (int(min(32767.0, max(-32768.0, each))) for each in whole)).tobytes()
+    form = struct.pack("<HHIIHH", 1, channels, rate, 2 * channels * rate % (1 << 32), 2 * channels, 16)
+    chunks = b"fmt " + struct.pack("<I", len(form)) + form + b"data" + struct.pack("<I", len(data)) + data
+    return b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WAVE" + chunks
 
 
 def histogram(payload: bytes, dtype: str, bins: int) -> dict[str, Any]:
