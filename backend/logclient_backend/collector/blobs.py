@@ -29,7 +29,7 @@ from logclient.shm.regular import MAX_STORE_BYTES, open_regular
 
 from ..wal.files import REAL, discard
 from ..wire.blobs import Piece, is_hash
-from ..wire.messages import DISK, INVALID, NotTaken, UNKNOWN
+from ..wire.messages import DISK, INVALID, UNKNOWN, NotTaken
 
 FOLDER = "media"
 _PIECE = 1 << 20

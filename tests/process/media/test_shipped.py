@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +15,7 @@ from logclient.errors import LogclientError
 from tools.collector import Collector
 
 from ..agents import nothing_left
-from ..disturbed import ROOT, wait_until
+from ..disturbed import ROOT
 
 PROGRAM = """
 import sys
