@@ -241,6 +241,10 @@ def read(path_or_url: str | os.PathLike[str], *, token: str | None = None) -> Ru
         run.frame(["loss", "val"])         # pandas, over the union of their steps
         run.series("loss", buckets=2000)   # lowest and highest value of ranges of steps, marked so
 
+        runs = logclient.read("logclient-runs").where("config.lr < 0.1", group="seeds")
+        runs.table("loss")                 # pandas: config, summary, last, min and max of the key, a row per run
+        runs.band("loss")                  # mean, range and quantiles over the runs
+
     `token` is the server's; default LOGCLIENT_TOKEN, else the config file's. Needs numpy.
     """
     from .reading import open_runs

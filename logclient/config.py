@@ -90,7 +90,20 @@ SETTINGS = (
         "on",
         "on or off: are requests to stop or to save followed that come from a collector",
     ),
+    Setting(
+        "console", "off", "off or tee: does the run store what its owner writes to sys.stdout and sys.stderr"
+    ),
+    Setting(
+        "console_bytes",
+        1 << 20,
+        "shared memory for what is captured of the output, from 65536 bytes on; the oldest is overwritten, counted",
+    ),
     # the agent
+    Setting(
+        "console_disk_bytes",
+        64 << 20,
+        "disk of what is captured of a process's output, in bytes; beyond it 4096 bytes a second are stored",
+    ),
     Setting(
         "poll_s",
         0.05,
@@ -179,6 +192,7 @@ _CHOICES = {
     "remote_stop": ("on", "off"),
     "ptrace": ("agent", "any"),
     "observe": ("on", "off"),
+    "console": ("off", "tee"),
 }
 
 
@@ -224,6 +238,9 @@ class Config:
         folder_errors: str
         stop_file: str
         remote_stop: str
+        console: str
+        console_bytes: int
+        console_disk_bytes: int
         poll_s: float
         sync_s: float
         network_sync_s: float

@@ -335,9 +335,9 @@ class File(_Media):
 
 
 class Audio(_Media):
-    """Sound: the bytes or the path of a file, or samples of -1.0 to 1.0 (or ints of 16 bits) with their `rate` a second.
+    """Sound: the bytes or the path of a file, or samples with their `rate` a second.
 
-    Samples have the shape N, or N x channels; they are stored as WAV with 16 bits.
+    Samples are -1.0 to 1.0, or ints of 16 bits, of shape N or N x channels; they are stored as WAV with 16 bits.
     """
 
     __slots__ = ("_rate",)

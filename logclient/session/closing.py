@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _CLOSE_S = 1.0  # for calls of log() that are under way
 _LEAVE_S = 2.0  # for what the agent writes behind the last record
+_CONSOLE_S = 1.0  # for what was captured of the output, behind all records
 _NAP_S = 0.002
 _SERVER_SHARE = 0.3  # of the time left, kept for a line that a process writes into a file
 
@@ -48,6 +49,9 @@ def end(session: Session, state: dict[str, Any], timeout_s: float | None) -> boo
         outcome.is_durable = True
         return True
     begun = time.monotonic()
+    captured = session.console
+    if captured is not None:
+        captured.end()
     timeout_s = patience_s(state, session.settings.finish_timeout_s) if timeout_s is None else timeout_s
     deadline = begun + timeout_s
     try:
@@ -59,6 +63,8 @@ def end(session: Session, state: dict[str, Any], timeout_s: float | None) -> boo
         waited_until = time.monotonic() + left
         done, trouble = waiting.until_durable(session, left)
         outcome.is_durable = done
+        if captured is not None and done:
+            captured.wait(min(deadline, time.monotonic() + _CONSOLE_S))
         is_home = done or session.folder.get("state") == "none"  # then there is no disk to wait for
         if is_home and session.lanes is not None and session.status_page is not None:
             waiting.wait_for_server(session.server, session.status_page, session.lanes.words, waited_until)
@@ -122,6 +128,10 @@ def let_go(session: Session) -> None:
     outcome = session.outcome
     outcome.left_ns = time.monotonic_ns()
     outcome.device = device_of(session)
+    if session.console is not None:
+        session.console.end()
+        session.console.leave()
+        session.console = None
     session.stop_recording()
     session.counters.publish()
     if session.lanes is not None:

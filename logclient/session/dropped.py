@@ -82,6 +82,11 @@ def _let_go(path: str, session: Session) -> None:
     """Give up all that this process holds of it."""
     is_ours = session.pid == os.getpid()
     handles.by_shm_dir.pop(path, None)
+    if session.console is not None:
+        if is_ours:
+            session.console.end()
+        session.console.leave()
+        session.console = None
     session.counters.publish()
     session.counters.detach()
     lanes, page = session.lanes, session.status_page

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
     from ..config import Config
     from ..typed import DeviceStatus
+    from .capture import Capture
 
 
 class Outcome:
@@ -87,6 +88,7 @@ class Session:
         "about",
         "alerts",
         "closed",
+        "console",
         "counters",
         "documents",
         "encoder",
@@ -97,6 +99,7 @@ class Session:
         "mark",
         "notices",
         "outcome",
+        "page",
         "pid",
         "rank",
         "recorders",
@@ -118,6 +121,7 @@ class Session:
         self._forking: dict[int, object] = {}
         self.trouble = ""  # why this process has no lanes
         self.folder: dict[str, Any] = {}  # the launcher's answer about the run folder
+        self.page = ""  # address of the collector's page, as it was known at `init`
         self.writes_to_file = (
             False  # the lines of `init` and `finish` go into the file that is standard error
         )
@@ -126,6 +130,7 @@ class Session:
         self.outcome = Outcome()
         self.about: dict[str, Any] = {}
         self.alerts = Alerts()
+        self.console: Capture | None = None
         self.recorders: dict[int | None, Recorder] = {}
         self.sections = Sections(self)
         with AboveStandard():
@@ -246,6 +251,8 @@ class Session:
             self.encoder = self.encoder.of_rank(rank)
             self._fill_all()
             self.lanes.words[layout.FILE_RANK] = rank + 1
+            if self.console is not None:
+                self.console.take_rank(rank)
             if not self.is_owner:  # an owner's start document says more than we know here
                 self.introduce({})
 
@@ -267,6 +274,9 @@ class Session:
         if self.encoder is not None:
             self.encoder.detach()
             self.encoder = None
+        if self.console is not None:
+            self.console.leave()
+            self.console = None
         if self.documents is not None:
             self.documents.detach()
             self.documents = None

@@ -73,6 +73,7 @@ DOCUMENTS_DURABLE = 96  # the DOCUMENTS_WRITTEN that is on disk
 FLUSH_DONE = 97  # the FLUSH_ASKED that is on disk
 SWEPT = 98  # 1: everything is stored, and the file is about to be removed
 FOLDER_LEFT = 99  # 1: swept, and nothing more is written to the run folder but what others want there
+CONSOLE_STORED = 100  # bytes that the pieces of a console lane file took in segments
 
 STATE_OPEN = 0
 STATE_FINISHED = 1  # the process gave up its lanes; nothing more will come
@@ -214,7 +215,7 @@ SHIP_STATES = (
     *("waiting", "refused"),  # for the next try; said so by the collector, for good
 )
 # texts about shipping, in the same page: two slots as documents have them (version, length | crc << 32, then bytes);
-# address and error, one line each
+# address, error, reason of refusal and address of the page, one line each
 SHIP_TEXTS = 1024
 SHIP_TEXT_BYTES = 1536
 

@@ -71,6 +71,11 @@ def test_a_section_costs_at_most_half_a_call() -> None:
     check("sections", "kept")
 
 
+def test_a_captured_print_costs_at_most_two_calls_more() -> None:
+    """With one text, beside a bare print and log() of one value."""
+    check("console", "print(text) captured")
+
+
 @pytest.mark.parametrize("kind", ["recorded", "other"])
 def test_the_call_recorder_beside_an_empty_profile_function(kind: str) -> None:
     """A call of its package, and one of another."""
@@ -218,3 +223,8 @@ def test_answer_about_many_processes_comes_soon_and_stops_none() -> None:
     """8 ranks with 4 data-loader children each."""
     pytest.importorskip("torch")
     check("why")
+
+
+def test_a_band_of_twenty_seeds_comes_soon() -> None:
+    """100,000 points each, with a spike that is in every answer."""
+    check("band", "whole range, median")

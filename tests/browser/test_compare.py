@@ -91,6 +91,6 @@ def test_scale_has_a_place_for_each_value(
         const scale = scaleOf(values);
         return [scale.kind, values.map(scale.at)];
     }"""
-    found_kind, found = page.evaluate(script, [app.replace("app.js", "views/compare/scale.js"), values])
+    found_kind, found = page.evaluate(script, [app.replace("app.js", "compare/scale.js"), values])
     assert found_kind == kind
     assert found == [pytest.approx(each) if each is not None else None for each in place]

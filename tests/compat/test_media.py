@@ -47,9 +47,18 @@ def test_media_of_wandb_are_stored(run_dir: Path, tmp_path: Path, patient: None)
     )
     run.finish()
     assert kinds(run_dir) == {
-        "image": "image", "images": "image", "images/1": "image", "figure": "figure", "table": "table",
-        "histogram": "histogram", "counted": "histogram", "audio": "audio", "video": "lost video",
-        "html": "html", "page": "html", "plot": "table",
+        "image": "image",
+        "images": "image",
+        "images/1": "image",
+        "figure": "figure",
+        "table": "table",
+        "histogram": "histogram",
+        "counted": "histogram",
+        "audio": "audio",
+        "video": "lost video",
+        "html": "html",
+        "page": "html",
+        "plot": "table",
     }
     media = logclient.read(run_dir)[-1].media
     assert media["table"][0].load().rows == [[1, "(image: not stored in a table)"], [2, "x"]]

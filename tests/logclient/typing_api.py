@@ -58,6 +58,7 @@ assert_type(run.id, str)
 assert_type(run.project, str)
 assert_type(run.name, str)
 assert_type(run.dir, str)
+assert_type(run.url, str)
 assert_type(run.tags, tuple[str, ...])
 run.alert("title", "text", level="warn")
 run.progress(600, "checkpoint")
@@ -106,6 +107,22 @@ assert_type(runs[0].series("loss", buckets=2000).points, int)
 assert_type(list(runs[0].series(["loss", "acc"])), list[str])
 for each in logclient.read("http://127.0.0.1:7789", token="secret"):
     assert_type(each.state, str)
+
+seeds = runs.where(
+    "config.lr < 0.1", group="seeds", tags=["base"], config={"opt": {"name": "adam"}, "lr": {0.1}}
+)
+assert_type(seeds.source, str)
+assert_type("mlp" in seeds, bool)
+assert_type(seeds[0].group, str)
+assert_type(len(seeds[-3:].by("config.lr")), int)
+assert_type(seeds.rows(["loss"]), list[dict[str, Any]])
+assert_type(list(seeds.series("loss", first_step=10)), list[str])
+assert_type(seeds.band("loss", quantiles=[0.5]).members, tuple[str, ...])
+assert_type(seeds[0].series("loss", first_step=1, last_step=2).is_reduced, bool)
+try:
+    seeds["nothing"]
+except LookupError:
+    pass
 
 assert_type(
     logclient.edit("mlp", where=Path("runs"), name="a", tags=["b"], untag="c", undo=["notes"]), dict[str, Any]

@@ -24,12 +24,15 @@ import time
 from collections.abc import Callable
 
 from logclient.shm import layout
+from logclient.shm.side_stream import SYSTEM
 
 from .. import failpoint
 from .drain import drain, other_nodes
+from .drain.console import Console
+from .drain.media import Media
 from .drain.node_document import Ledger
 from .drain.producer import Lane, Producer
-from .drain.producers import MediaRoster, Roster, SystemRoster
+from .drain.producers import Roster, SideRoster
 from .drain.stop_requests import StopRequests
 from .drain.worker_pause import WorkerPause
 from .host.crash_report import Handover
@@ -81,8 +84,10 @@ class Worker:
         self.copier = Copier(self.stage.segments, self.stage.writer, budget, status.words)
         self.ledger = Ledger(handle.shm_dir, status.words)
         self.roster = Roster(handle, handover, self.ledger, self.copier.write_line)
-        self.system = SystemRoster(handle, handover, self.ledger, self.copier.write_line)
-        self.media = MediaRoster(handle, handover, self.ledger, self.copier.write_line)
+        beside = (handle, handover, self.ledger, self.copier.write_line)
+        self.system = SideRoster(SYSTEM, *beside)
+        self.console = Console(*beside, settings.console_disk_bytes)
+        self.media = Media(*beside)
         self.requests = StopRequests(
             handle,
             status.words,
@@ -107,8 +112,6 @@ class Worker:
         self._pipes = pipes
         self._sleeper = Sleeper(pipes.worker)
         self._staged_at = 0.0  # the first look stages at once
-        self._media_at = self._asked_at = 0.0  # when references were staged last; when somebody waited last
-        self._blobs_state: tuple[tuple[int, ...], float] = (), 0.0
         self._system_at = 0.0  # when host and device metrics were staged last
         self._next_look = 0.0  # not later than then (monotonic) everything is looked at
         self._hasty_since = 0.0  # when something came under way; 0: nothing is
@@ -178,7 +181,8 @@ class Worker:
             or self.shipped.has_news()
             or self.observations.has_news()
             or self._has_newcomers()
-            or self._is_media_due(now)
+            or self.console.is_due(now)
+            or self.media.is_due(now)
             or self.requests.is_due
             or self.roster.has_lost_one(now)
         )
@@ -186,9 +190,6 @@ class Worker:
     def _has_newcomers(self) -> bool:
         self._handle.look()
         return self.roster.is_behind
-
-    def _is_media_due(self, now: float) -> bool:
-        return self.media.has_some and now - self._media_at >= _MEDIA_EVERY_S
 
     def _is_copier_slow(self) -> bool:
         since = self.copier.busy_since
@@ -232,7 +233,7 @@ class Worker:
             return min(pause_s, self.settings.poll_s * (1 if hasty_s < _HASTE_S else 2))
         pause_s = min(pause_s, self._next_look - now)
         if self.media.has_some:
-            pause_s = min(pause_s, max(0.0, self._media_at + _MEDIA_EVERY_S - now))
+            pause_s = min(pause_s, self.media.due_in_s(now))
         if self.pace.has_records:
             pause_s = min(pause_s, max(self.settings.poll_s, self._staged_at + self.settings.sync_s - now))
         return pause_s
@@ -242,7 +243,7 @@ class Worker:
             self.copier.wake(at_once=self._copies_at_once)
             self._copies = self._copies_at_once = False
         now = time.monotonic()
-        pause_s = max(MIN_S, self._pause_s(now))
+        pause_s = max(MIN_S, self.console.pause_s(self._pause_s(now)))
         self._is_result_awaited = self._is_result_awaited or pause_s > _LONG_S
         if self._is_result_awaited and self.copier.turns != self._turns:
             pause_s = MIN_S
@@ -279,13 +280,15 @@ class Worker:
             self._drain_all(gone, at_once=urgent)
             self._staged_at = now
             self.stage.close_old()
+        gone_console = self._drain_console(now, at_once=urgent)
         gone_system = self._drain_system(now)
         gone_media = self._drain_media(now, at_once=urgent)
         self._write_documents(at_once=urgent)
         is_on_disk = self.destination.is_there
         saved_version = self.copier.document_done if is_on_disk else self.ledger.version
-        for roster, ended in ((self.roster, gone), (self.system, gone_system), (self.media, gone_media)):
-            for producer in ended:
+        ended = (self.roster, gone), (self.console, gone_console), (self.media, gone_media)
+        for roster, some in (*ended, (self.system, gone_system)):
+            for producer in some:
                 if roster.farewell(producer, saved_version=saved_version, linger_s=self.settings.linger_s):
                     producer.sweep(is_on_disk=is_on_disk)
         if self.roster.producers or self.shipped.is_behind:
@@ -375,38 +378,48 @@ class Worker:
                 self.stage.resume(lane)
         if not self.media.producers:
             return []
-        self._asked_at = now if at_once else self._asked_at
-        if not self.roster.producers and self.media.is_stuck(_MEDIA_PATIENCE_S):
-            self._give_media_up()
+        if not self.roster.producers and self.media.is_stuck():
+            for line, producer, found in self.media.given_up(self.status.words):
+                self.copier.write_line(line)
+                self.stage.add(producer, producer.lanes[0], found)
         gone = self.media.gone()
-        if not (gone or at_once or self._is_media_due(now)):
+        if not (gone or at_once or self.media.is_due(now)):
             return []
-        self._media_at = now
+        self.media.note_look(now, at_once=at_once)
         some = False
         for producer in self.media.each():
             for lane in producer.lanes:
                 some |= self._drain(producer, lane, is_gone=producer in gone)
         if some:
             self._notify_shipper()
-            # who waited a moment ago waits for what was encoded since
-            self._wake_copier(at_once=bool(gone) or now - self._asked_at < _MEDIA_WAITED_S)
+            self._wake_copier(at_once=bool(gone) or self.media.is_awaited(now))
         return gone
 
-    def _give_media_up(self) -> None:
-        """Count values as forgotten that no media process stores, though the disk takes all else."""
-        words = self.status.words
-        if words[layout.AGENT_WRITE_STALLED_NS] or words[layout.AGENT_WRITE_ERROR]:
-            return
-        for producer in self.media.each(which=lambda each: not each.has_finished):
-            left = self.media.give_up(producer)
-            if left is not None:
-                self.copier.write_line(
-                    f"media values {left[0]} to {left[1]} of {producer.name} were given up"
-                )
-                found = drain.nothing(producer.lanes[0])
-                found.forgotten.append(left)
-                found.last_seq = left[1]
-                self.stage.add(producer, producer.lanes[0], found)
+    def _drain_console(self, now: float, *, at_once: bool) -> list[Producer]:
+        """Stage what was captured of the output, behind what was logged; returns the processes of which all came.
+
+        When nobody logs any more that is all of them: whoever prints keeps no run alive.
+        """
+        console = self.console
+        for producer in console.find():
+            for lane in producer.lanes:
+                self.stage.resume(lane)
+        if not console.producers:
+            return []
+        is_last = all(producer.has_left for producer in self.roster.producers.values())
+        gone = list(console.producers.values()) if is_last else console.ended()
+        if not (at_once or gone or console.is_due(now)) or (self.stage.is_half_full and not gone):
+            return gone
+        some, words = False, self.status.words
+        for producer in console.wanted(now, gone):
+            before = words[layout.AGENT_DRAINED]
+            for lane in producer.lanes:
+                some |= self._drain(producer, lane, is_gone=producer in gone)
+            console.note_staged(producer, words[layout.AGENT_DRAINED] - before)
+        if some:
+            self._notify_shipper()
+            self._wake_copier(at_once=at_once or bool(gone))
+        return gone
 
     def _notify_shipper(self) -> None:
         if self.status.words[layout.AGENT_SHIP_STATE] != layout.SHIP_OFF:
@@ -479,7 +492,7 @@ class Worker:
         if self.copier.found is not None and not self.ledger.has_absorbed:
             self.ledger.absorb(self.copier.found)
         if self.ledger.is_due(at_once=at_once):
-            for roster in (self.roster, self.system, self.media):
+            for roster in (self.roster, self.console, self.media, self.system):
                 for producer in roster.producers.values():
                     self.ledger.note(producer)
             self.ledger.is_at_rest = self.pace.is_at_rest(time.monotonic())
@@ -525,7 +538,7 @@ class Worker:
         self.stage.settle()
         if not self.destination.is_there and not self.ledger.has_run:
             return True  # `init` raised, and nothing is to be left of it
-        if self.system.producers or self.media.producers:
+        if self.system.producers or self.console.producers or self.media.producers:
             return False
         self._is_result_awaited = True
         if self.stage.segments:
@@ -546,16 +559,6 @@ class Worker:
             self.copier.wake()
             return False
         self.roster.mark_swept()
-        return self.shipped.is_done(self.copier.document[1]) and self._are_blobs_shipped()
-
-    def _are_blobs_shipped(self) -> bool:
-        """Has a collector all that media values refer to, or has it taken none of that for long?"""
-        words = self.status.words
-        stored = words[layout.AGENT_MEDIA_STORED]
-        if not stored or words[layout.AGENT_SHIP_STATE] == layout.SHIP_OFF:
-            return True
-        state = stored, words[layout.AGENT_BLOBS_SEEN], words[layout.AGENT_BLOBS_WAITING]
-        if state != self._blobs_state[0]:
-            self._blobs_state = state, time.monotonic()
-        is_stuck = time.monotonic() - self._blobs_state[1] > self.settings.ship_leave_s
-        return is_stuck or (state[1] == stored and not state[2])
+        return self.shipped.is_done(self.copier.document[1]) and self.media.are_shipped(
+            self.status.words, self.settings.ship_leave_s
+        )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from logclient.errors import BadArgument
 from logclient.shm.side_stream import MEDIA, SYSTEM
 
 from ..runs import contents
@@ -22,7 +23,7 @@ from ..runs.replicas import Comparison, compare
 from ..runs.source import RunSource, StoredRun
 from ..runs.view import RunView, Shipment
 from ..signals import signal_name
-from . import media_page, screen, system_page
+from . import console_page, media_page, screen, system_page
 from .edit_lines import edit_lines
 from .options import amount, with_json, with_source
 from .text import ago, clock, duration, iso, moment, number, plural, safe, safe_lines
@@ -56,6 +57,18 @@ _TWO_COLUMNS = 110  # characters from which two curves stand side by side
 @click.option(
     "--media", "of_media", is_flag=True, help="Images, tables and other media values, by step; see --key."
 )
+@click.option(
+    "--console",
+    "of_console",
+    is_flag=True,
+    help="What the program printed, if it was captured: lines with the newest state of progress bars.",
+)
+@click.option(
+    "--raw", is_flag=True, help="With --console: the output as it was written, with all control characters."
+)
+@click.option("--follow", is_flag=True, help="With --console: go on with what comes, until the run ends.")
+@click.option("--stdout", "only_stdout", is_flag=True, help="With --console: standard output only.")
+@click.option("--stderr", "only_stderr", is_flag=True, help="With --console: standard error only.")
 @click.option("--replicas", is_flag=True, help="Compare the fingerprints of ranks that should hold the same.")
 @click.option(
     "--tolerance",
@@ -76,6 +89,11 @@ def command(
     everything: bool,
     of_system: bool,
     of_media: bool,
+    of_console: bool,
+    raw: bool,
+    follow: bool,
+    only_stdout: bool,
+    only_stderr: bool,
     replicas: bool,
     tolerance: float,
     source: RunSource,
@@ -90,8 +108,14 @@ def command(
     logclient show ef8ecr7s --key 'train/*' --curves 12
     logclient show mlp --server http://collector:7789
     logclient show mlp --replicas
+    logclient show mlp --console --follow
     """
     stored = source.run(run)
+    if of_console:
+        streams = {"stdout"} if only_stdout else {"stderr"} if only_stderr else {"stdout", "stderr"}
+        return console_page.show(stored, streams, raw=raw, follow=follow, as_json=as_json)
+    if raw or follow or only_stdout or only_stderr:
+        raise BadArgument("--raw, --follow, --stdout and --stderr belong to --console")
     if of_media:
         return _show_media(stored, keys, everything=everything, as_json=as_json)
     if of_system:

@@ -146,6 +146,7 @@ class Collector:
         self.http = HttpServer(_beside(settings.http, self.address), self.log, room.http, tls=settings.tls)
         web = self.http.address
         # clients may have come by a name, and only that is in the certificate
+        self.ingest.public_url = settings.site.url
         self.ingest.http_address = f":{web.port}" if web.host == self.address.host else web.target
         self.upkeep = Upkeep(
             self.store,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 from urllib.parse import quote
 
@@ -30,11 +30,13 @@ from ..wal.coverage import Spans
 from ..wal.encoded import StreamColumns
 from ..wire import pages
 from . import contents
+from .access import ServerError
 from .follow import ServerFollower
 from .server import Server
 
 Row = dict[str, Any]  # as the API has it, see `RunRow` in collector/web/response_models.py
 
+PAGE_FIELDS = ["step", "value", "time_ns", "rank", "stream", "seq", "order"]  # of points: all columns
 _BY_SILENCE = ("late", "lost")  # what only the collector's clock shows
 
 
@@ -52,7 +54,7 @@ class ServerRun:
         self._described: dict[str, Any] = {}
         self._found: Found | None = None
 
-    @property
+    @cached_property
     def row(self) -> source.Row:
         """Correct an agent's counts, which may be older than what is stored."""
         row = self._listed
@@ -125,7 +127,7 @@ class ServerRun:
     def contents(
         self, run: RunView, curves: int = 0, only: Only = None, progress: Progress = None
     ) -> Contents:
-        return contents.read(self, run, curves, only, progress)
+        return contents.read(self, self._key_rows, run, curves, only, progress)
 
     def follower(self) -> source.Follower:
         return ServerFollower(self)
@@ -164,7 +166,7 @@ class ServerRun:
                 yield from found
                 first = after if after > first else 0
 
-    def key_rows(self) -> Iterator[dict[str, Any]]:
+    def _key_rows(self) -> Iterator[dict[str, Any]]:
         """Its keys as the API has them, in the order in which they came first."""
         after = ""
         while True:
@@ -175,7 +177,7 @@ class ServerRun:
                 return
 
     def keys(self) -> list[str]:
-        return [row["key"] for row in self.key_rows()]
+        return [row["key"] for row in self._key_rows()]
 
     def extremes(self) -> dict[str, Extreme]:
         """Newest, lowest and highest value of its keys; nothing from a collector without them."""
@@ -192,12 +194,35 @@ class ServerRun:
             if not after:
                 return found
 
-    def buckets(self, key: str, most: int, *, every: bool = False) -> dict[str, Any] | None:
+    def pages(self, key: str, first_step: int, last_step: int) -> Iterator[dict[str, Any]] | None:
+        """Points of a key in a range of steps; None from a collector that cannot be asked for one."""
+        asked = {"run": self.id, "key": key, "first_step": first_step, "last_step": last_step, **self._which}
         try:
-            flag = str(every).lower()
-            return self._server.json(
-                "/run/buckets", run=self.id, key=key, most=most, all_attempts=flag, **self._which
+            first = self._server.json("/run/series", limit=1_000_000, field=PAGE_FIELDS, **asked)
+        except NoRun:
+            return iter(())
+        except ServerError as error:
+            if "no such parameter" in str(error):  # it is older
+                return None
+            raise
+        return self._rest(first, asked)
+
+    def _rest(self, page: dict[str, Any], asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        yield page
+        while not page["is_all"]:
+            page = self._server.json(
+                "/run/series", limit=1_000_000, field=PAGE_FIELDS, after=page["next"], **asked
             )
+            yield page
+
+    def buckets(
+        self, key: str, most: int, *, every: bool = False, steps: tuple[int, int] | None = None
+    ) -> dict[str, Any] | None:
+        asked: dict[str, Any] = {"run": self.id, "key": key, "most": most, "all_attempts": str(every).lower()}
+        if steps is not None:
+            asked["first_step"], asked["last_step"] = steps
+        try:
+            return self._server.json("/run/buckets", **asked, **self._which)
         except NoRun:
             return None
 

@@ -88,7 +88,12 @@ class StoredRun(Protocol):
     def columns(self, keys: list[str]) -> Iterator[StreamColumns]:
         """Records that have one of these keys, perhaps with others; some may come twice."""
 
-    def buckets(self, key: str, most: int, *, every: bool = False) -> dict[str, Any] | None:
+    def pages(self, key: str, first_step: int, last_step: int) -> Iterator[dict[str, Any]] | None:
+        """Points of a key in a range of steps, as the API has them; None where nobody looks them up: read them all."""
+
+    def buckets(
+        self, key: str, most: int, *, every: bool = False, steps: tuple[int, int] | None = None
+    ) -> dict[str, Any] | None:
         """A key reduced, as the API has it; None where nobody keeps that: reduce the points. `every`: all attempts."""
 
     def extremes(self) -> dict[str, Extreme]:
@@ -215,7 +220,12 @@ class FolderRun:
         kept = self._looker.kept()
         return iter(kept.items) if kept is not None else self._looker.keep(self._found.records().blocks())
 
-    def buckets(self, key: str, most: int, *, every: bool = False) -> None:
+    def pages(self, key: str, first_step: int, last_step: int) -> None:
+        return None
+
+    def buckets(
+        self, key: str, most: int, *, every: bool = False, steps: tuple[int, int] | None = None
+    ) -> None:
         return None
 
     def extremes(self) -> dict[str, Extreme]:

@@ -120,7 +120,7 @@ class Hello(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., client: _Optional[str] = ..., run: _Optional[str] = ..., node: _Optional[str] = ..., revive: bool = ..., is_sync: bool = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol", "collector", "window_bytes", "most_parcel_bytes", "held", "documents_digest", "documents_revision", "takes_edits", "edits_digest")
+    __slots__ = ("protocol", "collector", "window_bytes", "most_parcel_bytes", "held", "documents_digest", "documents_revision", "takes_edits", "edits_digest", "public_url", "http_address")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     COLLECTOR_FIELD_NUMBER: _ClassVar[int]
     WINDOW_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -130,6 +130,8 @@ class Welcome(_message.Message):
     DOCUMENTS_REVISION_FIELD_NUMBER: _ClassVar[int]
     TAKES_EDITS_FIELD_NUMBER: _ClassVar[int]
     EDITS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    PUBLIC_URL_FIELD_NUMBER: _ClassVar[int]
+    HTTP_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     collector: str
     window_bytes: int
@@ -139,7 +141,9 @@ class Welcome(_message.Message):
     documents_revision: int
     takes_edits: bool
     edits_digest: bytes
-    def __init__(self, protocol: _Optional[int] = ..., collector: _Optional[str] = ..., window_bytes: _Optional[int] = ..., most_parcel_bytes: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., documents_digest: _Optional[bytes] = ..., documents_revision: _Optional[int] = ..., takes_edits: bool = ..., edits_digest: _Optional[bytes] = ...) -> None: ...
+    public_url: str
+    http_address: str
+    def __init__(self, protocol: _Optional[int] = ..., collector: _Optional[str] = ..., window_bytes: _Optional[int] = ..., most_parcel_bytes: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., documents_digest: _Optional[bytes] = ..., documents_revision: _Optional[int] = ..., takes_edits: bool = ..., edits_digest: _Optional[bytes] = ..., public_url: _Optional[str] = ..., http_address: _Optional[str] = ...) -> None: ...
 
 class Held(_message.Message):
     __slots__ = ("stream", "stored", "holes")

@@ -69,7 +69,8 @@ __all__ = [
     "AlertLevel", "Artifact", "Audio", "Classes", "CommError", "Config", "Error", "Graph", "Histogram", "Html", "Image",
     "Molecule", "Object3D", "Plotly", "Run", "Settings", "Summary", "Table", "UsageError", "Video", "agent", "alert",
     "config", "controller", "define_metric", "env", "errors", "finish", "init", "join", "log", "log_artifact", "login",
-    "mark_preempting", "plot", "require", "restore", "run", "save", "setup", "summary", "sweep", "teardown", "tensorboard",
+    "mark_preempting",
+    "plot", "require", "restore", "run", "save", "setup", "summary", "sweep", "teardown", "tensorboard",
     "termerror", "termlog", "termwarn", "unwatch", "use_artifact", "util", "watch",
 ]  # fmt: skip
 _SUBMODULES = ("integration", "catboost", "keras", "lightgbm", "sb3", "xgboost")  # found without an import

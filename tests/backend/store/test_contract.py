@@ -272,6 +272,35 @@ def test_of_attempts_that_overlap_the_newest_counts(store: Store, settle: Callab
     assert len(points.step) == 130 and [info.attempt for info in points.streams] == [1, 2]
 
 
+@pytest.mark.parametrize("most", [1, 4, 1000])
+def test_points_of_a_range_of_steps(store: Store, settle: Callable[[Store], Store], most: int) -> None:
+    """Each once, page by page, though seqs and steps run against each other; what comes later is given later."""
+    falling = columns(
+        Shape(("loss",), "d"), range(1, 41), [[float(at)] for at in range(40)], steps=range(40, 0, -1)
+    )
+    store.writer.write([parcel(StreamColumns(STREAM, PROCESS, 0, falling))])
+    store = settle(store)
+
+    def pages(after: str) -> tuple[list[int], str]:
+        found: list[int] = []
+        while True:
+            page = store.reader.points("run", "loss", after=after, most=most, first_step=10, last_step=20)
+            assert len(page.step) <= most and page.spans == {
+                1: (1, store.reader.keys("run").keys[0].last_step)
+            }
+            found += page.step.tolist()
+            after = page.next
+            if page.is_all:
+                return found, after
+
+    found, after = pages("")
+    assert found == list(range(20, 9, -1))
+    more = columns(Shape(("loss",), "d"), [41, 42, 43], [[1.0]] * 3, steps=[15, 99, 10])
+    store.writer.write([parcel(StreamColumns(STREAM, PROCESS, 0, more))])
+    assert pages(after)[0] == [15, 10]
+    assert store.reader.points("run", "loss", first_step=200).is_all
+
+
 def test_texts_have_no_buckets(store: Store, settle: Callable[[Store], Store]) -> None:
     shape = Shape(("note",), "s")
     store.writer.write([parcel(StreamColumns(STREAM, PROCESS, 0, columns(shape, [1, 2], [["a"], ["b"]])))])

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,9 @@ class Browser:
         answer = self._session.get(f"{self.url}/api/v1/runs", timeout=PATIENCE_S)
         assert answer.status_code == 200, answer.text
         return {row["id"]: row for row in answer.json()["runs"]}
+
+    def has_records(self, run: str, count: int) -> bool:
+        return bool(self.runs().get(run, {}).get("records") == count)
 
 
 def wait_until(holds: Callable[[], bool], otherwise: Callable[[], object] = lambda: "") -> None:
@@ -140,7 +144,7 @@ def test_run_is_shown_while_it_trains_and_a_killed_page_comes_back(tmp_path: Pat
             for count, total in ((10, 10), (5, 15)):
                 trainer.stdin.write(f"{count}\n")
                 trainer.stdin.flush()
-                wait_until(lambda total=total: browser.runs().get("live", {}).get("records") == total)
+                wait_until(partial(browser.has_records, "live", total))
             assert browser.runs()["live"]["state"] == "running"
             page.process.kill()
             page.process.wait()

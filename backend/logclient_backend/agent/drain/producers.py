@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterator
 
 from logclient.shm import layout
 from logclient.shm.calls import KEPT
-from logclient.shm.media_ring import RAW_HEADER
-from logclient.shm.side_stream import MEDIA, SYSTEM
 
 from ..host.crash_report import Handover
 from ..host.process_handle import Cause, Watch
@@ -37,8 +35,6 @@ _EXEC_EVERY_S = 2.0  # the others are asked whether they have become another pro
 class Roster:
     """Producers, by name of their lane file."""
 
-    takes = staticmethod(is_lane_file)  # names of its lane files
-
     def __init__(
         self, handle: ShmDirHandle, handover: Handover, ledger: Ledger, log: Callable[[str], None]
     ) -> None:
@@ -53,6 +49,10 @@ class Roster:
         self._scheduler = Scheduler(log)
         self._calls: set[str] = set()  # files with last calls that were set aside
         self._changes = -1  # of the handle, up to which all were met
+
+    def takes(self, name: str) -> bool:
+        """Is it the name of a lane file of such a producer?"""
+        return is_lane_file(name)
 
     @property
     def is_behind(self) -> bool:
@@ -196,15 +196,25 @@ class Roster:
         return verdict is not None
 
 
-class SystemRoster(Roster):
-    """Lane files with host and device metrics, which nobody waits for.
+class SideRoster(Roster):
+    """Lane files of a side (`shm/side_stream.py`), which nobody waits for.
 
     They are beside the producers: no count, no pace and no end of the run depends on them.
     """
 
-    @staticmethod
-    def takes(name: str) -> bool:
-        return side_of_file(name) == SYSTEM
+    def __init__(
+        self,
+        side: str,
+        handle: ShmDirHandle,
+        handover: Handover,
+        ledger: Ledger,
+        log: Callable[[str], None],
+    ) -> None:
+        super().__init__(handle, handover, ledger, log)
+        self._side = side
+
+    def takes(self, name: str) -> bool:
+        return side_of_file(name) == self._side
 
     def farewell(self, producer: Producer, *, saved_version: int, linger_s: float = 0.0) -> bool:
         """Let a producer go once all that is wanted of it is stored; True: it was. Its process may live on."""
@@ -220,44 +230,3 @@ class SystemRoster(Roster):
         del self.producers[producer.name]
         self._ledger.let_go(producer)
         return True
-
-
-class MediaRoster(SystemRoster):
-    """Files with media values: lanes of references, written by the media process.
-
-    They keep the agent, once nobody logs any more, until all their values are stored or given up.
-    """
-
-    @staticmethod
-    def takes(name: str) -> bool:
-        return side_of_file(name) == MEDIA
-
-    def __init__(
-        self, handle: ShmDirHandle, handover: Handover, ledger: Ledger, log: Callable[[str], None]
-    ) -> None:
-        super().__init__(handle, handover, ledger, log)
-        self._moved: tuple[int, float] = (-1, 0.0)  # how far references had come, and since when (monotonic)
-
-    @property
-    def has_some(self) -> bool:
-        """Is there a reference that was not staged?"""
-        return any(lane.reader.pending > 0 for each in self.producers.values() for lane in each.lanes)
-
-    def gone(self, *, at_once: bool = False) -> list[Producer]:
-        """Return the files with which the media process has finished: its own process says nothing of that."""
-        return [producer for producer in self.producers.values() if producer.has_finished]
-
-    def give_up(self, producer: Producer) -> tuple[int, int] | None:
-        """Give up values that nobody stores any more; returns their seqs, which count as forgotten."""
-        raw = layout.lane_header(RAW_HEADER)
-        last = producer.words[raw + layout.SEQ]
-        first = producer.lanes[0].staged_seq + 1
-        producer.words[layout.STATE] = layout.STATE_FINISHED
-        return (first, last) if last >= first else None
-
-    def is_stuck(self, patience_s: float) -> bool:
-        """Has no value been stored for so long, although some are there?"""
-        sums = sum(lane.reader.words[layout.SEQ] for each in self.producers.values() for lane in each.lanes)
-        if sums != self._moved[0]:
-            self._moved = sums, time.monotonic()
-        return time.monotonic() - self._moved[1] > patience_s

@@ -186,7 +186,7 @@ class Filter:
     """One condition on runs; all of a list must hold."""
 
     field: str  # id, project, name, group, state, tag, created_ns, last_seen_ns, config, summary
-    key: str = ""  # with config and summary: as `flatten.py` names it
+    key: str = ""  # with config and summary: as `runs/flatten.py` names it
     op: str = "="  # =, !=, <, <=, >, >=, contains
     value: str | float | bool | None = None
 
@@ -256,8 +256,11 @@ class Points:
     rank: npt.NDArray[np.int32]  # -1: none
     values: Sequence[Value]  # an array of float64 or int64 where one type holds them all, else a list
     streams: Sequence[StreamInfo]
-    next: str  # cursor: ask again with it for what came later; always there
+    next: str  # cursor: ask again with it, and the same range of steps, for what came later; always there
     is_all: bool  # nothing more now
+    spans: Mapping[int, tuple[int, int]] = field(
+        default_factory=dict
+    )  # by attempt: the lowest and the highest step that it logged of this key, whatever was asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +365,17 @@ class Reader(Protocol):
     def last_values(self, runs: Sequence[str], keys: Sequence[str]) -> Mapping[tuple[str, str], Last]:
         """By (run, key)."""
 
-    def points(self, run: str, key: str, *, after: str = "", most: int = 100_000) -> Points: ...
+    def points(
+        self,
+        run: str,
+        key: str,
+        *,
+        after: str = "",
+        most: int = 100_000,
+        first_step: int | None = None,
+        last_step: int | None = None,
+    ) -> Points:
+        """Points of all attempts, or those in a range of steps; blocks that hold none of these are not read."""
 
     def buckets(
         self,

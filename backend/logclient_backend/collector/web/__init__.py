@@ -13,11 +13,14 @@ strict_query.py     a parameter that there is not is refused
 responses.py        what is answered: JSON, errors, pages
 response_models.py  what answers look like, for /openapi.json
 listing.py          runs: list, one, documents, config, summary, delete
+groups.py           runs by a value: how many, in which states, mean and range of columns
 values.py           keys, series, buckets, last values
 media.py            media values: references, and their bytes
 bands.py            one key of several runs as mean, range and quantiles
+many_runs.py        configs, extremes and series of many runs in one request
 pairs.py            a series over the values of another key
 records.py          contents, pages of records, export
+console.py          what the program printed, line by line
 health.py           /healthz, /readyz, /metrics
 docs_page.py        /docs, without a script
 ==================  ===============================================================================

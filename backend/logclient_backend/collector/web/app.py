@@ -21,12 +21,15 @@ from ..store.interface import StoreError
 from ..tokens import Grant
 from . import (
     bands,
+    console,
     control,
     docs_page,
     edits,
     extremes,
+    groups,
     health,
     listing,
+    many_runs,
     media,
     pairs,
     records,
@@ -138,7 +141,22 @@ def make_app(stands_on: Backing) -> FastAPI:
     )
     app.state.backing = stands_on
     app.state.cookie = cookie_of(stands_on.site, stands_on.store.id)
-    modules = (session, listing, edits, control, reports, values, extremes, bands, pairs, records, media)
+    modules = (
+        session,
+        listing,
+        groups,
+        edits,
+        control,
+        reports,
+        values,
+        extremes,
+        many_runs,
+        bands,
+        pairs,
+        records,
+        console,
+        media,
+    )
     for router in (about, *(module.router for module in modules)):
         app.include_router(router, prefix=f"/api/v{API_VERSION}")
     app.include_router(health.router)

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import Field
 
 from logclient.shm.side_stream import MEDIA
 
@@ -20,7 +21,7 @@ from ..store.interface import side_id
 from .access import Stands, reader
 from .listing import known_run
 from .parameters import Name, RunId
-from .response_models import MediaPage
+from .response_models import Shape
 from .responses import Refused, as_json
 from .strict_query import only_known
 
@@ -46,6 +47,34 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "private, max-age=3600, immutable",
 }
+
+
+class MediaValue(Shape):
+    """A reference to one media value."""
+
+    step: int
+    key: str
+    time_ns: int
+    rank: int | None
+    kind: str = Field(
+        description="image, histogram, table, text, markdown, html, file, audio, video or figure."
+    )
+    sha256: str = Field(
+        description="Names its bytes for /run/blob; empty: all of it is in `fields`, or it is lost."
+    )
+    bytes: int
+    mime: str
+    lost: str = Field(description="Why it was not stored; empty: it was.")
+    fields: dict[str, Any] = Field(description="Caption, width, height, counts of a histogram, and the like.")
+
+
+class MediaPage(Shape):
+    """References to media values of a run, by step."""
+
+    run: str
+    keys: list[str]
+    media: list[MediaValue]
+    next: int = Field(description="For the next page, as `after`; 0: this was the last one.")
 
 
 @router.get("/run/media", response_model=MediaPage)

@@ -125,6 +125,39 @@ class NodeReports(Shape):
     now_ns: int
 
 
+class Spread(Shape):
+    """A column over the runs of a group."""
+
+    runs: int = Field(description="How many have a finite number there.")
+    mean: Number | None
+    min: Number | None
+    max: Number | None
+
+
+class GroupRow(Shape):
+    """The runs that have one value."""
+
+    value: str | int | float | bool | None = Field(
+        description="null: those that have none. NaN and infinities are texts."
+    )
+    runs: int
+    states: dict[str, int] = Field(description="How many runs are in which state, as of now.")
+    created_ns: int = Field(description="Start of the first of them; 0: unknown.")
+    last_seen_ns: int = Field(description="When anything came from any of them last.")
+    columns: dict[str, Spread]
+
+
+class GroupList(Shape):
+    """A page of groups, that with the newest run first."""
+
+    by: str
+    groups: list[GroupRow]
+    next: str
+    total: int
+    runs: int = Field(description="Of all groups.")
+    left_out_runs: int = Field(description="Runs beyond the limit of one question, the oldest.")
+
+
 class Why(Shape):
     """A verdict and its evidence, as `logclient why --json` has them."""
 
@@ -265,6 +298,40 @@ class ExtremesList(Shape):
     total: int
 
 
+class RunSettings(Shape):
+    """Config and summary of a run; NaN is {"$float": "nan"} here."""
+
+    run: str
+    config: dict[str, Any]
+    summary: dict[str, Any]
+
+
+class SettingsList(Shape):
+    """Config and summary of several runs."""
+
+    runs: list[RunSettings]
+    unknown_runs: list[str] = Field(description="Ids that were asked for and are not here.")
+    left: list[str] = Field(description="Ids that were asked for and did not fit: ask again with these.")
+
+
+class RunExtremes(Shape):
+    """Newest, lowest and highest value of one key of one run."""
+
+    run: str
+    key: str
+    last: LastValue
+    min: Number | None
+    max: Number | None
+
+
+class RunsExtremes(Shape):
+    """Extremes of some keys of several runs, where they have them."""
+
+    values: list[RunExtremes]
+    unknown_runs: list[str]
+    left: list[str] = Field(description="Ids that were asked for and did not fit: ask again with these.")
+
+
 class StreamRow(Shape):
     """A stream."""
 
@@ -272,6 +339,14 @@ class StreamRow(Shape):
     process: str
     lane: int
     attempt: int
+
+
+class AttemptSteps(Shape):
+    """Steps in which an attempt logged a key."""
+
+    attempt: int
+    first_step: int
+    last_step: int
 
 
 class Series(Shape):
@@ -292,10 +367,26 @@ class Series(Shape):
     seq: list[int] = []
     order: list[int] = []
     streams: list[StreamRow]
+    spans: list[AttemptSteps] = Field(
+        [],
+        description="Of the whole series: of an older attempt, points inside a later one's steps do not count.",
+    )
     next: str = Field(
         description="Ask again with `after` set to this for what follows, and later for what came since."
     )
     is_all: bool = Field(description="There is nothing more now.")
+
+
+class SeriesList(Shape):
+    """Raw points of one key of several runs, run by run."""
+
+    key: str
+    series: list[Series] = Field(
+        description="Where one is not `is_all`, `/run/series` goes on with its `next` as `after`."
+    )
+    without_key: list[str]
+    unknown_runs: list[str]
+    left: list[str] = Field(description="Ids that were asked for and did not fit: ask again with these.")
 
 
 class Reduced(Shape):
@@ -393,6 +484,42 @@ class Pairs(Shape):
     neg_infs: list[int]
 
 
+class ConsoleProcess(Shape):
+    """A process whose output was captured."""
+
+    process: str
+    rank: int | None
+    pieces: int = Field(description="Texts that it wrote, as they are stored.")
+    lost: int = Field(description="Those that are missing.")
+    first_ns: int
+    last_ns: int
+
+
+class ConsoleLine(Shape):
+    """A line as it stands: of a progress bar the newest state."""
+
+    seq: int = Field(description="Of the piece that changed it last.")
+    time_ns: int = Field(description="When that was.")
+    number: int = Field(description="Lines that the process had begun by then, over both streams.")
+    stream: Literal["stdout", "stderr"]
+    text: str = Field(description="Without colours and control characters.")
+    lost: int = Field(description="Pieces that are missing before it.")
+    cut: int = Field(description="Characters that it lacks at its end.")
+    is_open: bool = Field(description="It may change: it is in the next page again.")
+
+
+class ConsolePage(Shape):
+    """Lines of one process, in order."""
+
+    run: str
+    process: str = Field(description="Whose they are; empty where no output was captured.")
+    processes: list[ConsoleProcess] = Field(description="By rank, the newest of a rank first; at most 1,000.")
+    lines: list[ConsoleLine]
+    previous: int = Field(description="For `before`: what comes before these lines; 0: nothing does.")
+    next: int = Field(description="For `after`: what comes behind these lines, also later.")
+    is_all: bool = Field(description="There is nothing more behind them now.")
+
+
 class Documents(Shape):
     """By node, as the agents stored them."""
 
@@ -459,31 +586,3 @@ class Requests(Shape):
 
     run: str
     requests: list[AskedFor]
-
-
-class MediaValue(Shape):
-    """A reference to one media value."""
-
-    step: int
-    key: str
-    time_ns: int
-    rank: int | None
-    kind: str = Field(
-        description="image, histogram, table, text, markdown, html, file, audio, video or figure."
-    )
-    sha256: str = Field(
-        description="Names its bytes for /run/blob; empty: all of it is in `fields`, or it is lost."
-    )
-    bytes: int
-    mime: str
-    lost: str = Field(description="Why it was not stored; empty: it was.")
-    fields: dict[str, Any] = Field(description="Caption, width, height, counts of a histogram, and the like.")
-
-
-class MediaPage(Shape):
-    """References to media values of a run, by step."""
-
-    run: str
-    keys: list[str]
-    media: list[MediaValue]
-    next: int = Field(description="For the next page, as `after`; 0: this was the last one.")

@@ -2,8 +2,8 @@
 
 The writer's half (`describe`) runs in its transaction; the reader's half in any session.
 
-Facts are a run's config and summary as (kind, key, type, value), named as in `flatten.py`. A key is never part of a
-query or a JSON path: it is a value that is compared. Types keep `True`, `1` and `"1"` apart. Texts are compared by
+Facts are a run's config and summary as (kind, key, type, value), named as in `runs/flatten.py`. A key is never part of
+a query or a JSON path: it is a value that is compared. Types keep `True`, `1` and `"1"` apart. Texts are compared by
 their first MAX_TEXT characters; {} and [] are the texts "{}" and "[]".
 
 A list of 10,000 runs parses nothing: what it shows of a description (`brief`) is kept as the JSON that it was made of.

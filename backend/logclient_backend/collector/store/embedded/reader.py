@@ -15,13 +15,14 @@ from ..interface import Buckets, Held, KeyPage, Last, Points, Run, RunPage, RunQ
 from . import buckets as charts
 from . import catalog, records, series
 from . import run_keys as names
-from .ledger import span_of
+from .ledger import MAX_SEQ, span_of
 
 if TYPE_CHECKING:
     from .database import Database, Session
     from .shared import Shared
 
 _STREAM = "s.stream, s.id, s.process, s.lane, s.first_seq, s.first_step, s.first_ns, s.last_seq, s.last_step, s.last_ns"
+_LOWEST = -(1 << 63)  # step
 _MAX_RUNS = 100_000  # of `last_values` in one question
 
 
@@ -110,10 +111,24 @@ class EmbeddedReader:
             )
             return names.last_values(session, self._shared, dict(rows.fetchall()), keys)
 
-    def points(self, run: str, key: str, *, after: str = "", most: int = 100_000) -> Points:
+    def points(
+        self,
+        run: str,
+        key: str,
+        *,
+        after: str = "",
+        most: int = 100_000,
+        first_step: int | None = None,
+        last_step: int | None = None,
+    ) -> Points:
+        """Points of all attempts, or those in a range of steps; blocks that hold none of these are not read."""
+        first = _LOWEST if first_step is None else first_step
+        last = MAX_SEQ if last_step is None else last_step
         with self._database.reading() as session:
             _, name, attempts = _key(session, run, key)
-            return series.points(session, self._shared, name, attempts, after=after, most=most)
+            return series.points(
+                session, self._shared, name, attempts, after=after, most=most, steps=(first, last)
+            )
 
     def buckets(
         self,

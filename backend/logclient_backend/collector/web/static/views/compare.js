@@ -7,10 +7,10 @@ import { fill, h } from "../core/dom.js";
 import { toNumber, value } from "../core/format.js";
 import { showError } from "../core/messages.js";
 import * as theme from "../core/theme.js";
-import { parallel } from "./compare/parallel.js";
-import { scatter } from "./compare/scatter.js";
-import { rowsOf } from "./compare/settings.js";
-import { settingsTable, valuesTable } from "./compare/tables.js";
+import { parallel } from "../compare/parallel.js";
+import { scatter } from "../compare/scatter.js";
+import { rowsOf } from "../compare/settings.js";
+import { settingsTable, valuesTable } from "../compare/tables.js";
 
 const MAX_RUNS = 100;
 const MAX_KEYS = 500; // of one run, in the table of values

@@ -1,19 +1,20 @@
 // The page of one run: what it is, how it goes, and a tab for each side of it.
 //
 // The description of the run is asked for again every few seconds while the run lasts and the page is visible; tabs that show it
-// receive it by `show(run)`. A tab is a module of `views/run/` with `open(root, {id, run, address})`, which returns
+// receive it by `show(run)`. A tab is a module of `run/` with `open(root, {id, run, address})`, which returns
 // `{show(run), update(address), close()}`.
 
 import * as address from "../core/address.js";
 import { get } from "../core/api.js";
 import { fill, h } from "../core/dom.js";
 import { showError } from "../core/messages.js";
-import * as head from "./run/head.js";
+import * as head from "../run/head.js";
 
 const TABS = {
-  overview: ["Overview", () => import("./run/overview.js")],
-  witness: ["Witness", () => import("./run/witness.js")],
-  health: ["Logging", () => import("./run/health.js")],
+  overview: ["Overview", () => import("../run/overview.js")],
+  console: ["Console", () => import("../run/console.js")],
+  witness: ["Witness", () => import("../run/witness.js")],
+  health: ["Logging", () => import("../run/health.js")],
 };
 const FIRST = "overview";
 const EVERY_MS = 3_000;

@@ -1,8 +1,8 @@
 // Who is stuck and why: the verdict of `logclient why` over all nodes, the ranks, stacks in groups, and stalls that are over.
 
-import { get } from "../../core/api.js";
-import { fill, h } from "../../core/dom.js";
-import { duration, time } from "../../core/format.js";
+import { get } from "../core/api.js";
+import { fill, h } from "../core/dom.js";
+import { duration, time } from "../core/format.js";
 
 const EVERY_MS = 5_000;
 const MAX_ROWS = 512;

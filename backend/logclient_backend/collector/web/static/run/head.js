@@ -1,10 +1,10 @@
 // The head of a run's page: its name, its state with the reason, and requests to stop or to save.
 
-import { link } from "../../core/address.js";
-import { send } from "../../core/api.js";
-import { fill, h } from "../../core/dom.js";
-import { ago, duration, time } from "../../core/format.js";
-import { showError } from "../../core/messages.js";
+import { link } from "../core/address.js";
+import { send } from "../core/api.js";
+import { fill, h } from "../core/dom.js";
+import { ago, duration, time } from "../core/format.js";
+import { showError } from "../core/messages.js";
 
 /** Show the head of `run` in `root`; `reload()` asks for the run again after a request. */
 export function show(root, run, reload) {

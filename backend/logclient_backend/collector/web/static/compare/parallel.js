@@ -1,6 +1,6 @@
 // Parallel coordinates: one line per run over an axis for each setting that differs, and for each chosen value.
 
-import { svg } from "../../core/svg.js";
+import { svg } from "../core/svg.js";
 import { scaleOf } from "./scale.js";
 
 const HEIGHT = 300;

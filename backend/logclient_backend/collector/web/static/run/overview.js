@@ -1,7 +1,7 @@
 // The overview of a run: where and how it ran, its notes, config, summary and alerts.
 
-import { fill, h } from "../../core/dom.js";
-import { duration, time, value } from "../../core/format.js";
+import { fill, h } from "../core/dom.js";
+import { duration, time, value } from "../core/format.js";
 import { leaves } from "./leaves.js";
 
 /** Show the overview in `root`. */

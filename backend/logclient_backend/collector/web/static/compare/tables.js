@@ -1,9 +1,9 @@
 // Tables with a column for each run.
 
-import { link } from "../../core/address.js";
-import { number, swatch } from "../../core/colours.js";
-import { h } from "../../core/dom.js";
-import { toNumber, value } from "../../core/format.js";
+import { link } from "../core/address.js";
+import { number, swatch } from "../core/colours.js";
+import { h } from "../core/dom.js";
+import { toNumber, value } from "../core/format.js";
 
 /** Return the table of settings; `onlyDiffering` leaves out rows in which all runs are equal. */
 export function settingsTable(runs, rows, onlyDiffering) {

@@ -1,6 +1,6 @@
 // A scatter plot: one mark per run, by a setting or value on each axis.
 
-import { svg } from "../../core/svg.js";
+import { svg } from "../core/svg.js";
 import { scaleOf } from "./scale.js";
 
 const HEIGHT = 320;

@@ -1,9 +1,9 @@
 // How the logging itself does: what was accepted, stored and dropped, on which nodes, and what went wrong.
 
-import { get } from "../../core/api.js";
-import { fill, h } from "../../core/dom.js";
-import { ago, bytes } from "../../core/format.js";
-import { showError } from "../../core/messages.js";
+import { get } from "../core/api.js";
+import { fill, h } from "../core/dom.js";
+import { ago, bytes } from "../core/format.js";
+import { showError } from "../core/messages.js";
 
 const COUNTS = [
   ["accepted", "Accepted", "records written to shared memory by log()"],
