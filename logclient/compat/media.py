@@ -11,8 +11,6 @@ import os
 import sys
 
 from logclient.encode import media_values
-from logclient.encode.values import LeftOut
-from logclient.guest import foreign
 
 from .stand_ins import Inert
 

@@ -150,7 +150,7 @@ def blob(
     sha256: Annotated[str, Query(pattern="^[0-9a-f]{64}$")],
     mime: Annotated[str, Query(max_length=80, description="Of the reference.")] = _OCTETS,
 ) -> Response:
-    """Return the bytes that a media value of this run refers to, as the type of its reference if that is a known one."""
+    """Return the bytes that a media value of this run refers to, as the type of its reference if it is a known one."""
     known_run(stands_on, run)
     fd = stands_on.blobs.open(run, sha256) if stands_on.blobs is not None else None
     if fd is None:
