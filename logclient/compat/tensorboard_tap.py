@@ -24,6 +24,7 @@ from functools import wraps
 from threading import local
 
 import logclient
+from logclient.encode.media_values import MAX_BINS
 from logclient.encode.values import MAX_TEXT
 from logclient.guest import foreign
 from logclient.run import Run, session_of
@@ -192,14 +193,24 @@ def text_of(text: str) -> Any:
 
 
 def _counts(histo: Any) -> Any:
-    """Return a histogram of TensorBoard's, whose outer buckets reach further than its values."""
-    counts, limits = list(histo.bucket), list(histo.bucket_limit)
-    first = next((at for at, count in enumerate(counts) if count), 0)
-    last = next((at for at in reversed(range(len(counts))) if counts[at]), len(counts) - 1)
-    low = limits[first - 1] if first else min(histo.min, limits[0])
-    edges = [max(low, histo.min), *limits[first:last], max(min(limits[last], histo.max), low)]
-    edges = [max(edges[: at + 1]) for at in range(len(edges))]
-    return logclient.Histogram(np_histogram=(counts[first : last + 1], edges))
+    """Return a histogram of TensorBoard's; empty buckets side by side become one, and so do pairs where there are many.
+
+    Its buckets are some 1,500 of growing widths, of which the outermost reach further than its values.
+    """
+    counts: list[float] = []
+    edges: list[float] = [histo.min]
+    for count, limit in zip(histo.bucket, histo.bucket_limit, strict=False):
+        edge = min(max(limit, edges[-1]), histo.max)
+        if not count and (not counts or not counts[-1]):
+            if counts:
+                edges[-1] = edge
+            continue
+        counts.append(count)
+        edges.append(edge)
+    while len(counts) > MAX_BINS:
+        counts = [sum(counts[at : at + 2]) for at in range(0, len(counts), 2)]
+        edges = [*edges[:-1:2], edges[-1]]
+    return logclient.Histogram(np_histogram=(counts, edges))
 
 
 def _settings(content: bytes) -> dict[str, Any]:
