@@ -194,6 +194,9 @@ AGENT_OBSERVER_RESTARTS = 45
 AGENT_OBSERVER_STOP = 46
 OBSERVER_SHALL_LEAVE = 1
 OBSERVER_HAS_LET_GO = 2  # of the directory; it sends its last alerts
+# what the program runs in: see `agent/supervise/capture.py`
+AGENT_CAPTURE_ASKED = 48  # grows by 1 with each question of the worker
+AGENT_CAPTURE_WRITTEN = 49  # the question that environment.json answers
 AGENT_RUN_DISK = 47  # bytes of the sealed segments in the run folder, when they were counted last
 # the process that stores images and other media values; only where some are logged
 AGENT_MEDIA = 50  # PID

@@ -14,6 +14,7 @@ Runs in the training process at `init`, and in the agent and the command line, w
         server.json                         the server given to `init`, else that of the config file; its page if known
         agent.path                          folders of the trainer's modules, for the agent
         say                                 a line for standard error, where that is a file
+        environment.json                    what the program runs in, as a child of the agent found it
         <id>.request                        somebody asks for a stop or a save (`stop_requests.py`)
         <process of the agent>.wake         named pipes that end its pauses (`wake.py`); made by the agent
 

@@ -141,6 +141,7 @@ def test_every_setting_can_be_set_by_variable_and_argument(
         "remote_stop": ("off", "on"),
         "ptrace": ("any", "agent"),
         "observe": ("off", "on"),
+        "console": ("tee", "off"),
         "system": ("off", "60"),
     }
     kinds: dict[type, tuple[Any, Any]] = {

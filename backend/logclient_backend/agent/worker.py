@@ -29,6 +29,7 @@ from logclient.shm.side_stream import SYSTEM
 from .. import failpoint
 from .drain import drain, other_nodes
 from .drain.console import Console
+from .drain.environments import Environments
 from .drain.media import Media
 from .drain.node_document import Ledger
 from .drain.producer import Lane, Producer
@@ -101,6 +102,9 @@ class Worker:
             handle, status.words, self.ledger, self.copier.write_line, leave_s=settings.ship_leave_s
         )
         self.observations = Observations(handle, status.words, self.ledger)
+        self.environments = Environments(
+            handle, status.words, self.ledger, pipes.supervisor, is_wanted=bool(settings.captures)
+        )
         self.leave_deadline = LeaveDeadline(
             self.roster, self.stage, self.copier, status.words, settings.leave_s
         )
@@ -180,6 +184,7 @@ class Worker:
             or self._is_copier_slow()
             or self.shipped.has_news()
             or self.observations.has_news()
+            or self.environments.has_news()
             or self._has_newcomers()
             or self.console.is_due(now)
             or self.media.is_due(now)
@@ -273,6 +278,7 @@ class Worker:
         self._spool()
         self._look_at_shipping()
         self.observations.look()
+        self.environments.look(self.roster.producers.values())
         gone = self.roster.gone(at_once=self._has_ended)
         urgent = self._is_asked() or bool(gone)
         self._is_result_awaited = urgent

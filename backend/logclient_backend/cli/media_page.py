@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ..runs.media import MediaItem, NoBlob
+from logclient.shm.side_stream import MEDIA
+
+from ..runs.media import MediaItem, NoBlob, media_items
 from ..runs.source import StoredRun
 from ..wal.whole import write_whole
 from . import screen
@@ -29,6 +31,17 @@ _ENDS = {
     "video/mp4": "mp4",
     "video/webm": "webm",
 }
+
+
+def show(stored: StoredRun, is_meant: Callable[[str], bool], *, everything: bool, as_json: bool) -> None:
+    """Show the values of a run; `is_meant`: of keys for which it is true."""
+    side = stored.of_side(MEDIA)
+    items = media_items(side.columns(list(filter(is_meant, side.keys()))))
+    if as_json:
+        screen.print_json({"id": stored.row.id, "media": [as_dict(item) for item in items]})
+        return
+    for thing in pages(items, everything=everything):
+        screen.show(thing)
 
 
 def as_dict(item: MediaItem) -> dict[str, Any]:

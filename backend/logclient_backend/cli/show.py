@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from logclient.errors import BadArgument
-from logclient.shm.side_stream import MEDIA, SYSTEM
+from logclient.shm.side_stream import SYSTEM
 
 from ..runs import contents
 from ..runs.contents import Contents, Hole, Key
 from ..runs.curve import GAP_MARK, ODD_MARK, Drawing
 from ..runs.extremes import of_summary
-from ..runs.media import media_items
 from ..runs.observed import Observation
 from ..runs.replicas import Comparison, compare
-from ..runs.source import RunSource, StoredRun
+from ..runs.source import RunSource
 from ..runs.view import RunView, Shipment
 from ..signals import signal_name
-from . import console_page, media_page, screen, system_page
+from . import console_page, environment_page, media_page, screen, system_page
 from .edit_lines import edit_lines
 from .options import amount, with_json, with_source
 from .text import ago, clock, duration, iso, moment, number, plural, safe, safe_lines
@@ -54,8 +53,12 @@ _TWO_COLUMNS = 110  # characters from which two curves stand side by side
     is_flag=True,
     help="Host and device metrics: their last values, and curves of --key.",
 )
+@click.option("--media", "of_media", is_flag=True, help="Images and other media values; see --key.")
 @click.option(
-    "--media", "of_media", is_flag=True, help="Images, tables and other media values, by step; see --key."
+    "--environment",
+    "of_environment",
+    is_flag=True,
+    help="Commit, packages, machine, command line and variables of its program.",
 )
 @click.option(
     "--console",
@@ -89,6 +92,7 @@ def command(
     everything: bool,
     of_system: bool,
     of_media: bool,
+    of_environment: bool,
     of_console: bool,
     raw: bool,
     follow: bool,
@@ -117,10 +121,12 @@ def command(
     if raw or follow or only_stdout or only_stderr:
         raise BadArgument("--raw, --follow, --stdout and --stderr belong to --console")
     if of_media:
-        return _show_media(stored, keys, everything=everything, as_json=as_json)
+        return media_page.show(stored, _matcher(keys or ("*",)), everything=everything, as_json=as_json)
     if of_system:
         stored, curves = stored.of_side(SYSTEM), curves if keys else 0
     shown = stored.view()
+    if of_environment:
+        return _show_environment(shown, as_json=as_json)
     if replicas:
         return _show_replicas(compare(shown, tolerance), tolerance, as_json)
     with screen.progress("reading", shown.counts()["stored"]) as advance:
@@ -141,22 +147,19 @@ def command(
         ctx.exit(4)
 
 
-def _show_media(stored: StoredRun, keys: tuple[str, ...], *, everything: bool, as_json: bool) -> None:
-    side = stored.of_side(MEDIA)
-    is_meant = _matcher(keys) if keys else lambda name: True
-    items = media_items(side.columns(list(filter(is_meant, side.keys()))))
-    if as_json:
-        screen.print_json({"id": stored.row.id, "media": [media_page.as_dict(item) for item in items]})
-        return
-    for thing in media_page.pages(items, everything=everything):
-        screen.show(thing)
-
-
 def _show_system(run: RunView, found: Contents, curves: int, *, as_json: bool) -> None:
     if as_json:
         screen.print_json(system_page.as_dict(run, found))
         return
     for thing in (*_name_and_state(run), *system_page.pages(run, found), *_curves(run, found, curves)):
+        screen.show(thing)
+
+
+def _show_environment(run: RunView, *, as_json: bool) -> None:
+    if as_json:
+        screen.print_json({"id": run.id, "environments": environment_page.as_dicts(run.environments)})
+        return
+    for thing in environment_page.pages(run.environments):
         screen.show(thing)
 
 
@@ -262,6 +265,7 @@ def as_dict(run: RunView, found: Contents) -> dict[str, Any]:
             )
         ],
         "requests": [each.as_dict() for each in run.requests()],
+        "environments": [each.brief() for each in run.environments],
         "alerts": [{**alert, "time": iso(alert["time"])} for alert in run.alerts],
         "notices": run.notices,
     }
@@ -354,6 +358,7 @@ def _facts(run: RunView, found: Contents) -> list[tuple[str, Any]]:
     facts += [("server", _shipment(to)) for to in run.shipments()]
     facts.append(("processes", _processes(run)))
     facts.append(("where", safe(run.found.path)))
+    facts += environment_page.commit(run.environments)
     if run.notes:
         facts.append(("notes", safe(run.notes, 400)))
     facts += [("edited", line) for line in edit_lines(run.edits, run.unedited, now)]

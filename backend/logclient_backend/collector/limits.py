@@ -38,6 +38,7 @@ class Limits:
     run_keys: int = 200_000
     wait_s: float = 10.0  # for room; then the client is refused for now
     retry_after_s: float = 5.0
+    web_processes: int = 1  # that answer over HTTP; 0: the committing process does it itself
 
 
 def check_ids(hello: Hello) -> None:

@@ -110,6 +110,7 @@ class Run:
         return {
             "group": row.group,
             "notes": whole.notes,
+            "environments": [each.as_dict() for each in whole.environments],
             "edits": [each.as_dict() for each in whole.edits],
             "cause": row.cause,
             "counts": whole.counts(),

@@ -16,8 +16,8 @@ from ...combine.band import Band, band, same_width
 from ...combine.part import Part
 from ..store.interface import Buckets, Filter, Reader, RunQuery
 from .access import Stands, reader
+from .chart_models import RunsBand
 from .parameters import Key, Name, Side, Step, in_store
-from .response_models import RunsBand
 from .responses import Refused, as_json, numbers
 from .run_filters import Filters
 from .strict_query import only_known

@@ -51,7 +51,8 @@ def list_runs(
             max_length=MAX_FILTERS,
             description='Conditions that must all hold, each a JSON array: ["last_seen_ns",">",0], '
             '["config","lr","<",0.1], ["tag","contains","base"]. Fields: id, project, name, group, state, tag, '
-            "created_ns, last_seen_ns, config, summary. Operators: = != < <= > >= contains.",
+            "created_ns, last_seen_ns, config, summary, any (id, project, name, group or a tag contains a text, in "
+            "capitals or not). Operators: = != < <= > >= contains.",
         ),
     ] = [],  # noqa: B006  # fastapi copies it
     column: Annotated[
@@ -121,6 +122,21 @@ def state_of_listed(
     about = Description(**{name: described[name] for name in names}, more={"rest_s": described.get("rest_s")})
     whole = Run(run.id, about, run.last_seen_ns, run.records, run.points, run.bytes)
     return _state(stands_on, whole, now_ns, described.get("observed"))
+
+
+def row_of(stands_on: Backing, run: Listed, described: Mapping[str, Any], now_ns: int) -> dict[str, Any]:
+    """Return `RunRow`; `described` is the run's brief description, read from its JSON."""
+    if run.state == "running":
+        described = {**described, **state_of_listed(stands_on, run, described, now_ns)}
+    return {
+        "id": run.id,
+        **described,
+        "last_seen_ns": run.last_seen_ns,
+        "records": run.records,
+        "points": run.points,
+        "bytes": run.bytes,
+        "deleted_ns": run.deleted_ns,
+    }
 
 
 def _columns_text(
