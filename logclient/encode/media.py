@@ -27,10 +27,14 @@ if TYPE_CHECKING:
     from .media_values import Value
 
 
+def _not_loaded(described: object) -> str:
+    raise RuntimeError("no memory was reserved")
+
+
 class Media:
     """The media memory of one process incarnation. Makes nothing before the first value."""
 
-    __slots__ = ("_claims", "_make", "_mark", "_why", "file")
+    __slots__ = ("_claims", "_json", "_make", "_mark", "_why", "file")
 
     def __init__(self, make: Callable[[], MediaWriter], mark: Mark) -> None:
         """`make` reserves the memory, or raises OSError."""
@@ -38,6 +42,7 @@ class Media:
         self._mark = mark
         self._why = ""  # why there is none
         self._claims: dict[str, object] = {}
+        self._json: Callable[[object], str] = _not_loaded
         self.file: MediaWriter | None = None
 
     def reserve(self) -> str:
@@ -50,6 +55,8 @@ class Media:
                 return "this process was forked only just now"
             if self._claims.setdefault("make", me) is not me:
                 return "its memory is only just being reserved"
+            json = stdlib.load("json")  # `dumps` would make an encoder with each call
+            self._json = json.JSONEncoder(separators=(",", ":"), default=str).encode
             self.file = self._make()
         except OSError as error:
             if foreign.is_users(error):
@@ -72,7 +79,7 @@ class Media:
                 return "another thread is just logging a media value"
             described, payload = value.packed(min(file.largest, value.most_bytes))
             described["key"] = key
-            description = stdlib.load("json").dumps(described, separators=(",", ":"), default=str).encode()
+            description = self._json(described).encode()
             file.offer(head & ~layout.SHAPE_MASK, step, description, payload)
             return ""
         except LeftOut as reason:
