@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any, TypeVar
 
+    from .encode.media_values import Audio, Figure, File, Histogram, Html, Image, Markdown, Table, Text, Video
     from .reading import Runs
     from .session.phases import Phase
     from .session.sections import Section
@@ -45,14 +46,22 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 __version__ = "0.1.0"
+_MEDIA = ("Audio", "Figure", "File", "Histogram", "Html", "Image", "Markdown", "Table", "Text", "Video")
 _TYPES = ("AgentStatus", "DeviceStatus", "ServerStatus", "Status")
 __all__ = [
     "AgentStatus",
+    "Audio",
     "BadArgument",
     "Corrupt",
     "DeviceStatus",
+    "Figure",
+    "File",
     "FolderError",
+    "Histogram",
+    "Html",
+    "Image",
     "LogclientError",
+    "Markdown",
     "NoRun",
     "NullRun",
     "RankFailed",
@@ -60,7 +69,10 @@ __all__ = [
     "Run",
     "ServerStatus",
     "Status",
+    "Table",
+    "Text",
     "Unsupported",
+    "Video",
     "alert",
     "edit",
     "fingerprint",
@@ -313,11 +325,15 @@ def unwatch(model: Any = None) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """The types of `status()`, loaded when somebody asks for one: `typing` costs an import."""
+    """The types of `status()` and the media values, loaded when somebody asks for one: `typing` costs an import."""
     if name in _TYPES:
         from . import typed
 
         return getattr(typed, name)
+    if name in _MEDIA:
+        from .encode import media_values
+
+        return getattr(media_values, name)
     raise AttributeError(f"module 'logclient' has no attribute {name!r}")
 
 

@@ -57,6 +57,11 @@ SETTINGS = (
     ),
     # about 30 s at 1,000 records/s of 10 values; a restarted worker needs 1 s of it at 20,000
     Setting("lanes_bytes", 4 << 20, "shared memory of a process, at most, in bytes"),
+    Setting(
+        "media_bytes",
+        32 << 20,
+        "shared memory of a process for images and other media values, at most, in bytes; made with the first one",
+    ),
     Setting("flush_timeout_s", 5.0, "seconds that flush() waits at most"),
     Setting("finish_timeout_s", 10.0, "seconds that finish() and the exit hook wait at most"),
     Setting("start_timeout_s", 2.0, "seconds that init() waits at most for the run folder to answer"),
@@ -131,6 +136,11 @@ SETTINGS = (
     ),
     Setting(
         "disk_bytes", 16 << 30, "disk of a run on a node, at most; the oldest segments go first, counted"
+    ),
+    Setting(
+        "media_disk_bytes",
+        8 << 30,
+        "disk of a run on a node for images and other media values, at most; the oldest go first, counted",
     ),
     Setting("stall_s", 5.0, "seconds without progress after which a worker is restarted"),
     Setting("restart_limit", 8, "worker deaths without progress after which the agent stops trying"),
@@ -223,6 +233,7 @@ class Config:
         shm_dir: str
         lanes: int
         lanes_bytes: int
+        media_bytes: int
         flush_timeout_s: float
         finish_timeout_s: float
         start_timeout_s: float
@@ -244,6 +255,7 @@ class Config:
         spool_dir: str
         spool_bytes: int
         disk_bytes: int
+        media_disk_bytes: int
         stall_s: float
         restart_limit: int
         leave_s: float

@@ -23,7 +23,7 @@ def test_all_is_what_is_there() -> None:
         name
         for name, value in {
             **vars(logclient),
-            **{name: getattr(logclient, name) for name in logclient._TYPES},
+            **{name: getattr(logclient, name) for name in (*logclient._TYPES, *logclient._MEDIA)},
         }.items()
         if not name.startswith("_")
         and not inspect.ismodule(value)

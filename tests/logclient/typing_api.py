@@ -8,11 +8,18 @@ from typing import Any, assert_type
 import logclient
 from logclient import (
     AgentStatus,
+    Audio,
     BadArgument,
     Corrupt,
     DeviceStatus,
+    Figure,
+    File,
     FolderError,
+    Histogram,
+    Html,
+    Image,
     LogclientError,
+    Markdown,
     NoRun,
     NullRun,
     RankFailed,
@@ -20,7 +27,10 @@ from logclient import (
     Run,
     ServerStatus,
     Status,
+    Table,
+    Text,
     Unsupported,
+    Video,
 )
 
 run = logclient.init(
@@ -40,6 +50,19 @@ run = logclient.init(
 assert_type(run, Run | NullRun)
 assert_type(logclient.log(1, {"loss": 0.5, "text": "x", "deep": {"a": 1}}), None)
 assert_type(run.log(1, {"loss": 0.5}), None)
+assert_type(Image([], "caption", layout="CHW", range=(0.0, 1.0)), Image)
+assert_type(Histogram([1.0], bins=8), Histogram)
+assert_type(Table([[1, "a"]], columns=["x", "y"]), Table)
+for text in (
+    Text("a"),
+    Markdown("a"),
+    Html("a"),
+    File(b"a", "name"),
+    Audio(b"a"),
+    Video("a.mp4"),
+    Figure(None),
+):
+    run.log(1, {"text": text})
 assert_type(run.as_rank(3).log(1, {"loss": 0.5}), None)
 assert_type(run.flush(), bool)
 assert_type(run.flush(timeout_s=1), bool)

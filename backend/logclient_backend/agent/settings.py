@@ -57,6 +57,7 @@ class Settings:
         self.late_factor = _number(given, "late_factor", 5.0, least=1.0)
         self.stall_samples_s = _number(given, "stall_samples_s", 5.0, least=0.1)
         self.disk_bytes = int(_number(given, "disk_bytes", 16 << 30))
+        self.media_disk_bytes = int(_number(given, "media_disk_bytes", 8 << 30))
         self.console_disk_bytes = int(_number(given, "console_disk_bytes", 64 << 20))
         self.restart_limit = int(_number(given, "restart_limit", 8, least=1))
         share = _number(facts, "budget_bytes", 1 << 40) / 2

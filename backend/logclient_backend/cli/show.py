@@ -22,7 +22,7 @@ from ..runs.replicas import Comparison, compare
 from ..runs.source import RunSource
 from ..runs.view import RunView, Shipment
 from ..signals import signal_name
-from . import console_page, environment_page, screen, system_page
+from . import console_page, environment_page, media_page, screen, system_page
 from .edit_lines import edit_lines
 from .options import amount, with_json, with_source
 from .text import ago, clock, duration, iso, moment, number, plural, safe, safe_lines
@@ -53,6 +53,7 @@ _TWO_COLUMNS = 110  # characters from which two curves stand side by side
     is_flag=True,
     help="Host and device metrics: their last values, and curves of --key.",
 )
+@click.option("--media", "of_media", is_flag=True, help="Images and other media values; see --key.")
 @click.option(
     "--environment",
     "of_environment",
@@ -90,6 +91,7 @@ def command(
     curves: int,
     everything: bool,
     of_system: bool,
+    of_media: bool,
     of_environment: bool,
     of_console: bool,
     raw: bool,
@@ -118,6 +120,8 @@ def command(
         return console_page.show(stored, streams, raw=raw, follow=follow, as_json=as_json)
     if raw or follow or only_stdout or only_stderr:
         raise BadArgument("--raw, --follow, --stdout and --stderr belong to --console")
+    if of_media:
+        return media_page.show(stored, _matcher(keys or ("*",)), everything=everything, as_json=as_json)
     if of_system:
         stored, curves = stored.of_side(SYSTEM), curves if keys else 0
     shown = stored.view()

@@ -8,6 +8,7 @@
       session-key   key of the cookies of browsers (sessions.py); sessions.json, sessions.lock
       requests.json requests to stop or to save (stop_requests.py)
       control.sock  of the collector that runs now (control_socket.py); web.sock, for its web processes
+      media/        blobs of media values (blobs.py)
       backup.json   when the last backup was complete, and where it lies
 
 Invariant: whoever is not the owner of the folder is refused, root too: what root makes there the collector could not

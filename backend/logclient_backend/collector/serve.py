@@ -32,6 +32,7 @@ from ..wire.service import Limits as WireLimits
 from . import tls
 from .alerting import Alerting
 from .backup import backup
+from .blobs import Blobs
 from .catalog import LATE_S, LOST_S, Catalog, edits_in, state_now
 from .commit import Committer
 from .committing import MAX_ORDER_BYTES, MAX_ORDERS, orders
@@ -109,6 +110,7 @@ class Collector:
             self.store, catalog, self.metrics, self.log, queue_bytes=limits.queue_bytes
         )
         self.tokens = Tokens(data.path, no_auth=settings.no_auth)
+        self.blobs = Blobs(data.path, limits.media_bytes, self._has_run)
         self.sessions = Sessions(data.path, self.tokens.is_valid)
         self.stop_requests = StopRequests(data.path, reader, self.log)
         self.committer.on_documents = self.stop_requests.documents_came
@@ -141,6 +143,7 @@ class Collector:
                 retry_after_s=limits.retry_after_s,
             ),
             room.wire,
+            blobs=self.blobs,
             log=self.log.write,
         )
         self.address = self.wire.listen(settings.listen, pair)
@@ -156,6 +159,7 @@ class Collector:
             self.log,
             keep_deleted_s=settings.keep_deleted_s,
             purge=self.store.writer.purge,
+            blobs=self.blobs,
         )
         self.alerting = self._make_alerting()
         self._ask()
@@ -189,6 +193,10 @@ class Collector:
         self.log.event(f"collecting on {self.address}, HTTP API on {self.port.url}, data in {data.path}")
         for line in self.warnings():
             self.log.event(f"warning: {line}")
+
+    def _has_run(self, name: str) -> bool:
+        run = self.store.reader.run(name)
+        return run is not None and not run.deleted_ns
 
     def _make_alerting(self) -> Alerting | None:
         settings, reader = self.settings, self.store.reader
@@ -323,6 +331,7 @@ class Collector:
                 edit=self.edit,
                 stop_requests=self.stop_requests,
                 node_reports=self.ingest.node_reports,
+                blobs=self.blobs,
                 metrics=self.metrics.text,
                 not_ready=self.not_ready,
                 facts=self.facts,

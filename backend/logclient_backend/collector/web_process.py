@@ -23,6 +23,7 @@ import time
 from typing import Any
 
 from ..admission.connections import ConnectionLimits
+from .blobs import Blobs
 from .catalog import state_now
 from .committing import Committing, RemoteReports, RemoteRequests
 from .data_folder import DataFolder
@@ -137,6 +138,7 @@ class WebProcess:
                 sessions=self.sessions,
                 stop_requests=RemoteRequests(committing),
                 node_reports=RemoteReports(committing),
+                blobs=Blobs(self.data.path),
                 metrics=committing.metrics,
                 not_ready=committing.not_ready,
                 facts=committing.facts,

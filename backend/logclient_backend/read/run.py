@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from logclient.errors import BadArgument
-from logclient.shm.side_stream import SIDES, SYSTEM
+from logclient.shm.side_stream import MEDIA, SIDES, SYSTEM
 
 from ..runs.console import Console
 from ..runs.extremes import Extreme, of_summary
+from ..runs.media import media_items
 from ..runs.source import StoredRun
 from ..runs.view import RunView
 from .gather import EVERY_STEP, Steps, gather
+from .media import Media
 from .pages import of_pages
 from .reduce import of_answer, reals, reduce
 from .series import Reduced, Series, Table
@@ -142,6 +144,15 @@ class Run:
         if name not in SIDES:
             raise BadArgument(f"side({name!r}): expected one of {', '.join(SIDES)}")
         return Run(self._stored.of_side(name))
+
+    @property
+    def media(self) -> Media:
+        """Images, histograms, tables, texts and files that were logged, with those of all attempts.
+
+        `run.media["sample"]`, `run.media.at(step=100)`, `for each in run.media: each.load()`.
+        """
+        side = self._stored.of_side(MEDIA)
+        return Media(self._stored, media_items(side.columns(side.keys())))
 
     @property
     def console(self) -> Console:

@@ -6,8 +6,9 @@ collector knows better is handed to it: how long nothing has come from the run, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cached_property
+import hashlib
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
 from typing import Any
 from urllib.parse import quote
 
@@ -20,6 +21,7 @@ from ..runs.contents import Contents, Only, Progress
 from ..runs.edits import edits_of
 from ..runs.extremes import Extreme
 from ..runs.folder import Found
+from ..runs.media import NoBlob
 from ..runs.node import Node
 from ..runs.paged import PagedReader
 from ..runs.state import State
@@ -111,6 +113,10 @@ class ServerRun:
 
     def of_side(self, side: str) -> ServerRun:
         return ServerRun(self._server, self._listed, side=side)
+
+    @property
+    def blob(self) -> Callable[[str], bytes]:
+        return partial(_blob, self._server, self.id)
 
     def _documents(self) -> Found:
         if self._found is None:
@@ -219,3 +225,13 @@ class ServerRun:
             return self._server.json("/run/buckets", **asked, **self._which)
         except NoRun:
             return None
+
+
+def _blob(server: Server, run: str, sha256: str) -> bytes:
+    try:
+        data = server.file("/run/blob", run=run, sha256=sha256)
+    except NoRun as error:
+        raise NoBlob(str(error)) from None
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise NoBlob(f"{server.url} answers with other bytes than those of the blob {sha256[:12]}")
+    return data

@@ -7,9 +7,9 @@ For whatever shows or reads runs: the command line and `logclient.read`. Behind 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
 from ..wal.encoded import StreamColumns
@@ -20,6 +20,8 @@ from .decoded import Looker
 from .extremes import Extreme
 from .folder import Found
 from .follow import FolderFollower
+from .media import read_blob
+from .media_reference import FOLDER
 from .view import RunView, view
 
 
@@ -99,6 +101,10 @@ class StoredRun(Protocol):
 
     def of_side(self, side: str) -> StoredRun:
         """Return this run with the records of a side in the place of what was logged (`shm/side_stream.py`)."""
+
+    @property
+    def blob(self) -> Callable[[str], bytes]:
+        """Return a function that gives the bytes of a media value by their SHA-256, or raises `NoBlob`."""
 
 
 @dataclass(slots=True)
@@ -184,6 +190,10 @@ class FolderRun:
 
     def of_side(self, side: str) -> FolderRun:
         return FolderRun(self._whole, self._base, side=side)
+
+    @property
+    def blob(self) -> Callable[[str], bytes]:
+        return partial(read_blob, [f"{node.path}/{FOLDER}" for node in self._whole.nodes])
 
     def contents(
         self, run: RunView, curves: int = 0, only: Only = None, progress: Progress = None

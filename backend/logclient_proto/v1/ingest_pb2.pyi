@@ -43,6 +43,42 @@ REASON_OUTDATED: Reason
 PACKING_RAW: Packing
 PACKING_ZSTD: Packing
 
+class BlobRequest(_message.Message):
+    __slots__ = ("run", "node", "asked", "piece")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    ASKED_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    node: str
+    asked: _containers.RepeatedScalarFieldContainer[bytes]
+    piece: BlobPiece
+    def __init__(self, run: _Optional[str] = ..., node: _Optional[str] = ..., asked: _Optional[_Iterable[bytes]] = ..., piece: _Optional[_Union[BlobPiece, _Mapping]] = ...) -> None: ...
+
+class BlobPiece(_message.Message):
+    __slots__ = ("sha256", "size", "offset", "data")
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    sha256: bytes
+    size: int
+    offset: int
+    data: bytes
+    def __init__(self, sha256: _Optional[bytes] = ..., size: _Optional[int] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class BlobReply(_message.Message):
+    __slots__ = ("lacking", "have", "is_complete", "refusal")
+    LACKING_FIELD_NUMBER: _ClassVar[int]
+    HAVE_FIELD_NUMBER: _ClassVar[int]
+    IS_COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    lacking: _containers.RepeatedScalarFieldContainer[bytes]
+    have: int
+    is_complete: bool
+    refusal: Refusal
+    def __init__(self, lacking: _Optional[_Iterable[bytes]] = ..., have: _Optional[int] = ..., is_complete: bool = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...
+
 class ShipRequest(_message.Message):
     __slots__ = ("hello", "parcel", "alive", "report")
     HELLO_FIELD_NUMBER: _ClassVar[int]

@@ -42,7 +42,9 @@ from ..output.probe import HAS_FOLDER
 from ..settings import Settings
 
 if TYPE_CHECKING:
+    from ...ship.blobs import BlobUpload
     from ...ship.progress import Progress
+    from ...ship.source import FolderSource
     from ...wire.address import Address
 
 SHIPPED_FILE = "shipped.json"
@@ -65,6 +67,7 @@ _LISTEN_S = 3600.0
 _REST_SLICE_S = 4.0  # without a conversation; whoever has something to send ends it
 _DISK_REST_S = 10.0  # between two looks at the run folder while nothing is staged
 _POLL_S = 1.0  # of the run folder, which has what was on tmpfs before we came
+_BLOBS_S, _BLOBS_RETRY_S = 0.5, 15.0  # between two looks for blobs; after trouble with them
 _CLOSE_S = 0.5  # within what the supervisor waits for us
 _FOLDERS_EVERY_S = 0.5
 _ANSWER_S = 10.0  # for the run folder's, until it is taken as wished
@@ -110,11 +113,13 @@ def _run(handle: ShmDirHandle, settings: Settings, writer: StatusWriter, pipe: P
         return NOWHERE
     writer.begin(access.address)
 
+    from ...ship.blobs import BlobUpload
     from ...ship.progress import Progress
     from ...ship.settings import ShipSettings
     from ...ship.shipper import Shipper
     from ...ship.source import FolderSource
     from ...wire import channel
+    from ...wire.blobs import Uploads
     from ...wire.client import Session
     from .node_reports import NodeReports
 
@@ -158,11 +163,29 @@ def _run(handle: ShmDirHandle, settings: Settings, writer: StatusWriter, pipe: P
                 source.expect()
                 shipper.wake()
 
+    uploads = BlobUpload(lambda: Uploads(opens, identity.run, identity.node))
+    ships = threading.Thread(
+        target=_ship_blobs, args=(uploads, source, writer.words), name="blobs", daemon=True
+    )
+    ships.start()
     if sleeper.may_be_long:
         threading.Thread(target=listen, name="wake-ups", daemon=True).start()
     is_refused = not shipper.run(is_wanted)
     writer.look(progress, is_last=True)
     return REFUSED if is_refused else LEFT
+
+
+def _ship_blobs(uploads: BlobUpload, source: FolderSource, words: memoryview) -> None:
+    """In a thread, which may hang with the disk: send blobs of media values, as they come."""
+    seen, pause_s = 0, _BLOBS_S
+    while True:
+        stored = words[layout.AGENT_MEDIA_STORED]
+        if (stored != seen or uploads.waiting) and source.folders:
+            is_done = uploads.run(source.folders)
+            words[layout.AGENT_BLOBS_WAITING] = uploads.waiting
+            words[layout.AGENT_BLOBS_SEEN] = seen = stored
+            pause_s = _BLOBS_S if is_done else min(_BLOBS_RETRY_S, 2 * pause_s)
+        time.sleep(pause_s)
 
 
 def hand_in(handle: ShmDirHandle, request: messages.Request) -> None:

@@ -37,6 +37,7 @@ from ..host.pauses import REST_SHARE, Pipes, Sleeper
 from ..host.process_handle import Watch
 from ..host.shm_dir_handle import ShmDirHandle
 from ..host.status import StatusPage
+from ..media.media_keeper import MediaKeeper
 from ..observer.observer_keeper import ObserverKeeper
 from ..output.segment_pool import Memory
 from ..settings import Settings
@@ -122,6 +123,7 @@ class Supervisor:
         self._sleeper = Sleeper(pipes.supervisor)
         self._shipping = ShipKeeper(self.handle, self.status, self.settings, pipes, self._only_server)
         self._stop_file = StopFile(self.handle, self.status, pipes.worker, self.settings.stop_file)
+        self._media = MediaKeeper(self.handle, self.status, self.settings, pipes)
         self._capture = Capture(self.handle, self.status, pipes.worker, self.settings)
         self._observing = ObserverKeeper(
             self.handle, self.status, self.settings, pipes, sends_alerts=self._sends_alerts
@@ -173,6 +175,7 @@ class Supervisor:
         self._stop_file.end()
         self._capture.end()
         self._observing.end()
+        self._media.end()
         self._shipping.end()
 
     def _look(self) -> None:
@@ -180,6 +183,7 @@ class Supervisor:
         self.handle.look()
         self._shipping.look()
         self._stop_file.look()
+        self._media.look()
         self._capture.look()
         if self._observing.look() and not page_pinning.lock_pages():
             page_pinning.read_mapped_files()
@@ -199,6 +203,7 @@ class Supervisor:
             REST_SHARE * self.settings.stall_s,
             self._shipping.due_in_s(now),
             self._observing.due_in_s(now),
+            self._media.due_in_s(now),
             self._capture.due_in_s(now),
         )
         return max(0.01, min(pause_s, until_stuck_s + 0.01))
@@ -207,7 +212,13 @@ class Supervisor:
         """Has the worker ended, within that time at most?"""
         before = time.monotonic()
         self._sleeper.watch(
-            [self._worker, *self._shipping.watches(), *self._observing.watches(), *self._capture.watches()]
+            [
+                self._worker,
+                *self._shipping.watches(),
+                *self._observing.watches(),
+                *self._media.watches(),
+                *self._capture.watches(),
+            ]
         )
         if self._sleeper.sleep(timeout_s):
             self._watchful_until = time.monotonic() + _LOOK_S

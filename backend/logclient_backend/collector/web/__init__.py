@@ -16,6 +16,7 @@ listing.py          runs: list, one, documents, config, summary, delete
 groups.py           runs by a value: how many, in which states, mean and range of columns
 columns.py          keys that runs of a list have values under
 values.py           keys, series, buckets, last values
+media.py            media values: references, and their bytes
 bands.py            one key of several runs as mean, range and quantiles
 many_runs.py        configs, extremes and series of many runs in one request
 pairs.py            a series over the values of another key

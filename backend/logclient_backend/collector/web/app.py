@@ -34,6 +34,7 @@ from . import (
     listing,
     many_runs,
     marks,
+    media,
     pairs,
     records,
     reports,
@@ -167,6 +168,7 @@ def make_app(stands_on: Backing) -> FastAPI:
         marks,
         records,
         console,
+        media,
     )
     for router in (about, *(module.router for module in modules)):
         app.include_router(router, prefix=f"/api/v{API_VERSION}")

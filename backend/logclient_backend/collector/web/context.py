@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from ...runs.edits import Changes, Edits
 from ...runs.state import State
+from ..blobs import Blobs
 from ..node_reports import NodeReports, SeenNode
 from ..sessions import Sessions
 from ..site import Site
@@ -54,6 +55,7 @@ class Backing:
     stop_requests: Requests
     sessions: Sessions
     node_reports: Reports = field(default_factory=NodeReports)
+    blobs: Blobs | None = None
     metrics: Callable[[], str] = _nothing  # in Prometheus's text format
     not_ready: Callable[[], str] = _nothing  # why it cannot serve now; empty: it can
     facts: Callable[[], Mapping[str, Any]] = (
