@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any, TypeVar
 
+    from .encode.media_values import Audio, Figure, File, Histogram, Html, Image, Markdown, Table, Text, Video
     from .reading import Runs
     from .session.phases import Phase
     from .session.sections import Section
@@ -45,14 +46,22 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 __version__ = "0.1.0"
+_MEDIA = ("Audio", "Figure", "File", "Histogram", "Html", "Image", "Markdown", "Table", "Text", "Video")
 _TYPES = ("AgentStatus", "DeviceStatus", "ServerStatus", "Status")
 __all__ = [
     "AgentStatus",
+    "Audio",
     "BadArgument",
     "Corrupt",
     "DeviceStatus",
+    "Figure",
+    "File",
     "FolderError",
+    "Histogram",
+    "Html",
+    "Image",
     "LogclientError",
+    "Markdown",
     "NoRun",
     "NullRun",
     "RankFailed",
@@ -60,7 +69,10 @@ __all__ = [
     "Run",
     "ServerStatus",
     "Status",
+    "Table",
+    "Text",
     "Unsupported",
+    "Video",
     "alert",
     "edit",
     "fingerprint",
@@ -229,6 +241,10 @@ def read(path_or_url: str | os.PathLike[str], *, token: str | None = None) -> Ru
         run.frame(["loss", "val"])         # pandas, over the union of their steps
         run.series("loss", buckets=2000)   # lowest and highest value of ranges of steps, marked so
 
+        runs = logclient.read("logclient-runs").where("config.lr < 0.1", group="seeds")
+        runs.table("loss")                 # pandas: config, summary, last, min and max of the key, a row per run
+        runs.band("loss")                  # mean, range and quantiles over the runs
+
     `token` is the server's; default LOGCLIENT_TOKEN, else the config file's. Needs numpy.
     """
     from .reading import open_runs
@@ -309,11 +325,15 @@ def unwatch(model: Any = None) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """The types of `status()`, loaded when somebody asks for one: `typing` costs an import."""
+    """The types of `status()` and the media values, loaded when somebody asks for one: `typing` costs an import."""
     if name in _TYPES:
         from . import typed
 
         return getattr(typed, name)
+    if name in _MEDIA:
+        from .encode import media_values
+
+        return getattr(media_values, name)
     raise AttributeError(f"module 'logclient' has no attribute {name!r}")
 
 

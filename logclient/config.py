@@ -57,6 +57,11 @@ SETTINGS = (
     ),
     # about 30 s at 1,000 records/s of 10 values; a restarted worker needs 1 s of it at 20,000
     Setting("lanes_bytes", 4 << 20, "shared memory of a process, at most, in bytes"),
+    Setting(
+        "media_bytes",
+        32 << 20,
+        "shared memory of a process for images and other media values, at most, in bytes; made with the first one",
+    ),
     Setting("flush_timeout_s", 5.0, "seconds that flush() waits at most"),
     Setting("finish_timeout_s", 10.0, "seconds that finish() and the exit hook wait at most"),
     Setting("start_timeout_s", 2.0, "seconds that init() waits at most for the run folder to answer"),
@@ -132,6 +137,11 @@ SETTINGS = (
     Setting(
         "disk_bytes", 16 << 30, "disk of a run on a node, at most; the oldest segments go first, counted"
     ),
+    Setting(
+        "media_disk_bytes",
+        8 << 30,
+        "disk of a run on a node for images and other media values, at most; the oldest go first, counted",
+    ),
     Setting("stall_s", 5.0, "seconds without progress after which a worker is restarted"),
     Setting("restart_limit", 8, "worker deaths without progress after which the agent stops trying"),
     Setting(
@@ -161,6 +171,11 @@ SETTINGS = (
         "system",
         "10",
         "seconds between two samples of CPU, memory, disk, network and GPUs, at least 1; or off",
+    ),
+    Setting(
+        "capture",
+        "on",
+        "what the agent records of the program's environment: on, off, or with more than on, diff and env: `diff,env`",
     ),
     Setting("observe_s", 2.0, "seconds between two looks at the last steps of the run"),
     Setting("late_after_s", 10.0, "seconds without a record before which no rank is late"),
@@ -218,6 +233,7 @@ class Config:
         shm_dir: str
         lanes: int
         lanes_bytes: int
+        media_bytes: int
         flush_timeout_s: float
         finish_timeout_s: float
         start_timeout_s: float
@@ -239,6 +255,7 @@ class Config:
         spool_dir: str
         spool_bytes: int
         disk_bytes: int
+        media_disk_bytes: int
         stall_s: float
         restart_limit: int
         leave_s: float
@@ -248,6 +265,7 @@ class Config:
         linger_s: float
         observe: str
         system: str
+        capture: str
         observe_s: float
         late_after_s: float
         late_factor: float
@@ -321,6 +339,8 @@ def _check(name: str, value: Any) -> Any:
         _check_server(value)
     if name == "system":
         _check_system(value)
+    if name == "capture" and capture_of(value) is None:
+        raise BadArgument(f"capture={value!r}: expected on, off, diff, env, or diff,env")
     if name == "run_id" and not _is_id(value):
         raise BadArgument(
             f"run_id={value!r}: control characters and halves of surrogate pairs are in no id; choose another one"
@@ -344,6 +364,14 @@ def system_s(text: str) -> float:
         return 0.0 if text == "off" else min(86400.0, max(1.0, float(text)))
     except ValueError:
         return 10.0
+
+
+def capture_of(text: str) -> frozenset[str] | None:
+    """Return what this setting asks for, of on, diff and env; empty: off. None where it makes no sense."""
+    words = frozenset(each.strip() for each in text.split(","))
+    if words == {"off"}:
+        return frozenset()
+    return words | {"on"} if words <= {"on", "diff", "env"} else None
 
 
 def _check_system(text: str) -> None:
@@ -529,6 +557,12 @@ def agent_environment(folders: list[str], *, is_same: bool, is_frozen: bool = Fa
     if folders:
         made["PYTHONPATH"] = os.pathsep.join(folders)
     return {**_MALLOC, **made, _AGENT: "1"}
+
+
+def variables_of_program() -> dict[str, str]:
+    """In an agent: the variables of the program that started it, as they were then, but for those kept from agents."""
+    ours = (*_MALLOC, _AGENT, "PYTHONPATH", "PYINSTALLER_RESET_ENVIRONMENT")
+    return {name: value for name, value in os.environ.items() if name not in ours}
 
 
 def is_agent() -> bool:

@@ -4,7 +4,7 @@
 
     LogclientError
       BadArgument (also ValueError)   init or a reader was called wrongly
-      NoRun                           a run was asked for that is not there
+      NoRun (also LookupError)        a run was asked for that is not there
       FolderError (also OSError)      the run folder cannot be used and settings forbid another
       Corrupt                         stored bytes do not check; carries file, offset, expected, found
       Unsupported                     written by a newer version than this one
@@ -25,7 +25,7 @@ class BadArgument(LogclientError, ValueError):
     """A call that cannot be carried out as written; says what to change."""
 
 
-class NoRun(LogclientError):
+class NoRun(LogclientError, LookupError):
     """No run answers to that name or id."""
 
 

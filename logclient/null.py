@@ -30,6 +30,7 @@ class NullRun:
         self.project = project
         self.name = ""
         self.dir = ""
+        self.url = ""
         self._tags = tuple(about.tags_of(tags)[0])
         self._config = Facts(_nothing, _nothing, plain(settings_of(config) or {}, _nothing))
         self._summary = Facts(_nothing, _nothing, {})

@@ -220,6 +220,16 @@ class Run(Logger):
         return self._session.dir
 
     @property
+    def url(self) -> str:
+        """The address of the run's page, once a server has named one; else the command that opens the page.
+
+        Known from `init` on where this user's runs went to that server before.
+        """
+        from .session import page  # `init` has loaded it
+
+        return page.url_of(self._session)
+
+    @property
     def config(self) -> Facts:
         """Settings of the experiment; changes are stored."""
         return self._facts("config", self._config)

@@ -93,6 +93,8 @@ class Talk:
             self._node.held(),
             digest(self._node.documents),
             revision_of(self._node.documents),
+            public_url=self._collector.public_url,
+            http_address=self._collector.http_address,
         )
 
     def take(self, parcel: Parcel) -> None:
@@ -126,6 +128,7 @@ class MemoryCollector:
         self.limits = limits or Limits(conversations=16)
         self.window_bytes = 8 << 20
         self.token = token
+        self.public_url = self.http_address = ""
         self.lock = threading.Lock()
         self.nodes: dict[tuple[str, str], KeptNode] = {}
         self.talks: list[Talk] = []

@@ -119,10 +119,17 @@ def made_store(folder: Path) -> Iterator[Store]:
 
 
 @contextmanager
-def serving(stands_on: Backing) -> Iterator[str]:
-    """The API's address, over real TCP."""
+def serving(stands_on: Backing, port: int = 0) -> Iterator[str]:
+    """The API's address, over real TCP. Answers that last end soon after it does."""
+    app = make_app(stands_on)
     config = uvicorn.Config(
-        make_app(stands_on), host="127.0.0.1", port=0, log_config=None, lifespan="off", ws="none"
+        app,
+        host="127.0.0.1",
+        port=port,
+        log_config=None,
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=1,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
@@ -134,6 +141,7 @@ def serving(stands_on: Backing) -> Iterator[str]:
     try:
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
+        app.state.live.stop()
         server.should_exit = True
         thread.join(PATIENCE_S)
 

@@ -38,6 +38,7 @@ STEPS: dict[str, Command] = {
     "rooms": ["tools/rooms.py"],
     "words": ["tools/words.py"],
     "sizes": ["tools/sizes.py"],
+    "page": ["tools/modules.py"],
     "proto": ["tools/genproto.py", "--check"],
     "docs": ["tools/gendocs.py", "--check"],
     # Tests in environments of their own, made with the first call.

@@ -17,6 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("logclient", "backend", "tests", "tools")
 GENERATED = "logclient_proto"
+PAGE = "backend/logclient_backend/collector/web/static"
+VENDORED = "vendor"
 
 MAX_LINES = 600
 MAX_METHODS = 12
@@ -29,6 +31,12 @@ def source_files() -> list[Path]:
     return sorted(path for path in found if GENERATED not in path.parts)
 
 
+def page_files() -> list[Path]:
+    """Modules and style sheets of the dashboard, without those of others."""
+    found = (path.relative_to(ROOT) for path in (ROOT / PAGE).rglob("*") if path.suffix in (".js", ".css"))
+    return sorted(path for path in found if VENDORED not in path.parts)
+
+
 def faults(path: Path, text: str) -> Iterator[str]:
     """What is wrong with one file, a sentence each."""
     lines = text.count("\n")
@@ -37,7 +45,7 @@ def faults(path: Path, text: str) -> Iterator[str]:
     for part in path.with_suffix("").parts:
         if part in EMPTY_NAMES:
             yield f"{path}: the name {part!r} does not say what is in it."
-    if path.parts[0] == "tests":
+    if path.parts[0] == "tests" or path.suffix != ".py":
         return
     free = of_init() if path.parts[:2] == ("logclient", "integrations") else frozenset()
     for node in ast.walk(ast.parse(text, str(path))):
@@ -75,7 +83,7 @@ def parameters(args: ast.arguments, free: frozenset[str]) -> int:
 
 
 def main() -> int:
-    texts = {path: (ROOT / path).read_text() for path in source_files()}
+    texts = {path: (ROOT / path).read_text() for path in (*source_files(), *page_files())}
     found = [fault for path, text in texts.items() for fault in faults(path, text)]
     for fault in found:
         print(fault)

@@ -1,5 +1,5 @@
 """`python -m logclient_backend`: the command line, the hidden `agent` that `logclient.init` starts, and the hidden
-`send-alerts` of a collector.
+`send-alerts` and `answer-web` of a collector.
 
 The agent is told apart before anything is imported: its launcher has to be gone within some 50 ms.
 """
@@ -21,6 +21,10 @@ def main() -> int:
         from logclient_backend.alerts.sender import main as send
 
         return send(sys.argv[2])
+    if sys.argv[1:2] == ["answer-web"]:
+        from logclient_backend.collector.web_process import main as answer
+
+        return answer(sys.argv[2])
     from logclient_backend.cli import main as command
 
     command()

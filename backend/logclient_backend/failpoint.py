@@ -25,6 +25,10 @@ POINTS = (
     "copy.seal",  # before a segment is sealed
     "copy.sealed",  # sealed, staged copy not yet removed
     "documents.save",  # before the documents are written
+    "media.encode",  # a value is in hand
+    "media.written",  # blobs are written, none past an fsync
+    "media.settled",  # they are, no reference is committed yet
+    "media.referred",  # a reference is committed, its raw value not yet released
     "worker.loop",  # once per look at the lanes
     "worker.leave",  # everything drained, before the worker leaves
 )

@@ -20,7 +20,7 @@ from logclient.guest import foreign
 from logclient.run import refuse
 
 from .config_and_summary import entries_of
-from .media import Media
+from .media import Media, Stored
 from .stand_ins import Inert, warn
 
 TYPE_CHECKING = False
@@ -138,7 +138,16 @@ class History:
             if issubclass(type(value), dict) and depth < values.MAX_DEPTH and type(name) is str:
                 self._take(value, name + _SEPARATOR, depth + 1, copies)
                 continue
-            if isinstance(value, (Media, Inert)):
+            if type(value) in (list, tuple) and value and all(isinstance(each, Stored) for each in value):
+                # a list of images is one value of W&B's
+                self._take(
+                    {f"{key}/{at}" if at else key: each for at, each in enumerate(value)},
+                    prefix,
+                    depth,
+                    copies,
+                )
+                continue
+            if isinstance(value, (Media, Inert)) and not isinstance(value, Stored):
                 kind = type(value).__name__ if isinstance(value, Media) else repr(value)
                 warn(self._run, f"{kind}: left out and counted, nothing is kept of what is to be shown")
             self._row[name] = _as_it_is(value, copies)

@@ -1,12 +1,16 @@
-"""Stand-ins for W&B's media. A table keeps its rows, since programs read them back; all else keeps nothing.
+"""W&B's media. Those that logclient has are its media values, under W&B's arguments; the others keep nothing.
 
-Runs in the training process. Images and the like could be large, or lie on a device: what they are made with is let go
-at once. Where one is logged it is left out and counted.
+Runs in the training process. What an image or histogram is made with is kept until it is logged: an array that is
+changed between the two is logged as changed. A table keeps its rows, since programs read them back; images in its cells
+are not stored.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+
+from logclient.encode import media_values
 
 from .stand_ins import Inert
 
@@ -37,19 +41,81 @@ class Media(metaclass=_Kind):
         return Inert(f"{type(self).__name__}.{name}")
 
 
-class Image(Media): ...
+class Stored(Media):
+    """Something to be shown that is a media value of logclient."""
 
 
-class Video(Media): ...
+class Image(media_values.Image, Stored):
+    """An image; figures of matplotlib too. Floats are 0 to 1, or with negative ones their lowest to their highest."""
+
+    def __init__(
+        self,
+        data_or_path: Any,
+        mode: str | None = None,
+        caption: str | None = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(data_or_path, caption)
+        self._is_figure = hasattr(data_or_path, "savefig") or hasattr(data_or_path, "to_plotly_json")
+
+    def packed(self, most_bytes: int) -> media_values.Packed:
+        """Implement `Value.packed`."""
+        content = self._content
+        if self._is_figure:
+            described, payload = media_values.Figure(content, self._caption).packed(most_bytes)
+            return {**described, "kind": "figure"}, payload
+        if getattr(getattr(content, "dtype", None), "kind", "") == "f" and content.size and content.min() < 0:
+            self._range = float(content.min()), float(content.max()) + 1e-9
+        return super().packed(most_bytes)
 
 
-class Audio(Media): ...
+class Video(media_values.Video, Stored):
+    """A film, by its path or bytes."""
+
+    def __init__(self, data_or_path: Any, caption: str | None = None, *args: Any, **kwargs: Any) -> None:
+        super().__init__(data_or_path, caption)
 
 
-class Histogram(Media): ...
+class Audio(media_values.Audio, Stored):
+    """Sound, by its path or samples."""
+
+    def __init__(
+        self,
+        data_or_path: Any,
+        sample_rate: int | None = None,
+        caption: str | None = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(data_or_path, sample_rate, caption)
 
 
-class Html(Media): ...
+class Histogram(media_values.Histogram, Stored):
+    """A histogram, of values or of counts and edges."""
+
+    def __init__(
+        self, sequence: Any = None, np_histogram: Any = None, num_bins: int = 64, *args: Any, **kwargs: Any
+    ) -> None:
+        super().__init__(sequence, bins=num_bins, np_histogram=np_histogram)
+
+
+class Html(media_values.Html, Stored):
+    """HTML, as a text, from a file that is open, or by the path of one that ends in `.html`."""
+
+    def __init__(self, data: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(data)
+
+    def packed(self, most_bytes: int) -> media_values.Packed:
+        """Implement `Value.packed`."""
+        content = self._content
+        if hasattr(content, "read"):
+            self._content = content.read()
+        elif isinstance(content, str) and content.endswith(".html") and "<" not in content:
+            return {"kind": "html", "form": "path"}, os.path.abspath(content).encode(
+                "utf-8", "surrogateescape"
+            )
+        return super().packed(most_bytes)
 
 
 class Object3D(Media): ...
@@ -67,8 +133,8 @@ class Classes(Media): ...
 class Graph(Media): ...
 
 
-class Table(Media):
-    """Rows under named columns. It is the program's own, and is not stored."""
+class Table(media_values.Table, Stored):
+    """Rows under named columns, as they are when the table is logged."""
 
     MAX_ROWS = 10_000
     MAX_ARTIFACT_ROWS = 200_000
@@ -88,6 +154,12 @@ class Table(Media):
         self.data: list[Any] = [list(row) for row in given]
         usual = ["Input", "Output", "Expected"] if not self.data else range(len(self.data[0]))
         self.columns: list[Any] = list(usual if columns is None else columns)
+        super().__init__(self.data, self.columns)
+
+    def packed(self, most_bytes: int) -> media_values.Packed:
+        """Implement `Value.packed`: with rows and columns that were added or set since."""
+        self._content, self._columns = self.data, [str(name) for name in self.columns]
+        return super().packed(most_bytes)
 
     def add_data(self, *data: Any) -> None:
         """Append a row."""

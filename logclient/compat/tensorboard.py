@@ -74,7 +74,27 @@ class _NoFiles:
             self._take(_log, f"{main_tag}/{tag}", value, global_step)
 
     def add_text(self, tag: str, text_string: Any, global_step: Any = None, walltime: Any = None) -> None:
-        self._take(_log, tag, str(text_string), global_step)
+        self._take(_log, tag, tap.text_of(str(text_string)), global_step)
+
+    def add_image(
+        self,
+        tag: str,
+        img_tensor: Any,
+        global_step: Any = None,
+        walltime: Any = None,
+        dataformats: str = "CHW",
+        **kwargs: Any,
+    ) -> None:
+        layout = dataformats if dataformats in ("CHW", "HWC") else None
+        self._take(_log, tag, logclient.Image(img_tensor, layout=layout), global_step)
+
+    def add_histogram(
+        self, tag: str, values: Any, global_step: Any = None, *args: Any, **kwargs: Any
+    ) -> None:
+        self._take(_log, tag, logclient.Histogram(values), global_step)
+
+    def add_figure(self, tag: str, figure: Any, global_step: Any = None, *args: Any, **kwargs: Any) -> None:
+        self._take(_log, tag, logclient.Figure(figure), global_step)
 
     def add_hparams(
         self,

@@ -10,7 +10,8 @@ Invariants:
   program;
 - scalars have the value of the file (a float of 32 bits, unless double precision was asked for), at the step of the
   file, which is 0 where none was given;
-- what is neither a scalar nor a text is left out, counted, and said once for each kind.
+- images, sounds, histograms and long texts become media values; what else is no scalar is left out, counted, and said
+  once for each kind.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ import time
 from functools import wraps
 from threading import local
 
+import logclient
+from logclient.encode.media_values import MAX_BINS
+from logclient.encode.values import MAX_TEXT
 from logclient.guest import foreign
 from logclient.run import Run, session_of
 
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
 
 MODULES = ("torch.utils.tensorboard.writer", "tensorboardX.writer")
 MARK = "_logclient_tap"  # on a writer: where its events go
+_IMAGE_TAG = "/image_summary"  # the end of an image's
 _TEXT_TAG = "/text_summary"  # the end of a text's tag
 _CLOCK_S = 5.0  # a time of an event that is further from now was given by the program
 PURGE = "TensorBoard's purge_step hides no points here: of attempts of a run, the newest counts"
@@ -138,7 +143,7 @@ class Tap:
             session_of(self.run).counters.left_out.add(1)
         warn(
             self.run,
-            f"TensorBoard's {kind} is left out and counted: scalars and texts are kept",
+            f"TensorBoard's {kind} is left out and counted: scalars, texts, images and histograms are kept",
             f"tap {kind}",
         )
 
@@ -161,17 +166,51 @@ def _read(value: Any) -> tuple[str, Any]:
     plugin = value.metadata.plugin_data.plugin_name
     if kind == "simple_value":
         return value.tag, value.simple_value
+    if kind == "image":
+        return value.tag, logclient.Image(bytes(value.image.encoded_image_string))
+    if kind == "audio":
+        return value.tag, logclient.Audio(bytes(value.audio.encoded_audio_string))
+    if kind == "histo":
+        return value.tag, _counts(value.histo)
     if plugin == "hparams":
         return _HPARAMS, value.metadata.plugin_data.content
     if kind == "tensor":
         tensor = value.tensor
         if plugin == "text" and tensor.string_val:
             text = "\n".join(part.decode("utf-8", "replace") for part in tensor.string_val)
-            return value.tag.removesuffix(_TEXT_TAG), text
+            return value.tag.removesuffix(_TEXT_TAG), text_of(text)
+        if plugin == "images" and len(tensor.string_val) > 2:
+            return value.tag.removesuffix(_IMAGE_TAG), logclient.Image(tensor.string_val[2])
         number = _scalar(tensor)
         if number is not None and plugin in ("", "scalars"):
             return value.tag, number
     return _NAMES.get(plugin or str(kind), plugin or str(kind)), None
+
+
+def text_of(text: str) -> Any:
+    """Return a text as it is, or as a media value where it is too long for a point."""
+    return text if len(text.encode("utf-8", "replace")) <= MAX_TEXT else logclient.Text(text)
+
+
+def _counts(histo: Any) -> Any:
+    """Return a histogram of TensorBoard's; empty buckets side by side become one, and so do pairs where there are many.
+
+    Its buckets are some 1,500 of growing widths, of which the outermost reach further than its values.
+    """
+    counts: list[float] = []
+    edges: list[float] = [histo.min]
+    for count, limit in zip(histo.bucket, histo.bucket_limit, strict=False):
+        edge = min(max(limit, edges[-1]), histo.max)
+        if not count and (not counts or not counts[-1]):
+            if counts:
+                edges[-1] = edge
+            continue
+        counts.append(count)
+        edges.append(edge)
+    while len(counts) > MAX_BINS:
+        counts = [sum(counts[at : at + 2]) for at in range(0, len(counts), 2)]
+        edges = [*edges[:-1:2], edges[-1]]
+    return logclient.Histogram(np_histogram=(counts, edges))
 
 
 def _settings(content: bytes) -> dict[str, Any]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from ..shm.ring import Mark, RingWriter
     from .device import Device
+    from .media import Media
     from .values import Points
 
     Kinds: TypeAlias = "tuple[tuple[object, ...], tuple[type, ...]]"  # keys of a record, types of its values
@@ -55,6 +56,7 @@ class Encoder:
         "_keys",
         "_latest",
         "_mark",
+        "_media",
         "_mem",
         "_mixed",
         "_next_id",
@@ -69,10 +71,19 @@ class Encoder:
     )
 
     def __init__(
-        self, mem: memoryview, rank: int | None, mark: Mark = b"\1", device: Device | None = None
+        self,
+        mem: memoryview,
+        rank: int | None,
+        mark: Mark = b"\1",
+        device: Device | None = None,
+        media: Media | None = None,
     ) -> None:
-        """`mark[0]` reads 0 in a process that was forked since (`owner.ForkMark`); `device` takes device values."""
+        """`mark[0]` reads 0 in a process that was forked since (`owner.ForkMark`).
+
+        `device` takes device values, `media` images and the like.
+        """
         self._device = device
+        self._media = media
         self._mark = mark
         self._mem = mem
         self._words = mem.cast("Q")
@@ -140,6 +151,26 @@ class Encoder:
             if not was_tried and device.offer_again(plan, next_order, step, found):
                 return None
         points = values.collect(metrics)
+        self._offer_points(lane, next_order, step, points, kinds, found)
+        for name, value in points.media:
+            why = "this process takes no media values"
+            if self._media is not None:
+                why = self._media.offer(self._rank, step, name, value)
+            if why:
+                points.skip(name, why)
+        return points if points.left_out else None
+
+    def _offer_points(
+        self,
+        lane: RingWriter,
+        next_order: Callable[[], int],
+        step: int,
+        points: Points,
+        kinds: Kinds,
+        found: tuple[Any, ...],
+    ) -> None:
+        """Commit a record of these points, made from what was `found` in a call of these `kinds`."""
+        given = kinds[0]
         if tensor.CODE in points.codes:
             same = tuple(points.names)
             self.known.pop(same, None)
@@ -148,7 +179,7 @@ class Encoder:
             is_flat = same == given and not points.left_out
             is_flat = is_flat and all(map(is_, points.values, found))  # of a DTensor the local copy is taken
             if self._offer_device(next_order, step, points, kinds if is_flat else None):
-                return points if points.left_out else None
+                return
         names, codes = tuple(points.names), "".join(points.codes)
         shape = self._interned.get((names, codes)) or self._intern(names, codes)
         if shape is not None and all(type(name) is str for name in given) and names == given:
@@ -163,7 +194,6 @@ class Encoder:
         if shape is None:
             shape = Shape(names, codes, layout.INLINE_SHAPE | self._rank)
         self._commit(lane, next_order, step, shape, points.values)
-        return points if points.left_out else None
 
     def _offer_device(
         self, next_order: Callable[[], int], step: int, points: Points, kinds: Kinds | None
@@ -262,9 +292,15 @@ class Encoder:
     def device(self) -> Device | None:
         return self._device
 
+    @property
+    def media(self) -> Media | None:
+        return self._media
+
     def detach(self) -> None:
         """In a forked child, for good: whoever still holds this encoder gets `Forked`."""
         self._mark = b"\0"
+        if self._media is not None:
+            self._media.detach()
         if self._device is not None:
             self._device.detach()
 
@@ -298,7 +334,7 @@ class _RankEncoder(Encoder):
     __slots__ = ("_first",)
 
     def __init__(self, first: Encoder, rank: int) -> None:
-        super().__init__(first._mem, rank, first._mark, first._device)
+        super().__init__(first._mem, rank, first._mark, first._device, first._media)
         self._first = first
 
     def of_rank(self, rank: int) -> Encoder:

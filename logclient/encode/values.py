@@ -28,7 +28,11 @@ MAX_DEPTH = 20
 MAX_TEXT = 4096  # bytes of UTF-8
 _MAX_INT_BITS = 8192
 _numpy_scalars: set[type] = set()  # those met whose `item` is a Python number, whatever the value
+_MEDIA_VALUES = f"{__package__}.media_values"  # loaded by whoever makes one
 INT64 = 1 << 63  # what an int of code q is below
+
+
+MEDIA = "M"  # code of a point that is a media value, until it is taken out of its record
 
 
 class LeftOut(Exception):
@@ -38,12 +42,13 @@ class LeftOut(Exception):
 class Points:
     """The points of one record, and what was left out of it."""
 
-    __slots__ = ("codes", "left_out", "looks", "names", "reasons", "values")
+    __slots__ = ("codes", "left_out", "looks", "media", "names", "reasons", "values")
 
     def __init__(self) -> None:
         self.names: list[str] = []
         self.codes: list[str] = []
         self.values: list[Any] = []
+        self.media: list[tuple[str, Any]] = []  # (key, value) of those that are no part of the record itself
         self.left_out = 0
         self.looks = 0  # entries of dicts
         self.reasons: list[tuple[str, str]] = []  # (key, why), the first few
@@ -99,13 +104,19 @@ def _walk(level: Mapping[Any, Any], parent: str | None, depth: int, path: set[in
         except LeftOut as why:
             points.skip(name, str(why))
             continue
+        if code == MEDIA:
+            points.media.append((name, converted))
+            continue
         points.names.append(name)
         points.codes.append(code)
         points.values.append(converted)
 
 
 def convert(value: object) -> tuple[str, Any]:
-    """(code, value) as in `record.py`, or (`tensor.CODE`, value) of one on a device; raises LeftOut."""
+    """(code, value) as in `record.py`; raises LeftOut.
+
+    Or (`tensor.CODE`, value) of one on a device, (`MEDIA`, value) of an image and the like.
+    """
     kind = type(value)  # isinstance() would ask the object itself, which may be foreign code
     if kind is float:
         return "d", value
@@ -132,6 +143,9 @@ def convert(value: object) -> tuple[str, Any]:
     generic = getattr(numpy, "generic", None)  # absent while it is being imported
     if generic is not None and issubclass(kind, (generic, numpy.ndarray)):  # type: ignore[union-attr]
         return _numpy(value)
+    media = sys.modules.get(_MEDIA_VALUES)
+    if media is not None and issubclass(kind, media.Value):
+        return MEDIA, value
     for module, name in (("decimal", "Decimal"), ("fractions", "Fraction")):
         exact = getattr(sys.modules.get(module), name, None)
         if exact is not None and issubclass(kind, exact):

@@ -12,13 +12,14 @@ Invariants:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakSet
 
 from accelerate import PartialState
 from accelerate.tracking import GeneralTracker
 
+import logclient
 from logclient import NullRun, Run
 from logclient.integrations import guard
 
@@ -110,6 +111,30 @@ class LogclientTracker(guard.Guarded, GeneralTracker):  # has no types
             step = self._next_step
         self._here().log(step, values)
         self._next_step = guard.step_after(step, self._next_step)
+
+    @guard.hook
+    def log_images(self, values: Mapping[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        """Log lists of images: the first of a list under its key, further ones under `<key>/1` and so on."""
+        found = {
+            f"{key}/{at}" if at else key: logclient.Image(image)
+            for key, images in values.items()
+            for at, image in enumerate(images)
+        }
+        self.log(found, step)
+
+    @guard.hook
+    def log_table(
+        self,
+        table_name: str,
+        columns: Sequence[str] | None = None,
+        data: Sequence[Sequence[Any]] | None = None,
+        dataframe: Any = None,
+        step: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Log a table: rows under columns, or a pandas DataFrame."""
+        rows = dataframe if dataframe is not None else data or ()
+        self.log({table_name: logclient.Table(rows, columns)}, step)
 
     @guard.hook
     def finish(self) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
@@ -165,6 +165,38 @@ class LogclientLogger(guard.Guarded, Logger):
             self._log(run, step, metrics)
         self._next_step = guard.step_after(step, self._next_step)
         self._follow(run, step)
+
+    def log_image(self, key: str, images: Sequence[Any], step: int | None = None, **options: Any) -> None:
+        """Log images under a key, and further ones under `<key>/1` and so on; `caption` is a list, one for each."""
+        captions = list(options.get("caption") or ())
+        found = {
+            f"{key}/{at}" if at else key: logclient.Image(image, captions[at] if at < len(captions) else None)
+            for at, image in enumerate(images)
+        }
+        self.log_metrics(found, step)
+
+    def log_table(
+        self,
+        key: str,
+        columns: Sequence[str] | None = None,
+        data: Sequence[Sequence[Any]] | None = None,
+        dataframe: Any = None,
+        step: int | None = None,
+    ) -> None:
+        """Log a table: rows under columns, or a pandas DataFrame."""
+        rows = dataframe if dataframe is not None else data or ()
+        self.log_metrics({key: logclient.Table(rows, columns)}, step)
+
+    def log_text(
+        self,
+        key: str,
+        columns: Sequence[str] | None = None,
+        data: Sequence[Sequence[Any]] | None = None,
+        dataframe: Any = None,
+        step: int | None = None,
+    ) -> None:
+        """Log texts as a table."""
+        self.log_table(key, columns, data, dataframe, step)
 
     def _log(self, run: Run | NullRun, step: int, metrics: Mapping[str, Any]) -> None:
         if dist.is_available() and dist.is_initialized():  # a run begun before that does not know its rank

@@ -18,6 +18,7 @@ from html import escape
 from shlex import quote as quote_word
 from urllib.parse import quote
 
+from ..session.page import address_of
 from ..session.status import status_of
 from ..shm.shm_dir import folder_name
 
@@ -44,6 +45,9 @@ def of_run(session: Session) -> str:
     ]
     command = f"logclient show {quote_word(session.run_id)} --dir {quote_word(session.dir)}"
     rows.append(("show it", f"<code>{_text(command, 1000)}</code>"))
+    page = address_of(session)
+    if page:
+        rows.append(("page", f"<a href='{escape(page)}'>{_text(page, 1000)}</a>"))
     status = status_of(session)
     rows.append(("records", _counts(status)))
     if status["server"]["state"] != "off":

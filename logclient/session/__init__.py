@@ -11,6 +11,7 @@
 `ending.py`       how the run ended
 `alerting.py`     `alert`
 `final_line.py`   the line at its end
+`page.py`         the address of its page
 `dropped.py`      runs whose handle was dropped
 `phases.py`       declared phases
 `sections.py`     named parts of a step

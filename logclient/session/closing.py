@@ -144,6 +144,8 @@ def let_go(session: Session) -> None:
     session.release_maps()
     if session.encoder is not None and session.encoder.device is not None:
         session.encoder.device.release()
+    if session.encoder is not None and session.encoder.media is not None:
+        session.encoder.media.release()
     session.lanes = session.documents = session.encoder = None
     session.status_page = known  # what was heard of the agent last
     session.counters.detach()

@@ -11,6 +11,7 @@ import os
 from ..shm.notices import write_stderr
 from ..shm.shm_dir import folder_name
 from ..spawn import agent as spawn
+from .page import line_of, quoted
 from .status import status_of
 
 TYPE_CHECKING = False
@@ -29,7 +30,7 @@ def write_end(session: Session, done: bool, took_s: float, trouble: str, deadlin
     answer = session.folder or session.shm_dir.folder_answer()
     if not done and not trouble and not spawn.agent_lives(session.shm_dir):
         trouble = "its agent is gone"
-    line = final_line(session, status_of(session), answer, done, took_s, trouble)
+    line = final_line(session, status_of(session), answer, done, took_s, trouble) + line_of(session)
     if not write_stderr(line) and session.writes_to_file:
         spawn.write_to_stderr_file(line, deadline)
 
@@ -94,7 +95,7 @@ def about_server(session: Session, status: Status) -> str:
         return f"; all of it is at {where}"
     said = server["error"].removeprefix(where).strip()
     why = f" ({said})" if said else ""
-    folder = _quoted(os.path.join(session.dir, folder_name(session.run_id)))
+    folder = quoted(os.path.join(session.dir, folder_name(session.run_id)))
     there = f" --server {where}" if server["address"] else ""
     if server["state"] == "refused":  # what was deleted there stays so, unless somebody asks for it
         return (
@@ -115,9 +116,3 @@ def about_server(session: Session, status: Status) -> str:
             f"`logclient sync {folder}{there}` finishes the job if it cannot"
         )
     return line
-
-
-def _quoted(path: str) -> str:
-    """Return the text as a shell takes it."""
-    is_plain = all(c.isalnum() or c in "/._-+,:@%" for c in path) and path.isascii()
-    return path if is_plain else "'" + path.replace("'", "'\"'\"'") + "'"

@@ -27,6 +27,7 @@ from itertools import count
 from ..config import environment
 from ..encode import lanes
 from ..encode.device import Device
+from ..encode.media import Media
 from ..encode.shapes import Encoder
 from ..errors import BadArgument
 from ..guest import foreign
@@ -43,7 +44,7 @@ from ..shm.ring import Forked
 from ..shm.shm_dir import ShmDir
 from ..shm.wake import wake
 from ..spawn import agent as spawn
-from . import handles, ptracer, tracing
+from . import handles, media_memory, ptracer, tracing
 from .alerting import Alerts
 from .recorder import Recorder
 from .sections import Sections
@@ -98,6 +99,7 @@ class Session:
         "mark",
         "notices",
         "outcome",
+        "page",
         "pid",
         "rank",
         "recorders",
@@ -119,6 +121,7 @@ class Session:
         self._forking: dict[int, object] = {}
         self.trouble = ""  # why this process has no lanes
         self.folder: dict[str, Any] = {}  # the launcher's answer about the run folder
+        self.page = ""  # address of the collector's page, as it was known at `init`
         self.writes_to_file = (
             False  # the lines of `init` and `finish` go into the file that is standard error
         )
@@ -185,7 +188,8 @@ class Session:
             self.notices.once("lanes", f"{cause}: this process gets {what}; bursts may be forgotten")
         shm_dir, lose = self.shm_dir, self.counters.left_out.add
         device = Device(made, lambda: shm_dir.budget_bytes // 2 - shm_dir.taken_bytes(".device"), lose, mark)
-        self.encoder = Encoder(made.mem, self.rank, mark, device)
+        media = Media(lambda: media_memory.make(self, made), mark)
+        self.encoder = Encoder(made.mem, self.rank, mark, device, media)
         self.documents = DocumentWriter(made.mem, made.path, mark)
         self.status_page = spawn.map_status(self.shm_dir)
         self.lanes = made
@@ -290,6 +294,9 @@ class Session:
         """Nobody touches them from now on, or the interpreter is about to end: see `descriptors.Mapped`."""
         if self.lanes is not None:
             self.lanes.map.let_go()
+        media = None if self.encoder is None else self.encoder.media
+        if media is not None and media.file is not None:
+            media.file.map.let_go()
         if self.status_page is not None and isinstance(
             self.status_page.obj, Mapped
         ):  # else a copy: the run is finished

@@ -181,6 +181,7 @@ class Attempt:
         self._shm_dir = shm_dir
         launch = launchers.find(settings.environment())
         session = self._make(shm_dir, chosen, launch, is_owner=False)
+        session.page = shm_dir.page
         session.introduce({"created_ns": time.time_ns()})
         if not spawn.agent_lives(shm_dir):
             _call_agent(session, shm_dir, chosen, check_folder=False)
@@ -395,7 +396,7 @@ def _start_agent(session: Session, shm_dir: ShmDir, chosen: Config) -> None:
         if not state:
             reason = trouble or f"it does not answer within {chosen.start_timeout_s:g} s"
         raise FolderError(f"run folder {shm_dir.dir} cannot be used: {reason}")
-    session.folder = answer
+    session.folder, session.page = answer, shm_dir.page
     line = shm_dir.where_it_goes(answer)
     if trouble or state != "ok":
         session.notices.once("agent" if trouble else "folder", trouble or line)

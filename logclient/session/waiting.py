@@ -25,7 +25,7 @@ from ..shm import lane_file, layout
 from ..shm.counters import lane_counts, missing_there
 from ..shm.health import describe_agent
 from ..shm.ring import read_counts
-from ..shm.wake import wake
+from ..shm.wake import MEDIA, wake
 from ..spawn import agent as spawn
 
 TYPE_CHECKING = False
@@ -84,6 +84,10 @@ def until_durable(session: Session, timeout_s: float) -> tuple[bool, str]:
         return True, ""  # nothing was logged by this process
     words = taken.words
     wanted = [(lane, lane[layout.SEQ]) for lane in lane_file.headers(words)]
+    media = None if session.encoder is None else session.encoder.media
+    if media is not None and media.file is not None:
+        wanted.append(media.file.progress())
+        wake(session.shm_dir, MEDIA)
     documents = words[layout.DOCUMENTS_WRITTEN]
     words[layout.FLUSH_ASKED] += 1
     wake(session.shm_dir)

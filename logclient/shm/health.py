@@ -107,6 +107,17 @@ def describe_server(
 
 def ship_texts(words: memoryview) -> tuple[str, str, str] | None:
     """Return address, error and reason of refusal from the agent's status page; None where nothing there checks."""
+    lines = _ship_lines(words)
+    return None if lines is None else (lines[0], lines[1], lines[2])
+
+
+def page_address(words: memoryview | None) -> str:
+    """Return the address of the collector's page from the agent's status page; empty where none is there."""
+    lines = None if words is None else _ship_lines(words)
+    return "" if lines is None else lines[3]
+
+
+def _ship_lines(words: memoryview) -> list[str] | None:
     mem = words.cast("B")
     newest: tuple[int, bytes] = (0, b"")
     for slot in (0, 1):
@@ -120,5 +131,4 @@ def ship_texts(words: memoryview) -> tuple[str, str, str] | None:
             newest = version, text
     if not newest[0]:
         return None
-    address, error, reason, *_ = (*newest[1].decode("utf-8", "replace").split("\n"), "", "")
-    return address, error, reason
+    return [*newest[1].decode("utf-8", "replace").split("\n"), "", "", ""]  # an older agent writes fewer

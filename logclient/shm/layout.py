@@ -194,7 +194,20 @@ AGENT_OBSERVER_RESTARTS = 45
 AGENT_OBSERVER_STOP = 46
 OBSERVER_SHALL_LEAVE = 1
 OBSERVER_HAS_LET_GO = 2  # of the directory; it sends its last alerts
+# what the program runs in: see `agent/supervise/capture.py`
+AGENT_CAPTURE_ASKED = 48  # grows by 1 with each question of the worker
+AGENT_CAPTURE_WRITTEN = 49  # the question that environment.json answers
 AGENT_RUN_DISK = 47  # bytes of the sealed segments in the run folder, when they were counted last
+# the process that stores images and other media values; only where some are logged
+AGENT_MEDIA = 50  # PID
+AGENT_MEDIA_TICKS = 51  # as AGENT_WORKER_TICKS
+AGENT_MEDIA_BEAT = 52  # time.monotonic_ns
+AGENT_MEDIA_STOP = 53  # 1: it shall leave
+AGENT_MEDIA_RESTARTS = 54
+AGENT_MEDIA_STORED = 56  # values that got a reference; only grows
+AGENT_BLOBS_SEEN = 57  # by the ship process: AGENT_MEDIA_STORED when it looked for blobs last
+AGENT_BLOBS_WAITING = 58  # so many of those are not at the collector
+AGENT_MEDIA_ERROR = 55  # errno of the last failed write; 0: none since the last success
 OBSERVED_STATES = ("off", "ok", "quiet", "stalled")  # off: nobody has looked yet, or nobody is asked to
 # all producers gone, about to remove the directory: who is in by then is served all the same
 CLOSING_STORED = 1
@@ -205,7 +218,7 @@ SHIP_STATES = (
     *("waiting", "refused"),  # for the next try; said so by the collector, for good
 )
 # texts about shipping, in the same page: two slots as documents have them (version, length | crc << 32, then bytes);
-# address and error, one line each
+# address, error, reason of refusal and address of the page, one line each
 SHIP_TEXTS = 1024
 SHIP_TEXT_BYTES = 1536
 

@@ -11,9 +11,10 @@ Runs in the training process at `init`, and in the agent and the command line, w
         <process>.lanes  <process>.live     one pair per process incarnation
         <process>.<kind>.<n>.block          a document larger than its slot
         <writer>-<number>.wal               segments that are not yet on disk
-        server.json                         the server that the config file names, where `init` was given none
+        server.json                         the server given to `init`, else that of the config file; its page if known
         agent.path                          folders of the trainer's modules, for the agent
         say                                 a line for standard error, where that is a file
+        environment.json                    what the program runs in, as a child of the agent found it
         <id>.request                        somebody asks for a stop or a save (`stop_requests.py`)
         <process of the agent>.wake         named pipes that end its pauses (`wake.py`); made by the agent
 
@@ -36,6 +37,7 @@ from . import layout, modes, refusals
 from .modes import is_ours
 from .proc import pid_namespace, start_ticks, umask
 from .regular import open_regular, read_object, read_start
+from .run_page import page_of_run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -106,6 +108,12 @@ class ShmDir:
         return str(self.facts.get("server") or (_read_facts(self.file(SERVER)) or {}).get("server") or "")
 
     @property
+    def page(self) -> str:
+        """The address of the collector's page, where it was known when the run began; else empty."""
+        found = _read_facts(self.file(SERVER)) or {}
+        return str(found.get("page") or "")
+
+    @property
     def shown(self) -> str:
         """The run, as lines for people name it: without its id twice where it has no name."""
         return f"run {self.name}" if self.name == self.run_id else f"run {self.name} ({self.run_id})"
@@ -116,15 +124,17 @@ class ShmDir:
         wanted = self.dir or "./logclient-runs"
         state, where = answer.get("state"), answer.get("dir")
         server = f" -> {self.server}" if self.server else ""
+        page = page_of_run(self.page, str(self.run_id))
+        page = f"; page: {page}" if page else ""
         if state == "ok":
             made = f" (made: {answer['made']} was not there)" if answer.get("made") else ""
             network = f" ({answer['network']}: a network file system)" if answer.get("network") else ""
-            return f"{run} goes to {where}{made}{network}{server}"
+            return f"{run} goes to {where}{made}{network}{server}{page}"
         if not state:
             return f"run folder {wanted} does not answer: {run} is in shared memory until it does{server}"
         cannot = f"run folder {wanted} cannot be used ({answer.get('reason')})"
         if state == "fallback":
-            return f"{cannot}: {run} goes to {where}{server}"
+            return f"{cannot}: {run} goes to {where}{server}{page}"
         kept = f"{cannot}: {run} is in shared memory only{server}"
         return f"{kept}; `logclient recover --dir FOLDER` stores it, before a reboot"
 

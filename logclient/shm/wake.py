@@ -27,6 +27,7 @@ WORKER = "worker.wake"
 SUPERVISOR = "supervisor.wake"
 SHIPPER = "ship.wake"
 OBSERVER = "observer.wake"
+MEDIA = "media.wake"
 
 
 def wake(shm_dir: ShmDir, process: str = WORKER) -> None:

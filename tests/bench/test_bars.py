@@ -223,3 +223,8 @@ def test_answer_about_many_processes_comes_soon_and_stops_none() -> None:
     """8 ranks with 4 data-loader children each."""
     pytest.importorskip("torch")
     check("why")
+
+
+def test_a_band_of_twenty_seeds_comes_soon() -> None:
+    """100,000 points each, with a spike that is in every answer."""
+    check("band", "whole range, median")

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
 
 ARGUMENTS = (
     "--no-sandbox",  # tests run as root in containers
@@ -24,6 +25,7 @@ ARGUMENTS = (
 )
 WIDTH, HEIGHT = 1280, 800
 PATIENCE_MS = 30_000
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="session")
@@ -65,8 +67,8 @@ class Watched:
         assert {host for host in self.hosts if host and not host.startswith("127.0.0.1:")} == set()
 
 
-@pytest.fixture
-def watched(browser: Browser) -> Iterator[Watched]:
+@contextmanager
+def watching(browser: Browser) -> Iterator[Watched]:
     """A page in a browser profile of its own."""
     context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT})
     context.set_default_timeout(PATIENCE_MS)
@@ -74,6 +76,12 @@ def watched(browser: Browser) -> Iterator[Watched]:
     yield found
     found.check()
     context.close()
+
+
+@pytest.fixture
+def watched(browser: Browser) -> Iterator[Watched]:
+    with watching(browser) as found:
+        yield found
 
 
 @pytest.fixture

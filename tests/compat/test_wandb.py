@@ -192,16 +192,21 @@ def test_row_holds_values(made: Any) -> None:
 
 
 def test_media(made: Any) -> None:
-    """Left out, counted, said once each; the rest of the row arrives."""
+    """What logclient has is stored; all else is left out, counted, and said once; the rest of the row arrives."""
     run, file = made
     for _ in range(2):
         run.log(
-            {"image": wandb.Image(np.ones((3, 3))), "plot": wandb.plot.line(1, 2, title="t"), "loss": 1.0}
+            {
+                "image": wandb.Image(np.ones((3, 3))),
+                "points": wandb.Object3D([[0, 0, 0]]),
+                "plot": wandb.plot.roc_curve(1, 2, title="t"),
+                "loss": 1.0,
+            }
         )
     assert [values for _, values in rows(file)] == [{"loss": 1.0}] * 2
     status = run.logclient_run.status()
     assert status["left_out"] == 4
-    assert sum(line.startswith("Image:") for line in status["notices"]) == 1
+    assert sum(line.startswith("Object3D:") for line in status["notices"]) == 1
 
 
 def test_config(made: Any) -> None:

@@ -301,7 +301,7 @@ IDIOMS = {
             "audio": wandb.Audio([0.0], sample_rate=8), "video": wandb.Video("a.mp4", fps=4), "html": wandb.Html("<b>"),
             "points": wandb.Object3D([[0, 0, 0]]), "plot": wandb.plot.line(table, "a", "b"), "loss": 1.0,
         })
-        assert rows() == [(0, {"loss": 1.0})] and run.status()["left_out"] == 9
+        assert rows() == [(0, {"loss": 1.0})] and run.status()["left_out"] == 1  # the points
         assert wandb.Audio.durations([]) is not None and wandb.Object3D.from_file("x") is not None
     """,
     "watch": """

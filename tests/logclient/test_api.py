@@ -23,7 +23,7 @@ def test_all_is_what_is_there() -> None:
         name
         for name, value in {
             **vars(logclient),
-            **{name: getattr(logclient, name) for name in logclient._TYPES},
+            **{name: getattr(logclient, name) for name in (*logclient._TYPES, *logclient._MEDIA)},
         }.items()
         if not name.startswith("_")
         and not inspect.ismodule(value)
@@ -141,7 +141,9 @@ def test_every_setting_can_be_set_by_variable_and_argument(
         "remote_stop": ("off", "on"),
         "ptrace": ("any", "agent"),
         "observe": ("off", "on"),
+        "console": ("tee", "off"),
         "system": ("off", "60"),
+        "capture": ("off", "diff"),
     }
     kinds: dict[type, tuple[Any, Any]] = {
         str: ("x", "y"),

@@ -10,7 +10,7 @@ import pytest
 import logclient
 from logclient.config import Config
 from logclient.shm import layout
-from logclient.shm.health import describe_server, ship_texts
+from logclient.shm.health import describe_server, page_address, ship_texts
 from logclient_backend.agent.host.status import StatusPage
 from logclient_backend.wire import address
 
@@ -83,6 +83,12 @@ def test_texts_are_the_newest_that_check(page: StatusPage) -> None:
     page.write_server("grpc://h:1", "e" * 5_000, "r" * 5_000)
     told = ship_texts(page.words)
     assert told is not None and told[1][:2] == "ee" and told[2][:2] == "rr"
+    page.write_server("grpc://h:1", "e" * 5_000, "r" * 5_000, "https://" + "a" * 392)
+    told = ship_texts(page.words)
+    assert told is not None and told[1][:2] == "ee" and told[2][:2] == "rr"
+    assert page_address(page.words) == "https://" + "a" * 392, "it is not cut"
+    page.write_server("grpc://h:1", "")
+    assert page_address(page.words) == page_address(None) == ""
     assert layout.SHIP_TEXTS + 2 * layout.SHIP_TEXT_BYTES <= layout.STATUS_BYTES
 
 

@@ -8,11 +8,18 @@ from typing import Any, assert_type
 import logclient
 from logclient import (
     AgentStatus,
+    Audio,
     BadArgument,
     Corrupt,
     DeviceStatus,
+    Figure,
+    File,
     FolderError,
+    Histogram,
+    Html,
+    Image,
     LogclientError,
+    Markdown,
     NoRun,
     NullRun,
     RankFailed,
@@ -20,7 +27,10 @@ from logclient import (
     Run,
     ServerStatus,
     Status,
+    Table,
+    Text,
     Unsupported,
+    Video,
 )
 
 run = logclient.init(
@@ -40,6 +50,19 @@ run = logclient.init(
 assert_type(run, Run | NullRun)
 assert_type(logclient.log(1, {"loss": 0.5, "text": "x", "deep": {"a": 1}}), None)
 assert_type(run.log(1, {"loss": 0.5}), None)
+assert_type(Image([], "caption", layout="CHW", range=(0.0, 1.0)), Image)
+assert_type(Histogram([1.0], bins=8), Histogram)
+assert_type(Table([[1, "a"]], columns=["x", "y"]), Table)
+for text in (
+    Text("a"),
+    Markdown("a"),
+    Html("a"),
+    File(b"a", "name"),
+    Audio(b"a"),
+    Video("a.mp4"),
+    Figure(None),
+):
+    run.log(1, {"text": text})
 assert_type(run.as_rank(3).log(1, {"loss": 0.5}), None)
 assert_type(run.flush(), bool)
 assert_type(run.flush(timeout_s=1), bool)
@@ -58,6 +81,7 @@ assert_type(run.id, str)
 assert_type(run.project, str)
 assert_type(run.name, str)
 assert_type(run.dir, str)
+assert_type(run.url, str)
 assert_type(run.tags, tuple[str, ...])
 run.alert("title", "text", level="warn")
 run.progress(600, "checkpoint")
@@ -106,6 +130,22 @@ assert_type(runs[0].series("loss", buckets=2000).points, int)
 assert_type(list(runs[0].series(["loss", "acc"])), list[str])
 for each in logclient.read("http://127.0.0.1:7789", token="secret"):
     assert_type(each.state, str)
+
+seeds = runs.where(
+    "config.lr < 0.1", group="seeds", tags=["base"], config={"opt": {"name": "adam"}, "lr": {0.1}}
+)
+assert_type(seeds.source, str)
+assert_type("mlp" in seeds, bool)
+assert_type(seeds[0].group, str)
+assert_type(len(seeds[-3:].by("config.lr")), int)
+assert_type(seeds.rows(["loss"]), list[dict[str, Any]])
+assert_type(list(seeds.series("loss", first_step=10)), list[str])
+assert_type(seeds.band("loss", quantiles=[0.5]).members, tuple[str, ...])
+assert_type(seeds[0].series("loss", first_step=1, last_step=2).is_reduced, bool)
+try:
+    seeds["nothing"]
+except LookupError:
+    pass
 
 assert_type(
     logclient.edit("mlp", where=Path("runs"), name="a", tags=["b"], untag="c", undo=["notes"]), dict[str, Any]

@@ -9,7 +9,7 @@ Invariants:
 - there is always room for one that shows a token, as long as the descriptors last: connections without one are bounded;
 - what fails here is reported once a minute at most, and the thread goes on.
 
-Threads: one of its own. `enter`, `leave` and `refuse` may be called from any, `gone` too.
+Threads: one of its own. `enter`, `leave`, `refuse` and `drop` may be called from any, `gone` too.
 """
 
 from __future__ import annotations
@@ -143,6 +143,13 @@ class Acceptor:
             if connection is not None and connection.stage == INSIDE:
                 connection.is_refused = True
                 connection.moved = time.monotonic()
+
+    def drop(self, key: str) -> None:
+        """Close it: its server is done with it, and its client takes nothing."""
+        with self._lock:
+            connection = self._by_key.get(key)
+            if connection is not None:
+                self._leave(connection)
 
     def gone(self, connection: Connection, key: str = "") -> None:
         """The connection is closed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from logclient.config import system_s
+from logclient.config import capture_of, system_s
 from logclient.spawn import lifetime
 
 from .host import rlimits
@@ -50,11 +50,14 @@ class Settings:
         self.linger_s = _number(given, "linger_s", 10.0)
         self.observes = given.get("observe") != "off"
         self.system_s = system_s(str(given.get("system", "10")))
+        asked = capture_of(str(given.get("capture", "on")))
+        self.captures = frozenset({"on"}) if asked is None else asked  # on, diff, env; empty: off
         self.observe_s = _number(given, "observe_s", 2.0, least=0.05)
         self.late_after_s = _number(given, "late_after_s", 10.0)
         self.late_factor = _number(given, "late_factor", 5.0, least=1.0)
         self.stall_samples_s = _number(given, "stall_samples_s", 5.0, least=0.1)
         self.disk_bytes = int(_number(given, "disk_bytes", 16 << 30))
+        self.media_disk_bytes = int(_number(given, "media_disk_bytes", 8 << 30))
         self.console_disk_bytes = int(_number(given, "console_disk_bytes", 64 << 20))
         self.restart_limit = int(_number(given, "restart_limit", 8, least=1))
         share = _number(facts, "budget_bytes", 1 << 40) / 2

@@ -29,6 +29,8 @@ from logclient.shm.side_stream import SYSTEM
 from .. import failpoint
 from .drain import drain, other_nodes
 from .drain.console import Console
+from .drain.environments import Environments
+from .drain.media import Media
 from .drain.node_document import Ledger
 from .drain.producer import Lane, Producer
 from .drain.producers import Roster, SideRoster
@@ -59,6 +61,11 @@ _SLOW_NS = 1_000_000_000
 _BUSY_NS = 200_000_000  # a copier that is busy for less is not waited for
 # host and device metrics are staged together, as small blocks cost most: with few samples in a run at rest more seldom
 _SYSTEM_EVERY_S, _SYSTEM_AT_REST_S, _SYSTEM_SAMPLES = 29.0, 119.0, 12
+_MEDIA_EVERY_S = (
+    0.2  # between two looks at references; their blobs were written one fsync after the other before
+)
+_MEDIA_WAITED_S = 10.0  # since somebody flushed: values that were logged before may still be encoded
+_MEDIA_PATIENCE_S = 120.0  # for a media process that stores nothing, once nobody logs any more
 _LAST_LOOKS = 8  # at a producer that is gone; more than RingReader needs to give a frame up
 
 
@@ -81,6 +88,7 @@ class Worker:
         beside = (handle, handover, self.ledger, self.copier.write_line)
         self.system = SideRoster(SYSTEM, *beside)
         self.console = Console(*beside, settings.console_disk_bytes)
+        self.media = Media(*beside)
         self.requests = StopRequests(
             handle,
             status.words,
@@ -94,6 +102,9 @@ class Worker:
             handle, status.words, self.ledger, self.copier.write_line, leave_s=settings.ship_leave_s
         )
         self.observations = Observations(handle, status.words, self.ledger)
+        self.environments = Environments(
+            handle, status.words, self.ledger, pipes.supervisor, is_wanted=bool(settings.captures)
+        )
         self.leave_deadline = LeaveDeadline(
             self.roster, self.stage, self.copier, status.words, settings.leave_s
         )
@@ -173,8 +184,10 @@ class Worker:
             or self._is_copier_slow()
             or self.shipped.has_news()
             or self.observations.has_news()
+            or self.environments.has_news()
             or self._has_newcomers()
             or self.console.is_due(now)
+            or self.media.is_due(now)
             or self.requests.is_due
             or self.roster.has_lost_one(now)
         )
@@ -224,6 +237,8 @@ class Worker:
                 return min(pause_s, _LEAVING_PAUSE_S)
             return min(pause_s, self.settings.poll_s * (1 if hasty_s < _HASTE_S else 2))
         pause_s = min(pause_s, self._next_look - now)
+        if self.media.has_some:
+            pause_s = min(pause_s, self.media.due_in_s(now))
         if self.pace.has_records:
             pause_s = min(pause_s, max(self.settings.poll_s, self._staged_at + self.settings.sync_s - now))
         return pause_s
@@ -263,6 +278,7 @@ class Worker:
         self._spool()
         self._look_at_shipping()
         self.observations.look()
+        self.environments.look(self.roster.producers.values())
         gone = self.roster.gone(at_once=self._has_ended)
         urgent = self._is_asked() or bool(gone)
         self._is_result_awaited = urgent
@@ -272,11 +288,13 @@ class Worker:
             self.stage.close_old()
         gone_console = self._drain_console(now, at_once=urgent)
         gone_system = self._drain_system(now)
+        gone_media = self._drain_media(now, at_once=urgent)
         self._write_documents(at_once=urgent)
         is_on_disk = self.destination.is_there
         saved_version = self.copier.document_done if is_on_disk else self.ledger.version
-        for roster, ended in ((self.roster, gone), (self.console, gone_console), (self.system, gone_system)):
-            for producer in ended:
+        ended = (self.roster, gone), (self.console, gone_console), (self.media, gone_media)
+        for roster, some in (*ended, (self.system, gone_system)):
+            for producer in some:
                 if roster.farewell(producer, saved_version=saved_version, linger_s=self.settings.linger_s):
                     producer.sweep(is_on_disk=is_on_disk)
         if self.roster.producers or self.shipped.is_behind:
@@ -357,6 +375,30 @@ class Worker:
             if is_last:
                 self._notify_shipper()
             self._wake_copier(at_once=is_last)
+        return gone
+
+    def _drain_media(self, now: float, *, at_once: bool) -> list[Producer]:
+        """Stage references to media values, if it is time; returns the producers from which no more is wanted."""
+        for producer in self.media.find():
+            for lane in producer.lanes:
+                self.stage.resume(lane)
+        if not self.media.producers:
+            return []
+        if not self.roster.producers and self.media.is_stuck():
+            for line, producer, found in self.media.given_up(self.status.words):
+                self.copier.write_line(line)
+                self.stage.add(producer, producer.lanes[0], found)
+        gone = self.media.gone()
+        if not (gone or at_once or self.media.is_due(now)):
+            return []
+        self.media.note_look(now, at_once=at_once)
+        some = False
+        for producer in self.media.each():
+            for lane in producer.lanes:
+                some |= self._drain(producer, lane, is_gone=producer in gone)
+        if some:
+            self._notify_shipper()
+            self._wake_copier(at_once=bool(gone) or self.media.is_awaited(now))
         return gone
 
     def _drain_console(self, now: float, *, at_once: bool) -> list[Producer]:
@@ -456,7 +498,7 @@ class Worker:
         if self.copier.found is not None and not self.ledger.has_absorbed:
             self.ledger.absorb(self.copier.found)
         if self.ledger.is_due(at_once=at_once):
-            for roster in (self.roster, self.console, self.system):
+            for roster in (self.roster, self.console, self.media, self.system):
                 for producer in roster.producers.values():
                     self.ledger.note(producer)
             self.ledger.is_at_rest = self.pace.is_at_rest(time.monotonic())
@@ -502,7 +544,7 @@ class Worker:
         self.stage.settle()
         if not self.destination.is_there and not self.ledger.has_run:
             return True  # `init` raised, and nothing is to be left of it
-        if self.system.producers or self.console.producers:
+        if self.system.producers or self.console.producers or self.media.producers:
             return False
         self._is_result_awaited = True
         if self.stage.segments:
@@ -523,4 +565,6 @@ class Worker:
             self.copier.wake()
             return False
         self.roster.mark_swept()
-        return self.shipped.is_done(self.copier.document[1])
+        return self.shipped.is_done(self.copier.document[1]) and self.media.are_shipped(
+            self.status.words, self.settings.ship_leave_s
+        )

@@ -9,12 +9,13 @@ from typing import IO, cast
 import click
 
 from logclient.errors import BadArgument
-from logclient.shm.side_stream import SYSTEM
+from logclient.shm.side_stream import MEDIA, SYSTEM
 
 from ..runs.export import RUN_FILE, Export, points_file
 from ..runs.formats import FORMATS
+from ..runs.media import media_items
 from ..runs.source import RunSource
-from . import export_html, screen
+from . import export_html, media_page, screen
 from .options import with_json, with_source
 from .text import plural, safe, safe_lines
 
@@ -48,6 +49,12 @@ from .text import plural, safe, safe_lines
     help="Host and device metrics, instead of what was logged.",
 )
 @click.option(
+    "--media",
+    "of_media",
+    is_flag=True,
+    help="With --out: also images and other media values, and a list of them.",
+)
+@click.option(
     "--html",
     metavar="FILE",
     help="Write a page that shows the run, complete in one file, instead of its points.",
@@ -63,6 +70,7 @@ def command(
     replace: bool,
     guard_cells: bool,
     of_system: bool,
+    of_media: bool,
     html: str | None,
     source: RunSource,
     as_json: bool,
@@ -94,6 +102,8 @@ def command(
         raise BadArgument(
             "--html writes a page and no points: leave --out, --format, --replace and --json out"
         )
+    if of_media and out is None:
+        raise BadArgument("--media writes files: give --out FOLDER too")
     stored = source.run(run)
     if of_system:
         stored = stored.of_side(SYSTEM)
@@ -103,6 +113,7 @@ def command(
         return
     shown = stored.view()
     made = Export(shown)
+    files, missing = 0, list[str]()
     total = made.reader.records
     if out is None:
         if as_json:
@@ -119,6 +130,9 @@ def command(
             raise BadArgument(f"{' and '.join(there)} exist in {out} already; --replace overwrites them")
         with screen.progress("exporting", total) as advance:
             made.write(out, format, advance)
+        if of_media:
+            media = stored.of_side(MEDIA)
+            files, missing = media_page.write(stored, media_items(media.columns(media.keys())), out)
         if as_json:
             screen.print_json(
                 {
@@ -126,6 +140,7 @@ def command(
                     "folder": os.path.abspath(out),
                     "files": [points_file(format), RUN_FILE],
                     "points": made.points,
+                    "media_files": files,
                     "damage": [str(damage) for damage in made.reader.damage],
                     "unsupported": made.reader.unsupported,
                 }
@@ -134,7 +149,7 @@ def command(
             click.echo(
                 f"{plural(made.points, 'point')} of {safe(shown.id)} in {safe(os.path.join(out, points_file(format)))}"
             )
-    troubles = [str(damage) for damage in made.reader.damage]
+    troubles = [str(damage) for damage in made.reader.damage] + missing
     troubles += [f"{name}: {why}" for name, why in made.reader.unsupported.items()]
     troubles += [f"node {node.id}: {node.problem}" for node in shown.nodes if node.problem]
     _report(ctx, troubles)

@@ -215,7 +215,7 @@ def _limits(given: tuple[str, ...]) -> Any:
             number = type(getattr(found, name))(value)
         except ValueError:
             raise BadArgument(f"--limit {each}: expected a number behind the =") from None
-        if not 0 < number < 1 << 50:
+        if not 0 < number < 1 << 50 and (name, number) != ("web_processes", 0):
             raise BadArgument(f"--limit {each}: expected a number above 0")
         found = dataclasses.replace(found, **{name: number})
     return found

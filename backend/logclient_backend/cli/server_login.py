@@ -42,6 +42,8 @@ def save(collector: Collector, path: str) -> str:
     """
     from ..collector.tokens import INGEST, READ
     from ..wal.whole import write_whole
+    from ..wire import known_pages
+    from ..wire.web_address import page_of
 
     access, ca, trouble = _tried(collector)
     token = collector.tokens.add(f"login-{time.strftime('%Y%m%d-%H%M%S')}", [INGEST, READ])
@@ -50,6 +52,10 @@ def save(collector: Collector, path: str) -> str:
         lines.append(f"ca = {_quoted(ca)}")
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     write_whole(path, "".join(f"{line}\n" for line in lines).encode(), 0o600)
+    known_pages.note(
+        access.address,
+        page_of(collector.ingest.public_url, collector.ingest.http_address, access.address),
+    )
     return f"the login in {path} does not work yet: {trouble}" if trouble else ""
 
 

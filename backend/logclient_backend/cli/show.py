@@ -22,7 +22,7 @@ from ..runs.replicas import Comparison, compare
 from ..runs.source import RunSource
 from ..runs.view import RunView, Shipment
 from ..signals import signal_name
-from . import console_page, screen, system_page
+from . import console_page, environment_page, media_page, screen, system_page
 from .edit_lines import edit_lines
 from .options import amount, with_json, with_source
 from .text import ago, clock, duration, iso, moment, number, plural, safe, safe_lines
@@ -52,6 +52,13 @@ _TWO_COLUMNS = 110  # characters from which two curves stand side by side
     "of_system",
     is_flag=True,
     help="Host and device metrics: their last values, and curves of --key.",
+)
+@click.option("--media", "of_media", is_flag=True, help="Images and other media values; see --key.")
+@click.option(
+    "--environment",
+    "of_environment",
+    is_flag=True,
+    help="Commit, packages, machine, command line and variables of its program.",
 )
 @click.option(
     "--console",
@@ -84,6 +91,8 @@ def command(
     curves: int,
     everything: bool,
     of_system: bool,
+    of_media: bool,
+    of_environment: bool,
     of_console: bool,
     raw: bool,
     follow: bool,
@@ -111,9 +120,13 @@ def command(
         return console_page.show(stored, streams, raw=raw, follow=follow, as_json=as_json)
     if raw or follow or only_stdout or only_stderr:
         raise BadArgument("--raw, --follow, --stdout and --stderr belong to --console")
+    if of_media:
+        return media_page.show(stored, _matcher(keys or ("*",)), everything=everything, as_json=as_json)
     if of_system:
         stored, curves = stored.of_side(SYSTEM), curves if keys else 0
     shown = stored.view()
+    if of_environment:
+        return _show_environment(shown, as_json=as_json)
     if replicas:
         return _show_replicas(compare(shown, tolerance), tolerance, as_json)
     with screen.progress("reading", shown.counts()["stored"]) as advance:
@@ -139,6 +152,14 @@ def _show_system(run: RunView, found: Contents, curves: int, *, as_json: bool) -
         screen.print_json(system_page.as_dict(run, found))
         return
     for thing in (*_name_and_state(run), *system_page.pages(run, found), *_curves(run, found, curves)):
+        screen.show(thing)
+
+
+def _show_environment(run: RunView, *, as_json: bool) -> None:
+    if as_json:
+        screen.print_json({"id": run.id, "environments": environment_page.as_dicts(run.environments)})
+        return
+    for thing in environment_page.pages(run.environments):
         screen.show(thing)
 
 
@@ -244,6 +265,7 @@ def as_dict(run: RunView, found: Contents) -> dict[str, Any]:
             )
         ],
         "requests": [each.as_dict() for each in run.requests()],
+        "environments": [each.brief() for each in run.environments],
         "alerts": [{**alert, "time": iso(alert["time"])} for alert in run.alerts],
         "notices": run.notices,
     }
@@ -336,6 +358,7 @@ def _facts(run: RunView, found: Contents) -> list[tuple[str, Any]]:
     facts += [("server", _shipment(to)) for to in run.shipments()]
     facts.append(("processes", _processes(run)))
     facts.append(("where", safe(run.found.path)))
+    facts += environment_page.commit(run.environments)
     if run.notes:
         facts.append(("notes", safe(run.notes, 400)))
     facts += [("edited", line) for line in edit_lines(run.edits, run.unedited, now)]

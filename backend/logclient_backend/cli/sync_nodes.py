@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from logclient.errors import NoRun
 
 from ..runs import edit_file, folder, live, node
+from ..runs.edits import NONE, Edits
 from ..runs.folder import Found
 from ..runs.node import Node
 from ..wal.files import REAL
@@ -33,6 +34,7 @@ class Upload:
     shm_dir: str = ""  # its shm directory, where nothing of it is on a disk
     is_over: bool = False  # nobody adds to it any more
     problem: str = ""  # of its documents: segments are sent anyway
+    edits: Edits = NONE  # of the run, as they were when it was found
 
     def signature(self) -> tuple[object, ...]:
         """Changes when something was written."""
@@ -122,6 +124,7 @@ def _add(uploads: dict[tuple[str, str], Upload], run: Found, each: Node) -> None
     node_id = node.text((each.raw or {}).get("node")) or each.id
     made = uploads.setdefault((run_id, node_id), Upload(run_id, run.run_name, node_id, is_over=True))
     made.problem = made.problem or each.problem
+    made.edits = made.edits.merged(run.edits) if run.edits else made.edits
     silent_s = (each.clock_ns(time.time_ns()) - each.heard_ns) / 1e9
     made.is_over = made.is_over and live_dir is None and (each.closed or silent_s > _SILENT_S)
     if live_dir is not None and os.path.realpath(live_dir.shm_dir.path) == os.path.realpath(each.path):

@@ -22,12 +22,14 @@ from logclient.errors import LogclientError, Unsupported
 from logclient.spawn.agent import map_status
 
 from ..runs import live
+from ..ship.blobs import BlobUpload
 from ..ship.progress import IDLE, Progress
 from ..ship.settings import ShipSettings
 from ..ship.shipper import Shipper
 from ..ship.source import FolderSource
 from ..wal.coverage import Spans
 from ..wal.reader import WalReader
+from ..wire.blobs import Uploads
 from ..wire.client import Session
 from ..wire.credentials import Access
 from ..wire.messages import UNREACHABLE, Hello
@@ -140,6 +142,7 @@ class Pool:
                 f"{lost:,} records were durable once and cannot be read any more; "
                 f"`logclient wal verify {job.upload.folders[0]}` says more"
             )
+        missing = self._send_blobs(job) if shipper.is_done else ""
         if not is_taken:
             job.outcome = FAILED
             job.reasons.append(progress.error)
@@ -147,8 +150,9 @@ class Pool:
             job.outcome = STOPPED if self._is_stopped else FAILED
             if not self._is_stopped:
                 job.reasons.append(patience.reason)
-        elif troubles or lost or job.upload.problem or progress.trouble:
+        elif troubles or lost or job.upload.problem or progress.trouble or missing:
             job.outcome = PARTIAL
+            job.reasons += [missing] if missing else []
             if progress.trouble:
                 job.reasons.append(progress.trouble)
         elif progress.outdated:
@@ -157,6 +161,19 @@ class Pool:
         else:
             has_sent = progress.records or (progress.bytes and not job.total)
             job.outcome = SENT if has_sent else THERE
+
+    def _send_blobs(self, job: Job) -> str:
+        """Send what media values refer to; returns what is missing, in words."""
+        uploads = BlobUpload(lambda: Uploads(self._plan.access, job.upload.run, job.upload.node))
+        try:
+            is_done = uploads.run(job.upload.folders, lambda: not self._is_stopped)
+        finally:
+            uploads.close()
+        return (
+            ""
+            if is_done
+            else f"{uploads.waiting:,} media values are not there: {uploads.trouble or 'stopped'}"
+        )
 
 
 class Pulse:

@@ -89,9 +89,9 @@ class Filler:
             if documents and not self._is_stopped.is_set():
                 source = Source(upload.run, upload.node, True, _Nobody())
                 try:
-                    self._collector.committer.put(
-                        source, Parcel(1, documents=documents), len(documents), _PUT_S
-                    )
+                    edits = upload.edits.dumps() if upload.edits else None
+                    parcel = Parcel(1, documents=documents, edits=edits)
+                    self._collector.committer.put(source, parcel, len(documents), _PUT_S)
                 except NotTaken:
                     return  # it stops
 

@@ -10,7 +10,9 @@ tokens.py          who may do what; sessions.py: browsers that have shown a toke
 site.py            the address by which browsers come
 store/             where runs are kept: `interface.py` is all that the others know of it
 upkeep.py          compaction, and deleted runs that go for good
-web/               the HTTP API; http.py: its socket and its thread
+web/               the HTTP API; http.py: its acceptor and its thread
+web_processes.py   the processes that it runs in, as seen from here; web_process.py: one of them
+lifeline.py        the line to each; committing.py: what they ask this process
 control_socket.py  orders from the same user: backup.py, deleting
 metrics.py         what it counts; eventlog.py: what it writes down
 =================  ================================================================================

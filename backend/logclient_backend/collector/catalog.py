@@ -46,6 +46,7 @@ _SHARE = 10  # deriving takes at most 1 / _SHARE of the time, run by run
 _MAX_STALLS = 100  # the newest
 _MAX_ALERTS = 200  # the newest; all are in the documents
 _MAX_RANK_ENDS = 1000
+_MAX_ENVIRONMENTS = 16  # the newest; all are in the documents
 _NOWHERE = ""  # no path is ever made of an id
 
 
@@ -307,6 +308,7 @@ def describe(run: RunView) -> Description:
             "exception": state.exception,
             "rank_ends": _rank_ends(run),
             "rules": _rules(run),
+            "environments": [each.brief() for each in run.environments[-_MAX_ENVIRONMENTS:]],
             **_edited(run.found.edits, run.unedited),
         },
     )

@@ -203,9 +203,9 @@ class Committer:
                 if self._is_stopping:
                     return None
                 self._changed.wait(0.5)
-            if self._queue and self._bytes < GROUP_BYTES and not self._is_stopping:
+            if self._queue and not self._is_stopping:
                 until = time.monotonic() + LINGER_S
-                while self._bytes < GROUP_BYTES and (left := until - time.monotonic()) > 0:
+                while self._may_wait and (left := until - time.monotonic()) > 0:
                     self._changed.wait(left)
             taken: list[_Item | _Call] = []
             size = 0
@@ -213,6 +213,11 @@ class Committer:
                 taken.append(self._queue.popleft())
                 size += getattr(taken[-1], "bytes", 0)
             return taken
+
+    @property
+    def _may_wait(self) -> bool:
+        """May a group wait for more? Whoever calls waits for the answer, perhaps with a thousand runs to change."""
+        return self._bytes < GROUP_BYTES and not isinstance(self._queue[-1], _Call)
 
     def _settle(self, items: Iterable[_Item]) -> None:
         """Their memory may be used again."""

@@ -12,10 +12,12 @@ carried out at once.
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -37,18 +39,27 @@ Orders = Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]]
 class Control:
     """Listens in the data folder."""
 
-    def __init__(self, data: DataFolder, orders: Orders, log: EventLog) -> None:
+    def __init__(
+        self,
+        data: DataFolder,
+        orders: Orders,
+        log: EventLog,
+        *,
+        name: str = SOCKET,
+        most_orders: int = _MAX_ORDERS,
+        most_bytes: int = _MAX_BYTES,
+    ) -> None:
+        """`name`: of the socket's file; `most_orders`: carried out at once; `most_bytes`: of one order."""
+        self._most_bytes = most_bytes
         self._orders = orders
         self._log = log
-        self._free = threading.Semaphore(_MAX_ORDERS)
+        self._free = threading.Semaphore(most_orders)
         self._folder = os.open(data.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        self._path = (
-            f"/proc/self/fd/{self._folder}/{SOCKET}"  # a socket's path may be no longer than 107 bytes
-        )
+        self._path = f"/proc/self/fd/{self._folder}/{name}"  # a socket's path may be no longer than 107 bytes
         modes.remove_if_there(self._path)  # of a collector that was killed: we hold the store's lock
         self._socket.bind(self._path)
-        os.chmod(SOCKET, 0o600, dir_fd=self._folder)
+        os.chmod(name, 0o600, dir_fd=self._folder)
         self._socket.listen(16)
         self._thread = threading.Thread(target=self._accept, name="control", daemon=True)
         self._thread.start()
@@ -86,7 +97,7 @@ class Control:
                 raw = caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
                 if _UCRED.unpack(raw)[1] not in (os.geteuid(), 0):
                     return
-                answer = self._answer(_line(caller))
+                answer = self._answer(_line(caller, self._most_bytes))
                 caller.settimeout(_READ_S)
                 caller.sendall(json.dumps(answer).encode() + b"\n")
         except (OSError, ValueError):
@@ -114,18 +125,30 @@ class Control:
             }
 
 
-def ask(data: DataFolder, do: str, *, timeout_s: float, **order: Any) -> dict[str, Any] | None:
-    """Return the answer of the collector that runs there; None where none runs. `StoreError` with its sentence."""
+def ask(
+    data: DataFolder,
+    do: str,
+    *,
+    timeout_s: float,
+    name: str = SOCKET,
+    most_bytes: int = _MAX_BYTES,
+    **order: Any,
+) -> dict[str, Any] | None:
+    """Return the answer of the collector that runs there; None where none runs. `StoreError` with its sentence.
+
+    `most_bytes`: of the answer.
+    """
+    deadline = time.monotonic() + timeout_s
     folder = os.open(data.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as call:
             call.settimeout(timeout_s)
             try:
-                call.connect(f"/proc/self/fd/{folder}/{SOCKET}")
+                call.connect(f"/proc/self/fd/{folder}/{name}")
             except (FileNotFoundError, ConnectionRefusedError):
                 return None
             call.sendall(json.dumps({"do": do, **order}).encode() + b"\n")
-            answer = json.loads(_line(call))
+            answer = json.loads(_line(call, most_bytes, deadline))
     except TimeoutError:
         raise StoreError(
             f"the collector has not answered within {timeout_s:g} s; it may still do it"
@@ -139,11 +162,13 @@ def ask(data: DataFolder, do: str, *, timeout_s: float, **order: Any) -> dict[st
     return answer
 
 
-def _line(stream: socket.socket) -> bytes:
+def _line(stream: socket.socket, most_bytes: int = _MAX_BYTES, deadline: float = math.inf) -> bytes:
     found = bytearray()
     while not found.endswith(b"\n"):
-        part = stream.recv(4096)
+        if deadline < math.inf:
+            stream.settimeout(max(0.001, deadline - time.monotonic()))
+        part = stream.recv(1 << 16)
         found += part
-        if not part or len(found) > _MAX_BYTES:
+        if not part or len(found) > most_bytes:
             raise ValueError("no line")
     return bytes(found)

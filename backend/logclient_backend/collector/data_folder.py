@@ -7,7 +7,8 @@
       tokens.json   digests of tokens (tokens.py); tokens.lock
       session-key   key of the cookies of browsers (sessions.py); sessions.json, sessions.lock
       requests.json requests to stop or to save (stop_requests.py)
-      control.sock  of the collector that runs now (control_socket.py)
+      control.sock  of the collector that runs now (control_socket.py); web.sock, for its web processes
+      media/        blobs of media values (blobs.py)
       backup.json   when the last backup was complete, and where it lies
 
 Invariant: whoever is not the owner of the folder is refused, root too: what root makes there the collector could not
@@ -28,7 +29,7 @@ from ..wal.whole import write_whole
 from .store.interface import StoreError
 from .tokens import FILE as TOKENS
 
-STORE, SOCKET, BACKUP = "store", "control.sock", "backup.json"
+STORE, SOCKET, WEB_SOCKET, BACKUP = "store", "control.sock", "web.sock", "backup.json"
 _MIN_FREE = 64 << 20
 
 

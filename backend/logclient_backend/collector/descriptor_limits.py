@@ -85,6 +85,9 @@ class AdmittedCallers(Callers):
     def leave(self, client: tuple[str, int] | None) -> None:
         self._acceptor.leave(_key(client))
 
+    def drop(self, client: tuple[str, int] | None) -> None:
+        self._acceptor.drop(_key(client))
+
 
 def _key(client: tuple[str, int] | None) -> str:
     from .web.uvicorn_server import key_of

@@ -61,6 +61,11 @@ class EventLog:
         with self._lock:
             self._write(text)
 
+    def pass_on(self, line: str) -> None:
+        """Write a line of the log of another process, which has made it."""
+        with self._lock:
+            self._put(one_line(line, 2 * _MOST))
+
     def write(self, cause: str, text: str) -> None:
         """Something that may happen all the time."""
         with self._lock:
@@ -92,9 +97,12 @@ class EventLog:
 
     def _write(self, text: str) -> None:
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        self._put(f"{when} {one_line(text, _MOST)}")
+
+    def _put(self, line: str) -> None:
         try:
             out = self._out or sys.stderr
-            out.write(f"{when} {one_line(text, _MOST)}\n")
+            out.write(f"{line}\n")
             out.flush()
         except (OSError, ValueError):
             pass

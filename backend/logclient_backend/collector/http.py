@@ -1,7 +1,8 @@
-"""The HTTP side: a port that listens at once, the acceptor of its connections, and uvicorn in a thread of its own.
+"""The HTTP side of one process: the acceptor of a port's connections, and uvicorn in a thread of its own.
 
-FastAPI and uvicorn take longer to import than everything else together; who connects meanwhile waits in the socket's
-queue. So they are imported in that thread, and the collector is ready without them.
+Runs in a web process (`web_process.py`), or in the collector's own where that has none. FastAPI and uvicorn take longer
+to import than everything else together; who connects meanwhile waits in the socket's queue. So they are imported in
+that thread, and the collector is ready without them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from logclient.errors import Unsupported
@@ -17,12 +18,11 @@ from logclient.errors import Unsupported
 from ..admission import openings
 from ..admission.acceptor import Acceptor, Closable
 from ..admission.connections import Connection, ConnectionLimits
-from ..admission.listening import listen
-from ..wire.address import Address
 from .eventlog import EventLog
 
 _GRACE_S = 5
 _FLUSH_S = 1.0
+_TURN_S = 10.0  # in which an event loop turns that does not hang
 
 
 def check_installed(extra: str = "server") -> None:
@@ -35,11 +35,11 @@ def check_installed(extra: str = "server") -> None:
 
 
 class HttpServer:
-    """Listens when it is made; `OSError` where that cannot be."""
+    """Serves the connections of listening sockets, which it closes at the end."""
 
     def __init__(
         self,
-        address: Address,
+        listening: Sequence[socket.socket],
         log: EventLog,
         limits: ConnectionLimits | None = None,
         *,
@@ -48,8 +48,6 @@ class HttpServer:
         """`tls`: files with certificate and key."""
         self._log = log
         self._tls = tls
-        listening = listen(address.host, address.port)
-        self.address = Address(address.host, listening[0].getsockname()[1], tls is not None)
         opening = openings.http1 if tls is None else openings.tls
         self.acceptor = Acceptor(listening, opening, limits, log=log.write, name="acceptor-http")
         self.failure = ""  # why it does not serve
@@ -59,8 +57,19 @@ class HttpServer:
         self._make_app: Callable[[], Any] | None = None
 
     @property
-    def url(self) -> str:
-        return f"{'https' if self._tls else 'http'}://{self.address.target}"
+    def turned_away(self) -> int:
+        """Connections that were closed without having shown a token."""
+        return self.acceptor.turned_away
+
+    @property
+    def is_serving(self) -> bool:
+        """Are connections answered?"""
+        return self._server is not None and not self.failure and not self._is_stopping
+
+    @property
+    def is_well(self) -> bool:
+        """False where its event loop hangs."""
+        return self._server is None or bool(self._server.has_turned(_TURN_S))
 
     def start(self, make_app: Callable[[], Any]) -> None:
         """`make_app` is called in the thread: it imports a lot."""
@@ -72,7 +81,7 @@ class HttpServer:
         self._is_stopping = True
         self.acceptor.close_listening()
         if self._server is not None:
-            self._server.should_exit = True
+            self._server.end()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
         self.acceptor.stop(_FLUSH_S)
@@ -93,10 +102,11 @@ class HttpServer:
             from .web.uvicorn_server import Server
 
             assert self._make_app is not None
+            app = self._make_app()
             certificate, key = self._tls or (None, None)
             self._server = Server(
                 uvicorn.Config(
-                    self._make_app(),
+                    app,
                     log_config=None,
                     access_log=False,
                     lifespan="off",
@@ -109,6 +119,7 @@ class HttpServer:
                     ssl_keyfile=key,
                 ),
                 ready=lambda: self.acceptor.start(self._hand_on),
+                ending=app.state.live.stop,
             )
             if not self._is_stopping:
                 self._server.run(sockets=[])

@@ -74,6 +74,7 @@ class Ingest:
         stop_requests: StopRequests,
     ) -> None:
         self.http_address = ""  # sent to clients; known once it listens
+        self.public_url = ""  # sent to clients, too
         self.stop_requests = stop_requests
         self.node_reports = NodeReports()
         self.store = store
@@ -141,6 +142,7 @@ class Ingest:
             self.http_address,
             grant.role if grant is not None else "",
             PROTOCOL,
+            self.public_url,
         )
 
     def _open_or_fail(self, hello: Hello, caller: Caller, replies: Replies) -> Shipment:
@@ -183,6 +185,8 @@ class Ingest:
             PROTOCOL,
             takes_edits=True,
             edits_digest=stored_edits(held.edits).digest,
+            public_url=self.public_url,
+            http_address=self.http_address,
         )
         self.metrics.count("connections_total")
         made = Shipment(

@@ -33,10 +33,12 @@ class Limits:
     window_bytes: int = 8 << 20  # of one conversation, as they were sent
     parcels_per_s: float = 200.0  # of one conversation, over ten seconds
     documents_bytes: int = 16 << 20  # of one node
+    media_bytes: int = 100 << 30  # disk for blobs of media values; beyond it the oldest go
     run_streams: int = 200_000
     run_keys: int = 200_000
     wait_s: float = 10.0  # for room; then the client is refused for now
     retry_after_s: float = 5.0
+    web_processes: int = 1  # that answer over HTTP; 0: the committing process does it itself
 
 
 def check_ids(hello: Hello) -> None:

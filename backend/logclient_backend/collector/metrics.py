@@ -46,6 +46,9 @@ METRICS = {
     "last_backup_timestamp_seconds": (GAUGE, "when the last backup was complete, as Unix time; 0: never"),
     "resident_bytes": (GAUGE, "memory of the collector"),
     "cpu_seconds_total": (COUNTER, "CPU time of the collector"),
+    "web_processes": (GAUGE, "processes that answer over HTTP"),
+    "web_resident_bytes": (GAUGE, "memory of these processes"),
+    "web_cpu_seconds_total": (COUNTER, "CPU time of these processes, of those that ended too"),
 }
 STORE_PREFIX = "store_"  # what the engine reports of itself, gauges all
 

@@ -82,6 +82,23 @@ class NodeReports:
         with self._lock:
             return {node: seen for (of, node), seen in self._nodes.items() if of == run}
 
+    def page(
+        self, run: str, after: str, *, most_bytes: int, most_nodes: int
+    ) -> tuple[list[tuple[str, SeenNode]], bool]:
+        """Return nodes behind that one, by id, as far as these limits go (at least one), and whether there are more.
+
+        `most_bytes`: of reports, unpacked.
+        """
+        nodes = sorted((node, seen) for node, seen in self.of_run(run).items() if node > after)
+        found: list[tuple[str, SeenNode]] = []
+        size = 0
+        for node, seen in nodes:
+            size += seen.report.size if seen.report is not None else 0
+            if found and (size > most_bytes or len(found) >= most_nodes):
+                break
+            found.append((node, seen))
+        return found, len(found) < len(nodes)
+
     def forget(self, run: str) -> None:
         """It was deleted."""
         with self._lock:

@@ -1,7 +1,8 @@
 """The collector as a whole: what it is made of, in which order it starts, and how it ends.
 
-One process. Threads: `main` waits for signals; the wire's own, two per conversation; `commit`; `upkeep`; `http`;
-`control`; `alerts`. The module of each states what it may touch.
+One committing process, and web processes that answer over HTTP. Threads of the former: `main` waits for signals; the
+wire's own, two per conversation; `commit`; `upkeep`; `web`, which watches the web processes; `control`; `alerts`. The
+module of each states what it may touch.
 
 Start: data folder, store (which takes its lock), both sockets, tokens, then everything at once. A collector that
 could not start has made no token.
@@ -13,16 +14,16 @@ safe at any time: nothing is acknowledged that is not in the store, and clients 
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar, cast
 
 from logclient.errors import BadArgument
 
+from ..admission.connections import ConnectionLimits
 from ..runs.edits import Changes, Edits
 from ..wire.address import Address, is_loopback
 from ..wire.messages import NotTaken
@@ -31,10 +32,12 @@ from ..wire.service import Limits as WireLimits
 from . import tls
 from .alerting import Alerting
 from .backup import backup
+from .blobs import Blobs
 from .catalog import LATE_S, LOST_S, Catalog, edits_in, state_now
 from .commit import Committer
+from .committing import MAX_ORDER_BYTES, MAX_ORDERS, orders
 from .control_socket import Control
-from .data_folder import DataFolder
+from .data_folder import WEB_SOCKET, DataFolder
 from .descriptor_limits import AdmittedCallers, plan, raise_limit
 from .eventlog import EventLog
 from .http import HttpServer
@@ -48,6 +51,8 @@ from .store.interface import Store, StoreError
 from .store.open import open_store
 from .tokens import ADMIN, Tokens
 from .upkeep import Upkeep
+from .web_process import resident_bytes
+from .web_processes import MAX_PROCESSES, OwnServer, WebPort, WebProcesses
 
 T = TypeVar("T")
 
@@ -105,6 +110,7 @@ class Collector:
             self.store, catalog, self.metrics, self.log, queue_bytes=limits.queue_bytes
         )
         self.tokens = Tokens(data.path, no_auth=settings.no_auth)
+        self.blobs = Blobs(data.path, limits.media_bytes, self._has_run)
         self.sessions = Sessions(data.path, self.tokens.is_valid)
         self.stop_requests = StopRequests(data.path, reader, self.log)
         self.committer.on_documents = self.stop_requests.documents_came
@@ -137,12 +143,15 @@ class Collector:
                 retry_after_s=limits.retry_after_s,
             ),
             room.wire,
+            blobs=self.blobs,
             log=self.log.write,
         )
         self.address = self.wire.listen(settings.listen, pair)
-        self.http = HttpServer(_beside(settings.http, self.address), self.log, room.http, tls=settings.tls)
-        web = self.http.address
+        self.port = WebPort(_beside(settings.http, self.address), tls=settings.tls)
+        self.http = self._make_http(room.http)
+        web = self.port.address
         # clients may have come by a name, and only that is in the certificate
+        self.ingest.public_url = settings.site.url
         self.ingest.http_address = f":{web.port}" if web.host == self.address.host else web.target
         self.upkeep = Upkeep(
             self.store,
@@ -150,6 +159,7 @@ class Collector:
             self.log,
             keep_deleted_s=settings.keep_deleted_s,
             purge=self.store.writer.purge,
+            blobs=self.blobs,
         )
         self.alerting = self._make_alerting()
         self._ask()
@@ -163,6 +173,14 @@ class Collector:
             },
             self.log,
         )
+        self.web_control = Control(
+            data,
+            orders(self, self.ingest.node_reports, self.metrics.text),
+            self.log,
+            name=WEB_SOCKET,
+            most_orders=MAX_ORDERS,
+            most_bytes=MAX_ORDER_BYTES,
+        )
         if not data.has_tokens and not settings.no_auth:
             self.admin_token = self.tokens.add("admin", [ADMIN])
         self.committer.start()
@@ -171,10 +189,14 @@ class Collector:
         self.upkeep.start()
         if self.alerting is not None:
             self.alerting.start()
-        self.http.start(self._make_app)
-        self.log.event(f"collecting on {self.address}, HTTP API on {self.http.url}, data in {data.path}")
+        self.http.start()
+        self.log.event(f"collecting on {self.address}, HTTP API on {self.port.url}, data in {data.path}")
         for line in self.warnings():
             self.log.event(f"warning: {line}")
+
+    def _has_run(self, name: str) -> bool:
+        run = self.store.reader.run(name)
+        return run is not None and not run.deleted_ns
 
     def _make_alerting(self) -> Alerting | None:
         settings, reader = self.settings, self.store.reader
@@ -196,6 +218,8 @@ class Collector:
         """Undo a start that failed: nobody listens, and another collector may have the store."""
         if hasattr(self, "http"):
             self.http.stop(0.0)
+        elif hasattr(self, "port"):
+            self.port.close()
         if hasattr(self, "wire"):
             self.wire.stop(0.0)
         self.store.close()
@@ -245,7 +269,7 @@ class Collector:
         backup_ns, backup_folder = data.last_backup()
         return {
             "grpc": str(self.address),
-            "http": self.http.url,
+            "http": self.port.url,
             "public_url": self.settings.site.url,
             "data": data.path,
             "free_bytes": data.free_bytes(),
@@ -272,7 +296,25 @@ class Collector:
             return "the disk of the collector takes no data: it is full, or fails"
         return "the HTTP API does not work" if self.http.failure else ""
 
-    def _make_app(self) -> Any:
+    def _make_http(self, limits: ConnectionLimits) -> OwnServer | WebProcesses:
+        settings, port = self.settings, self.port
+        if not settings.limits.web_processes:
+            server = HttpServer(port.sockets, self.log, limits, tls=port.tls)
+            return OwnServer(port, server, lambda: self._make_app(server))
+        given = {
+            "data": settings.data.path,
+            "version": settings.version,
+            "no_auth": settings.no_auth,
+            "late_s": settings.late_s,
+            "lost_s": settings.lost_s,
+            "names": sorted(settings.names),
+            "site": asdict(settings.site),
+        }
+        count = settings.limits.web_processes
+        return WebProcesses(count, port, given, limits, self.store.seen_feed, self.log)
+
+    def _make_app(self, server: HttpServer) -> Any:
+        """Return the API of a collector without web processes."""
         from .web.app import make_app
         from .web.context import Backing
 
@@ -289,10 +331,11 @@ class Collector:
                 edit=self.edit,
                 stop_requests=self.stop_requests,
                 node_reports=self.ingest.node_reports,
+                blobs=self.blobs,
                 metrics=self.metrics.text,
                 not_ready=self.not_ready,
                 facts=self.facts,
-                callers=AdmittedCallers(self.http.acceptor, self.tokens, self.sessions),
+                callers=AdmittedCallers(server.acceptor, self.tokens, self.sessions),
                 sessions=self.sessions,
                 names=settings.names,
                 site=settings.site,
@@ -305,7 +348,7 @@ class Collector:
         ask("info", lambda: {(("collector", self.store.id), ("version", self.settings.version)): 1})
         ask("start_time_seconds", lambda: self.started_ns / 1e9)
         ask("connections", lambda: self.wire.conversations)
-        ask("turned_away_total", lambda: self.wire.turned_away + self.http.acceptor.turned_away)
+        ask("turned_away_total", lambda: self.wire.turned_away + self.http.turned_away)
         ask("last_commit_timestamp_seconds", lambda: self.committer.last_commit_ns / 1e9)
         ask("queue_parcels", lambda: self.committer.queue_parcels)
         ask("queue_bytes", lambda: self.committer.queue_bytes)
@@ -313,8 +356,11 @@ class Collector:
         ask("disk_free_bytes", data.free_bytes)
         ask("last_backup_timestamp_seconds", lambda: data.last_backup()[0] / 1e9)
         ask("alerts_waiting", lambda: self.alerting.waiting if self.alerting is not None else 0)
-        ask("resident_bytes", _resident_bytes)
+        ask("resident_bytes", resident_bytes)
         ask("cpu_seconds_total", time.process_time)
+        ask("web_processes", lambda: self.http.figures()["processes"])
+        ask("web_resident_bytes", lambda: self.http.figures()["resident_bytes"])
+        ask("web_cpu_seconds_total", lambda: self.http.figures()["cpu_seconds"])
         self.metrics.ask_store(self.store.statistics)
 
     # ---- the end ----------------------------------------------------------------------------------------------
@@ -333,6 +379,7 @@ class Collector:
         is_well = self.wire.stop(left() * 0.7)
         is_well &= self.committer.stop(left())
         is_well &= self.http.stop(left())
+        self.web_control.stop()
         is_well &= self.upkeep.stop(left())
         if self.alerting is not None:
             self.alerting.stop(left())
@@ -371,7 +418,9 @@ def run(settings: Settings, announce: Callable[[Collector], None], signals: Set[
 
 
 def check_addresses(settings: Settings) -> None:
-    """`BadArgument` for what would be open to everybody."""
+    """`BadArgument` for too many processes, and for what would be open to everybody."""
+    if settings.limits.web_processes > MAX_PROCESSES:
+        raise BadArgument(f"--limit web_processes: at most {MAX_PROCESSES}")
     wide = [each for each in (settings.listen, settings.http) if not each.is_loopback]
     if wide and settings.no_auth:
         raise BadArgument(
@@ -389,8 +438,3 @@ def _names(settings: Settings) -> list[str]:
 def _beside(http: Address, grpc: Address) -> Address:
     """Port -1: the next one after that of gRPC; where that one was chosen by the system, this one is too."""
     return Address(http.host, grpc.port + 1, http.is_tls) if http.port == -1 else http
-
-
-def _resident_bytes() -> float:
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()

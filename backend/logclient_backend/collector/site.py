@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 from logclient.errors import BadArgument
 
-MAX_URL_CHARACTERS = 400  # it goes into a page of shared memory
+from ..wire.web_address import MAX_URL_CHARACTERS
+
 _PATH = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")  # no dots in front: no `.` and `..`
 _URL = re.compile(r"[!-~]+")
 

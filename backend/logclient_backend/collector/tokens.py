@@ -124,11 +124,11 @@ class Tokens:
 
     def is_valid(self, grant: Grant) -> bool:
         """Is the token still valid? Asked by conversations that last, and for sessions of browsers."""
-        if self._no_auth or any(each.grant == grant for each in self._current()):
+        if self._no_auth or _is_of(grant, self._current()):
             return True
         with self._lock:
             self._look()  # another process may have made it this very moment
-        return any(each.grant == grant for each in self._tokens)
+        return _is_of(grant, self._tokens)
 
     def list(self) -> tuple[Token, ...]:
         """In the order in which they were made."""
@@ -230,6 +230,10 @@ def _of(digest: bytes, tokens: tuple[Token, ...]) -> Grant | None:
         if hmac.compare_digest(each.digest, digest):
             found = each.grant
     return found
+
+
+def _is_of(grant: Grant, tokens: tuple[Token, ...]) -> bool:
+    return any(each.created_ns == grant.made_ns and each.grant == grant for each in tokens)
 
 
 def _check_owner(path: str, found: os.stat_result) -> None:

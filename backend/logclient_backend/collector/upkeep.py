@@ -1,4 +1,4 @@
-"""Maintenance of a collector: compaction, and deleted runs that go for good.
+"""Maintenance of a collector: compaction, and deleted runs that go for good, their blobs too.
 
 One thread. What fails is logged and tried again; the collector goes on without it.
 """
@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from .blobs import Blobs
 from .eventlog import EventLog
 from .metrics import Metrics
 from .store.interface import Store, StoreError
@@ -30,6 +31,7 @@ class Upkeep:
         *,
         keep_deleted_s: float,
         purge: Callable[[int], int],
+        blobs: Blobs | None = None,
     ) -> None:
         """`purge`: of the store's writer, however that is reached."""
         self._store = store
@@ -37,6 +39,7 @@ class Upkeep:
         self._log = log
         self._keep_ns = int(keep_deleted_s * 1e9)
         self._purge = purge
+        self._blobs = blobs
         self._purge_at = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="upkeep", daemon=True)
@@ -72,3 +75,5 @@ class Upkeep:
         gone = self._purge(self._keep_ns)
         if gone:
             self._log.event(f"{gone} runs that were deleted are gone for good")
+        if self._blobs is not None:
+            self._blobs.sweep(lambda run: self._store.reader.run(run) is not None)

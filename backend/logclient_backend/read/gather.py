@@ -9,7 +9,7 @@ out that lie between the lowest and the highest step that a later attempt logged
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,9 @@ from ..wal.seqs import SeqSet
 from .series import Series
 
 Array = npt.NDArray[Any]
-_EXACT = 1 << 53
+Steps = tuple[int, int]  # the first and the last
+EVERY_STEP: Steps = (-(1 << 63), (1 << 63) - 1)
+EXACT = 1 << 53
 
 
 @dataclass(slots=True)
@@ -48,7 +50,7 @@ class _Chunk:
             return np.frombuffer(self.cells, np.int64)
         if self.code == "b":
             return np.frombuffer(self.cells, np.int64).astype(bool)
-        return _objects(read_column(self.code, self.cells))
+        return objects_of(read_column(self.code, self.cells))
 
 
 @dataclass(slots=True)
@@ -59,38 +61,84 @@ class Gathered:
     streams: dict[bytes, int] = field(default_factory=dict)
     processes: list[bytes] = field(default_factory=list)  # by stream
 
-    def series(self, key: str, attempts: Mapping[str, int], *, every: bool) -> Series | None:
-        """The points of a key; None where there are none. `every`: of all attempts."""
+    def series(
+        self, key: str, attempts: Mapping[str, int], *, every: bool, steps: Steps = EVERY_STEP
+    ) -> Series | None:
+        """The points of a key; None where there are none. `every`: of all attempts. `steps`: first and last."""
         chunks = self.chunks.get(key)
         if not chunks:
             return None
-        step = _joined([chunk.step for chunk in chunks], np.int64)
-        time = _joined([chunk.time for chunk in chunks], np.int64)
-        order = _joined([chunk.order for chunk in chunks], np.uint64)
-        seq = _joined([chunk.seq for chunk in chunks], np.uint64)
         counts = [len(chunk.step) for chunk in chunks]
-        stream = np.repeat(np.array([chunk.stream for chunk in chunks], np.int32), counts)
-        rank = np.repeat(np.array([chunk.rank for chunk in chunks], np.int32), counts)
-        attempt_of = np.array([attempts.get(process.hex(), 1) for process in self.processes], np.int32)
-        attempt = attempt_of[stream]
-        index_of = {process: at for at, process in enumerate(sorted(set(self.processes)))}
-        process_of = np.array([index_of[process] for process in self.processes], np.int32)
-        value = _values(chunks)
-        chosen = np.lexsort((seq, stream, order, process_of[stream], attempt, step))
-        if len(index_of) > 1:
-            chosen = _by_time(chosen, step, attempt, process_of[stream], time)
-        if not every:
-            chosen = chosen[_is_newest(step, attempt)[chosen]]
-        return Series(
-            key,
-            step[chosen],
-            value[chosen],
-            time[chosen].view("datetime64[ns]"),
-            rank[chosen],
-            stream[chosen],
-            attempt[chosen],
-            tuple(each.hex() for each in self.streams),
+        points = Points(
+            _joined([chunk.step for chunk in chunks], np.int64),
+            _values([chunk.values() for chunk in chunks]),
+            _joined([chunk.time for chunk in chunks], np.int64),
+            np.repeat(np.array([chunk.rank for chunk in chunks], np.int32), counts),
+            np.repeat(np.array([chunk.stream for chunk in chunks], np.int32), counts),
+            _joined([chunk.seq for chunk in chunks], np.uint64),
+            _joined([chunk.order for chunk in chunks], np.uint64),
         )
+        return ordered(key, points, Streams(self.streams, self.processes, attempts), every=every, steps=steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Points of one key in any order: arrays of one length."""
+
+    step: Array
+    value: Array
+    time: Array
+    rank: Array  # -1: none
+    stream: Array  # index
+    seq: Array
+    order: Array
+
+
+class Streams:
+    """The streams of a run: id, process and attempt of each, by index."""
+
+    def __init__(self, ids: Iterable[bytes], processes: Sequence[bytes], attempts: Mapping[str, int]) -> None:
+        self.ids = tuple(id.hex() for id in ids)
+        self.attempt = np.array([attempts.get(process.hex(), 1) for process in processes], np.int32)
+        index_of = {process: at for at, process in enumerate(sorted(set(processes)))}
+        self.process = np.array([index_of[process] for process in processes], np.int32)
+        self.has_several = len(index_of) > 1  # processes
+
+
+def ordered(
+    key: str,
+    points: Points,
+    streams: Streams,
+    *,
+    every: bool,
+    steps: Steps = EVERY_STEP,
+    spans: Mapping[int, Steps] | None = None,
+) -> Series:
+    """Put points into the order of this module; without `every`, leave out those that a later attempt logged again.
+
+    `spans`: the steps of each attempt, where points of a range of steps alone are given; else they follow from these.
+    """
+    step, time = points.step, points.time
+    attempt, process = streams.attempt[points.stream], streams.process[points.stream]
+    chosen = np.lexsort((points.seq, points.stream, points.order, process, attempt, step))
+    if streams.has_several:
+        chosen = _by_time(chosen, step, attempt, process, time)
+    if not every:
+        chosen = chosen[_is_newest(step, attempt, _spans(step, attempt) if spans is None else spans)[chosen]]
+    first, last = steps
+    if steps != EVERY_STEP:
+        inside = step[chosen]
+        chosen = chosen[(first <= inside) & (inside <= last)]
+    return Series(
+        key,
+        step[chosen],
+        points.value[chosen],
+        time[chosen].view("datetime64[ns]"),
+        points.rank[chosen],
+        points.stream[chosen],
+        attempt[chosen],
+        streams.ids,
+    )
 
 
 def gather(items: Iterable[StreamColumns], keys: Iterable[str]) -> Gathered:
@@ -122,22 +170,21 @@ def _joined(parts: list[array[int]], dtype: type) -> Array:
     return np.concatenate([np.frombuffer(part, dtype) for part in parts])
 
 
-def _values(chunks: list[_Chunk]) -> Array:
+def _values(parts: Sequence[Array]) -> Array:
     """One array that holds all of them as they are."""
-    parts = [chunk.values() for chunk in chunks]
     kinds = {part.dtype.kind for part in parts}
     if len(kinds) == 1:
         return np.concatenate(parts)
     if kinds == {"f", "i"} and all(
-        part.min(initial=0) >= -_EXACT and part.max(initial=0) <= _EXACT
+        part.min(initial=0) >= -EXACT and part.max(initial=0) <= EXACT
         for part in parts
         if part.dtype.kind == "i"
     ):
         return np.concatenate([part.astype(np.float64) for part in parts])
-    return np.concatenate([_objects(part.tolist()) for part in parts])
+    return np.concatenate([objects_of(part.tolist()) for part in parts])
 
 
-def _objects(values: Any) -> Array:
+def objects_of(values: Any) -> Array:
     made = np.empty(len(values), object)
     made[:] = values
     return made
@@ -156,10 +203,17 @@ def _by_time(chosen: Array, step: Array, attempt: Array, process: Array, time: A
     return chosen[at]
 
 
-def _is_newest(step: Array, attempt: Array) -> npt.NDArray[np.bool_]:
-    kept = np.ones(len(step), bool)
-    numbers = np.unique(attempt)
-    for number in numbers[1:]:
+def _spans(step: Array, attempt: Array) -> dict[int, Steps]:
+    """Return the lowest and the highest step of each attempt."""
+    found = {}
+    for number in np.unique(attempt).tolist():
         theirs = step[attempt == number]
-        kept &= ~((attempt < number) & (theirs.min() <= step) & (step <= theirs.max()))
+        found[number] = int(theirs.min()), int(theirs.max())
+    return found
+
+
+def _is_newest(step: Array, attempt: Array, spans: Mapping[int, Steps]) -> npt.NDArray[np.bool_]:
+    kept = np.ones(len(step), bool)
+    for number, (low, high) in spans.items():
+        kept &= ~((attempt < number) & (low <= step) & (step <= high))
     return kept

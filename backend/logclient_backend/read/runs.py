@@ -1,35 +1,31 @@
-"""`read`, `Runs` and `Run`: what a user holds. Questions are answered when they are asked, with what is there then."""
+"""`read` and `Runs`: the runs of a folder or a server, chosen, listed and compared."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, overload
-
-import numpy as np
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 from logclient.errors import BadArgument, NoRun
-from logclient.shm.side_stream import SIDES, SYSTEM
 
 from ..remote import access
 from ..remote.source import ServerSource
 from ..runs import folder
-from ..runs.console import Console
-from ..runs.extremes import Extreme, of_summary
 from ..runs.source import FolderRun, FolderSource, StoredRun
-from ..runs.view import RunView
-from .gather import gather
-from .reduce import of_answer, reals, reduce
-from .series import Reduced, Series, Table
+from . import conditions, table
+from .curves import Band, Curves, band_of
+from .many import FolderMany, Many, ServerMany
+from .run import Attempts, Run, is_every, range_of
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-Attempts = Literal["newest", "all"]
 _MAX_NAMED = 20
 _LIKE_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_USUAL = (0.25, 0.5, 0.75)
+OneOrMore = str | Iterable[str]
 
 
 def read(path_or_url: str | os.PathLike[str], *, token: str | None = None) -> Runs:
@@ -37,7 +33,9 @@ def read(path_or_url: str | os.PathLike[str], *, token: str | None = None) -> Ru
     where = os.fspath(path_or_url)
     if access.is_url(where):
         server = ServerSource(where, token=token)
-        return Runs(server.where, server.list().runs)
+        found = server.list().runs
+        many = ServerMany(server.many, [each.row.id for each in found])
+        return Runs(server.where, [_run(each, many) for each in found], many)
     if token is not None:
         raise BadArgument("token is for a server; a folder needs none")
     if _LIKE_URL.match(where) and not os.path.exists(where):
@@ -45,16 +43,22 @@ def read(path_or_url: str | os.PathLike[str], *, token: str | None = None) -> Ru
     base = os.path.abspath(where)
     own = folder.load(os.path.basename(base), base) if os.path.isdir(base) else None
     if own is not None and not own.problem:
-        return Runs(base, [FolderRun(own, base)])
-    return Runs(base, FolderSource(base).list().runs)
+        return Runs(base, [Run(FolderRun(own, base))], FolderMany())
+    return Runs(base, [Run(each) for each in FolderSource(base).list().runs], FolderMany())
 
 
-class Runs(Sequence["Run"]):
-    """Runs, the newest last: ``runs[-1]``, ``runs["an id or name"]``, ``for run in runs``."""
+def _run(stored: StoredRun, many: Many) -> Run:
+    run = stored.row.id
+    return Run(stored, lambda: many.settings(run))
 
-    def __init__(self, where: str, stored: Sequence[StoredRun]) -> None:
-        self.where = where
-        self._runs = [Run(each) for each in stored]
+
+class Runs(Sequence[Any]):  # of Run; Any, so that type checkers take `"name" in runs`
+    """Runs, the newest last: ``runs[-1]``, ``runs["an id or name"]``, ``"name" in runs``, ``for run in runs``."""
+
+    def __init__(self, source: str, runs: Sequence[Run], many: Many) -> None:
+        self.source = source
+        self._runs = list(runs)
+        self._many = many
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -63,10 +67,12 @@ class Runs(Sequence["Run"]):
     def __getitem__(self, which: int | str) -> Run: ...
 
     @overload
-    def __getitem__(self, which: slice) -> list[Run]: ...
+    def __getitem__(self, which: slice) -> Runs: ...
 
-    def __getitem__(self, which: int | str | slice) -> Run | list[Run]:
+    def __getitem__(self, which: int | str | slice) -> Run | Runs:
         """By place; or by id, by name (the newest with it), by a part of one id. `NoRun` where that is none."""
+        if isinstance(which, slice):
+            return self._of(self._runs[which])
         if not isinstance(which, str):
             return self._runs[which]
         for run in self._runs:
@@ -80,225 +86,134 @@ class Runs(Sequence["Run"]):
             return parts[0]
         there = ", ".join(run.id for run in self._runs[-_MAX_NAMED:]) or "none"
         if parts:
-            raise NoRun(f"{which!r} is part of {len(parts)} ids at {self.where}; say more of it")
+            raise NoRun(f"{which!r} is part of {len(parts)} ids at {self.source}; say more of it")
         raise NoRun(
-            f"no run at {self.where} has {which!r} as its id, in its id, or as its name; there are: {there}"
+            f"no run at {self.source} has {which!r} as its id, in its id, or as its name; there are: {there}"
         )
+
+    def __contains__(self, which: object) -> bool:
+        """Would `runs[which]` give a run? Or is it one of these?"""
+        if isinstance(which, Run):
+            return any(run.id == which.id for run in self._runs)
+        try:
+            return isinstance(which, str) and bool(self[which])
+        except NoRun:
+            return False
 
     def __iter__(self) -> Iterator[Run]:
         return iter(self._runs)
 
     def __repr__(self) -> str:
-        return f"<Runs of {self.where}: {len(self)}>"
+        return f"<Runs of {self.source}: {len(self)}>"
 
+    def _of(self, runs: Sequence[Run]) -> Runs:
+        return Runs(self.source, runs, self._many)
 
-class Run:
-    """One run, as it was when `read` found it; its points are those of now."""
+    def _load(self, runs: Sequence[Run]) -> None:
+        """Config and summary of these are needed next."""
+        self._many.load([run.id for run in runs])
 
-    def __init__(self, stored: StoredRun) -> None:
-        self._stored = stored
-        self._view: RunView | None = None
+    def where(
+        self,
+        *texts: str,
+        project: OneOrMore | None = None,
+        name: OneOrMore | None = None,
+        group: OneOrMore | None = None,
+        state: OneOrMore | None = None,
+        tags: OneOrMore | None = None,
+        config: Mapping[str, Any] | None = None,
+        summary: Mapping[str, Any] | None = None,
+    ) -> Runs:
+        """Return the runs that meet all of these conditions.
 
-    @property
-    def _whole(self) -> RunView:
-        if self._view is None:
-            self._view = self._stored.view()
-        return self._view
-
-    @property
-    def id(self) -> str:
-        return self._stored.row.id
-
-    @property
-    def name(self) -> str:
-        return self._stored.row.name
-
-    @property
-    def project(self) -> str:
-        return self._stored.row.project
-
-    @property
-    def state(self) -> str:
-        """Return the state; why it is that one is in `about`.
-
-        One of running, late, finished, failed, preempted, killed, terminated, replaced and lost.
+        `project`, `name`, `group`, `state`: a text, or several of which one is to match. `tags`: a tag, or several that
+        a run must all have. `config`, `summary`: a dict of names and values; a value may be a set of which one is to
+        match, or a function. `texts`: conditions as `"config.lr < 0.01"`, with = != < <= > >= contains.
         """
-        return self._stored.row.state
+        fields = {"project": project, "name": name, "group": group, "state": state}
+        quick = [conditions.of_field(each, value) for each, value in fields.items() if value is not None]
+        if tags is not None:
+            quick.append(conditions.of_tags(tags))
+        slow = [conditions.of_text(text) for text in texts]
+        for tree, wanted in (("config", config), ("summary", summary)):
+            if wanted is not None:
+                slow += conditions.of_tree(tree, wanted)
+        found = [run for run in self._runs if all(meets(run) for meets in quick)]
+        if slow:
+            self._load(found)
+            found = [run for run in found if all(meets(run) for meets in slow)]
+        return self._of(found)
 
-    @property
-    def tags(self) -> tuple[str, ...]:
-        return tuple(self._stored.row.tags)
+    def by(self, name: str) -> dict[Any, Runs]:
+        """Return the runs by a value, as `by("group")` or `by("config.lr")`; those without it are under None."""
+        read_value = conditions.reader_of(name)
+        if name.partition(".")[0] in conditions.TREES:
+            self._load(self._runs)
+        found: dict[Any, list[Run]] = {}
+        for run in self._runs:
+            value = read_value(run)
+            if value is conditions.MISSING:
+                value = None
+            if isinstance(value, (list, dict)):
+                value = json.dumps(value, default=str)
+            found.setdefault(value, []).append(run)
+        return {value: self._of(runs) for value, runs in found.items()}
 
-    @property
-    def created(self) -> datetime | None:
-        """Start of the first attempt, UTC; None where its documents are not there."""
-        created_ns = self._stored.row.created_ns
-        return datetime.fromtimestamp(created_ns / 1e9, UTC) if created_ns else None
+    def rows(self, keys: OneOrMore = ()) -> list[dict[str, Any]]:
+        """Return a dict per run: what it is, `config.NAME`, `summary.NAME`, and of `keys` the extremes.
 
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """The config as it was given, nested."""
-        return self._whole.config
-
-    @property
-    def summary(self) -> Mapping[str, Any]:
-        """The summary as it was given, nested."""
-        return self._whole.summary
-
-    @property
-    def about(self) -> Mapping[str, Any]:
-        """The rest: group, notes, edits, why it ended, counts of records, ranks, attempts, alerts, notices."""
-        row, whole = self._stored.row, self._whole
-        return {
-            "group": row.group,
-            "notes": whole.notes,
-            "edits": [each.as_dict() for each in whole.edits],
-            "cause": row.cause,
-            "counts": whole.counts(),
-            "ranks": whole.ranks,
-            "attempts": len(whole.attempts),
-            "alerts": whole.alerts,
-            "notices": whole.notices,
-        }
-
-    @property
-    def extremes(self) -> Mapping[str, Extreme]:
-        """Newest, lowest and highest value of each key: `run.extremes["loss"].min`. Reads the whole run.
-
-        What the program has stored itself in its summary wins: `loss.min`, `loss.max` and `loss`.
+        These are `last.KEY`, `min.KEY` and `max.KEY`, as `run.extremes` has them.
         """
-        summary = self.summary
-        made = {}
-        for key, found in self._stored.extremes().items():
-            own = {what: of_summary(summary, key, what) for what in Extreme._fields}
-            made[key] = found._replace(**{what: value for what, value in own.items() if value is not None})
-        return made
+        wanted = [keys] if isinstance(keys, str) else list(keys)
+        self._load(self._runs)
+        extremes = self._many.extremes(self._runs, wanted)
+        return [table.row_of(run, extremes.get(run.id, {}), wanted) for run in self._runs]
 
-    @property
-    def system(self) -> Run:
-        """This run with its host and device metrics in the place of what was logged.
-
-        `run.system.keys()`, `run.system.series("system/cpu_percent")`: steps are seconds since 1970.
-        """
-        return self.side(SYSTEM)
-
-    def side(self, name: str) -> Run:
-        """Return this run with the records of a side in the place of what was logged: system, console or media.
-
-        What the program printed is easier to read with `run.console`, see docs/console.md.
-        """
-        if name not in SIDES:
-            raise BadArgument(f"side({name!r}): expected one of {', '.join(SIDES)}")
-        return Run(self._stored.of_side(name))
-
-    @property
-    def console(self) -> Console:
-        """The output of the program, if it was captured: `for line in run.console: print(line.text)`.
-
-        Lines as they stand now; `run.console.pieces()` gives what was written, piece by piece. See docs/console.md.
-        """
-        return Console(self._stored)
-
-    def __repr__(self) -> str:
-        name = f" {self.name!r}" if self.name != self.id else ""
-        return f"<Run {self.id}{name}: {self.state}>"
-
-    def keys(self) -> list[str]:
-        """Return the keys, in the order in which they were logged first."""
-        return self._stored.keys()
-
-    @overload
-    def series(self, key: str, *, buckets: None = None, attempts: Attempts = "newest") -> Series: ...
-
-    @overload
-    def series(self, key: str, *, buckets: int, attempts: Attempts = "newest") -> Reduced: ...
-
-    @overload
-    def series(
-        self, key: list[str] | tuple[str, ...], *, buckets: None = None, attempts: Attempts = "newest"
-    ) -> Table: ...
+    def table(self, keys: OneOrMore = ()) -> DataFrame:
+        """Return `rows` as a pandas DataFrame, with the ids as its index. No value is rounded."""
+        table.pandas()  # before anything is asked
+        return table.frame_of(self.rows(keys))
 
     def series(
         self,
-        key: str | list[str] | tuple[str, ...],
+        key: str,
         *,
-        buckets: int | None = None,
+        first_step: int | None = None,
+        last_step: int | None = None,
         attempts: Attempts = "newest",
-    ) -> Series | Reduced | Table:
-        """All points of a key; of several keys a `Table` over the union of their steps.
-
-        Where attempts overlap in steps the newest counts; `attempts="all"` gives the rest too. `buckets`: at most so
-        many ranges of steps with the lowest and highest value of each, instead of the points; the answer states that.
-        """
-        if attempts not in ("newest", "all"):
-            raise BadArgument(f"attempts={attempts!r}: expected 'newest' or 'all'")
-        every = attempts == "all"
+    ) -> Curves:
+        """All points of a key of each run that has it, or those in a range of steps."""
+        every, steps = is_every(attempts), range_of(first_step, last_step)
         if not isinstance(key, str):
-            if buckets is not None:
-                raise BadArgument("buckets: reduce one key at a time")
-            return Table(self._gathered(list(key), every))
-        if buckets is None:
-            return self._gathered([key], every)[key]
-        if type(buckets) is not int or not 1 <= buckets <= 100_000:
-            raise BadArgument(f"buckets={buckets!r}: expected a whole number from 1 to 100,000")
-        return self._reduced(key, buckets, every)
+            raise BadArgument(f"series: {key!r} is no key: one key of many runs, or many keys of one run")
+        return Curves(key, self._many.series(self._runs, key, steps, every=every), self._runs)
 
-    def frame(self, keys: Sequence[str], *, attempts: Attempts = "newest") -> DataFrame:
-        """Several keys as a pandas DataFrame over the union of their steps."""
-        return self.series(list(keys), attempts=attempts).to_pandas()
+    def frame(
+        self,
+        key: str,
+        *,
+        wide: bool = False,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        attempts: Attempts = "newest",
+    ) -> DataFrame:
+        """One key of all runs as a pandas DataFrame: a row per point; `wide`: a column per run, a row per step."""
+        table.pandas()
+        found = self.series(key, first_step=first_step, last_step=last_step, attempts=attempts)
+        return found.to_pandas(wide=wide)
 
-    def _gathered(self, keys: list[str], every: bool) -> dict[str, Series]:
-        found = gather(self._stored.columns(keys), keys)
-        numbers = self._attempts(found.processes)
-        made = {}
-        for key in keys:
-            series = found.series(key, numbers, every=every)
-            if series is None:
-                raise self._no_key(key)
-            made[key] = series
-        return made
-
-    def _attempts(self, processes: list[bytes]) -> dict[str, int]:
-        """Return the attempt of each process; asked again where one came that was not known."""
-        numbers = self._whole.attempt_numbers()
-        if any(process.hex() not in numbers for process in processes):
-            numbers = self._stored.view().attempt_numbers()
-        return numbers
-
-    def _reduced(self, key: str, most: int, every: bool) -> Reduced:
-        answer = self._stored.buckets(key, most, every=every)
-        leaves_out_texts = bool(answer and answer.get("leaves_out_texts"))
-        if answer is not None:
-            found = of_answer(answer)
-        else:
-            series = self._gathered([key], every)[key]
-            step, value = series.step, series.value
-            if value.dtype == object:
-                is_number = np.array([not isinstance(each, str) for each in value], bool)
-                leaves_out_texts = not bool(is_number.all())
-                if not is_number.any():
-                    raise BadArgument(
-                        f"key {key!r} of run {self.id!r} holds texts, which have no buckets: series({key!r}) gives them"
-                    )
-                step, value = step[is_number], value[is_number]
-            found = reduce(step, reals(value), most)
-        return Reduced(
-            key,
-            found.width,
-            found.start,
-            found.min,
-            found.max,
-            found.last,
-            found.count,
-            found.nans,
-            found.infs,
-            found.neg_infs,
-            int(found.count.sum()),
-            leaves_out_texts,
-        )
-
-    def _no_key(self, key: str) -> BadArgument:
-        there = self.keys()
-        shown = ", ".join(repr(each) for each in there[:_MAX_NAMED])
-        more = f" and {len(there) - _MAX_NAMED} more" if len(there) > _MAX_NAMED else ""
-        return BadArgument(f"run {self.id} has no key {key!r}; there are: {shown or 'none'}{more}")
+    def band(
+        self,
+        key: str,
+        *,
+        quantiles: Iterable[float] = _USUAL,
+        first_step: int | None = None,
+        last_step: int | None = None,
+    ) -> Band:
+        """Return mean, range and quantiles of a key over the runs, step by step, from all points; see `Band`."""
+        wanted = [float(at) for at in quantiles]
+        for at in wanted:
+            if not 0 <= at <= 1:
+                raise BadArgument(f"quantiles: {at} is not from 0 to 1")
+        steps = range_of(first_step, last_step)  # of the answer: what is carried into it lies before
+        return band_of(self.series(key), wanted, steps)

@@ -9,20 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from logclient.errors import BadArgument
+from . import table
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 Array = npt.NDArray[Any]
-
-
-def _pandas() -> Any:
-    try:
-        import pandas  # optional: 60 MB that arrays do without
-    except ImportError:
-        raise BadArgument("this needs pandas: pip install pandas") from None
-    return pandas
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +43,7 @@ class Series:
 
     def to_pandas(self) -> DataFrame:
         """A DataFrame with a row per point."""
-        pandas = _pandas()
+        pandas = table.pandas()
         streams = pandas.Categorical.from_codes(self.stream, list(self.streams))
         made: DataFrame = pandas.DataFrame(
             {
@@ -99,7 +91,7 @@ class Reduced:
     def to_pandas(self) -> DataFrame:
         """A DataFrame with a row per bucket."""
         names = ("start", "min", "max", "last", "count", "nans", "infs", "neg_infs")
-        made: DataFrame = _pandas().DataFrame({name: getattr(self, name) for name in names})
+        made: DataFrame = table.pandas().DataFrame({name: getattr(self, name) for name in names})
         return made
 
 
@@ -144,7 +136,7 @@ class Table(Mapping[str, Array]):
 
     def to_pandas(self) -> DataFrame:
         """A DataFrame with a column per key; its index is the step."""
-        pandas = _pandas()
+        pandas = table.pandas()
         made: DataFrame = pandas.DataFrame(
             dict(self._values), index=pandas.Index(self.step, name="step"), columns=list(self._values)
         )

@@ -15,6 +15,7 @@ from ..wire import credentials
 from ..wire.address import hide_user, is_loopback
 from ..wire.messages import NotTaken
 from ..wire.sanitize import one_line
+from ..wire.web_address import http_of
 
 CONFIGURED = "-"  # as an address: that of LOGCLIENT_SERVER or of the config file
 _SCHEMES = ("http", "https", "grpc", "grpcs")
@@ -73,13 +74,7 @@ def find(server: str, *, token: str | None = None, token_file: str = "") -> WebA
         raise ServerError(str(error)) from None
     if not described.http_address:
         raise ServerError(f"{access.address} has no web address: give it as http://HOST:PORT")
-    parts = urlsplit(f"//{described.http_address}")
-    host = parts.hostname or ""
-    if host in ("", "0.0.0.0", "::"):  # the same, or everywhere: there, too
-        host = access.address.host
-    shown = f"[{host}]" if ":" in host else host
-    scheme = "https" if access.address.is_tls else "http"
-    return WebAccess(f"{scheme}://{shown}:{parts.port}", access.token, access.ca)
+    return WebAccess(http_of(described.http_address, access.address), access.token, access.ca)
 
 
 class ServerError(LogclientError):

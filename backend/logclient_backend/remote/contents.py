@@ -7,7 +7,7 @@ only records contain, are left out then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..runs import contents
@@ -26,9 +26,14 @@ _CODES = {"float": "d", "rounded": "r", "int": "q", "bool": "b", "text": "s"}
 
 
 def read(
-    stored: ServerRun, run: RunView, curves: int = 0, only: Only = None, progress: Progress = None
+    stored: ServerRun,
+    key_rows: Callable[[], Iterable[dict[str, Any]]],
+    run: RunView,
+    curves: int = 0,
+    only: Only = None,
+    progress: Progress = None,
 ) -> Contents:
-    """Return the contents of a run, as `runs.contents.read` does for a folder."""
+    """Return the contents of a run, as `runs.contents.read` does for a folder. `key_rows`: asks for its keys."""
     reader = run.found.records()
     if reader.records <= SMALL_RECORDS:
         return contents.read(run, curves, only, progress)
@@ -38,7 +43,7 @@ def read(
         if span.stored:
             made.first_time = min(made.first_time or span.first_time, span.first_time)
             made.last_time = max(made.last_time, span.last_time)
-    for row in stored.key_rows():
+    for row in key_rows():
         made.keys[row["key"]] = _key(row)
     for name, each in stored.extremes().items():
         if name in made.keys:

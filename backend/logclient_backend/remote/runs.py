@@ -6,7 +6,9 @@ collector knows better is handed to it: how long nothing has come from the run, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
 from typing import Any
 from urllib.parse import quote
 
@@ -19,6 +21,7 @@ from ..runs.contents import Contents, Only, Progress
 from ..runs.edits import edits_of
 from ..runs.extremes import Extreme
 from ..runs.folder import Found
+from ..runs.media import NoBlob
 from ..runs.node import Node
 from ..runs.paged import PagedReader
 from ..runs.state import State
@@ -27,11 +30,13 @@ from ..wal.coverage import Spans
 from ..wal.encoded import StreamColumns
 from ..wire import pages
 from . import contents
+from .access import ServerError
 from .follow import ServerFollower
 from .server import Server
 
 Row = dict[str, Any]  # as the API has it, see `RunRow` in collector/web/response_models.py
 
+PAGE_FIELDS = ["step", "value", "time_ns", "rank", "stream", "seq", "order"]  # of points: all columns
 _BY_SILENCE = ("late", "lost")  # what only the collector's clock shows
 
 
@@ -49,7 +54,7 @@ class ServerRun:
         self._described: dict[str, Any] = {}
         self._found: Found | None = None
 
-    @property
+    @cached_property
     def row(self) -> source.Row:
         """Correct an agent's counts, which may be older than what is stored."""
         row = self._listed
@@ -109,6 +114,10 @@ class ServerRun:
     def of_side(self, side: str) -> ServerRun:
         return ServerRun(self._server, self._listed, side=side)
 
+    @property
+    def blob(self) -> Callable[[str], bytes]:
+        return partial(_blob, self._server, self.id)
+
     def _documents(self) -> Found:
         if self._found is None:
             self.look_again()
@@ -118,7 +127,7 @@ class ServerRun:
     def contents(
         self, run: RunView, curves: int = 0, only: Only = None, progress: Progress = None
     ) -> Contents:
-        return contents.read(self, run, curves, only, progress)
+        return contents.read(self, self._key_rows, run, curves, only, progress)
 
     def follower(self) -> source.Follower:
         return ServerFollower(self)
@@ -157,7 +166,7 @@ class ServerRun:
                 yield from found
                 first = after if after > first else 0
 
-    def key_rows(self) -> Iterator[dict[str, Any]]:
+    def _key_rows(self) -> Iterator[dict[str, Any]]:
         """Its keys as the API has them, in the order in which they came first."""
         after = ""
         while True:
@@ -168,7 +177,7 @@ class ServerRun:
                 return
 
     def keys(self) -> list[str]:
-        return [row["key"] for row in self.key_rows()]
+        return [row["key"] for row in self._key_rows()]
 
     def extremes(self) -> dict[str, Extreme]:
         """Newest, lowest and highest value of its keys; nothing from a collector without them."""
@@ -185,11 +194,44 @@ class ServerRun:
             if not after:
                 return found
 
-    def buckets(self, key: str, most: int, *, every: bool = False) -> dict[str, Any] | None:
+    def pages(self, key: str, first_step: int, last_step: int) -> Iterator[dict[str, Any]] | None:
+        """Points of a key in a range of steps; None from a collector that cannot be asked for one."""
+        asked = {"run": self.id, "key": key, "first_step": first_step, "last_step": last_step, **self._which}
         try:
-            flag = str(every).lower()
-            return self._server.json(
-                "/run/buckets", run=self.id, key=key, most=most, all_attempts=flag, **self._which
+            first = self._server.json("/run/series", limit=1_000_000, field=PAGE_FIELDS, **asked)
+        except NoRun:
+            return iter(())
+        except ServerError as error:
+            if "no such parameter" in str(error):  # it is older
+                return None
+            raise
+        return self._rest(first, asked)
+
+    def _rest(self, page: dict[str, Any], asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        yield page
+        while not page["is_all"]:
+            page = self._server.json(
+                "/run/series", limit=1_000_000, field=PAGE_FIELDS, after=page["next"], **asked
             )
+            yield page
+
+    def buckets(
+        self, key: str, most: int, *, every: bool = False, steps: tuple[int, int] | None = None
+    ) -> dict[str, Any] | None:
+        asked: dict[str, Any] = {"run": self.id, "key": key, "most": most, "all_attempts": str(every).lower()}
+        if steps is not None:
+            asked["first_step"], asked["last_step"] = steps
+        try:
+            return self._server.json("/run/buckets", **asked, **self._which)
         except NoRun:
             return None
+
+
+def _blob(server: Server, run: str, sha256: str) -> bytes:
+    try:
+        data = server.file("/run/blob", run=run, sha256=sha256)
+    except NoRun as error:
+        raise NoBlob(str(error)) from None
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise NoBlob(f"{server.url} answers with other bytes than those of the blob {sha256[:12]}")
+    return data

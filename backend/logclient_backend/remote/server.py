@@ -34,6 +34,7 @@ CONNECT_S, READ_S = (
 WHOLE_S = 600.0  # of one answer
 TRIES_S = 10.0  # in which an unreachable server is tried again
 MAX_BYTES = 1 << 28
+MAX_FILE_BYTES = 4 << 30
 _MAX_ERROR_BYTES = 1 << 16
 _PIECE = 1 << 18
 _API = "/api/v1"
@@ -88,6 +89,15 @@ class Server:
     def data(self, path: str, **parameters: Any) -> bytes:
         """The answer to GET, as it came. `NoRun` where that is the answer; `ServerError` for all other trouble."""
         return self._data("GET", path, parameters)
+
+    def file(self, path: str, **parameters: Any) -> bytes:
+        """The answer to GET, of any type: the bytes of a file. Raises as `data` does."""
+        answer = self._ask("GET", _API + path, parameters, None)
+        with answer:
+            if answer.status_code == 200 and "X-Content-Type-Options" in answer.headers:
+                return self._read(answer, MAX_FILE_BYTES)
+            data = self._read(answer, _MAX_ERROR_BYTES)
+        raise self._error_of(answer.status_code, data)
 
     def _data(
         self, method: str, path: str, parameters: dict[str, Any], body: dict[str, Any] | None = None

@@ -12,6 +12,7 @@ from ..runs import node as nodes
 from ..runs.source import Listing, StoredRun
 from . import access
 from .access import NoPath, ServerError
+from .many_runs import ManyRuns
 from .runs import Row, ServerRun
 from .server import Server
 
@@ -28,6 +29,7 @@ class ServerSource:
     def __init__(self, address: str, *, token: str | None = None, token_file: str = "") -> None:
         self._server = Server(access.find(address, token=token, token_file=token_file))
         self.where = self._server.url
+        self.many = ManyRuns(self._server)
 
     def list(self, text: str | None = None, most: int | None = None) -> Listing:
         if text:

@@ -1,4 +1,4 @@
-"""What a run's processes printed: raw pieces, and the lines that they fold to, in order.
+"""Captured output of a run's processes: raw pieces, and the lines that they fold to, in order.
 
 For whatever shows or reads runs, from a folder or from a server. Pieces of one process come by seq, processes are
 merged by time as records are (`order.py`); a jump of seqs is a number of pieces that are lost.

@@ -132,6 +132,9 @@ class Node:
     requests: list[Any] = field(default_factory=list)  # to stop or to save, see `stop_requests.py`
     observed: Observation | None = None  # by its observer; None: it has none
     stalls: list[StallSpan] = field(default_factory=list)
+    environment: dict[str, Any] = field(
+        default_factory=dict
+    )  # see `agent/supervise/capture.py`; empty: not known
     processes: dict[str, Process] = field(default_factory=dict)
     streams: dict[str, Told] = field(default_factory=dict)
     # the same of each side (`shm/side_stream.py`), which are in no count of the run
@@ -211,7 +214,7 @@ def shorten(node: Node) -> None:
     """
     if node.raw is not None:
         node.raw = {"node": node.raw.get("node")}
-    node.processes, node.streams = {}, {}
+    node.processes, node.streams, node.environment = {}, {}, {}
     node.side_processes, node.side_streams = {}, {}
 
 
@@ -234,6 +237,7 @@ def take(node: Node, raw: Any) -> None:
     node.requests = listed(raw.get("requests"))
     observed = table(raw.get("observed"))
     node.observed = observation_of(observed, partial(_when, node), node=node.id, host=node.host)
+    node.environment = table(raw.get("environment"))
     node.stalls = stalls_of(observed.get("stalls"), partial(_when, node), host=node.host)
     node.processes, node.side_processes = {}, {}
     for key, value in table(raw.get("processes")).items():

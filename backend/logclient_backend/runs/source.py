@@ -7,9 +7,9 @@ For whatever shows or reads runs: the command line and `logclient.read`. Behind 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
 from ..wal.encoded import StreamColumns
@@ -20,6 +20,8 @@ from .decoded import Looker
 from .extremes import Extreme
 from .folder import Found
 from .follow import FolderFollower
+from .media import read_blob
+from .media_reference import FOLDER
 from .view import RunView, view
 
 
@@ -86,7 +88,12 @@ class StoredRun(Protocol):
     def columns(self, keys: list[str]) -> Iterator[StreamColumns]:
         """Records that have one of these keys, perhaps with others; some may come twice."""
 
-    def buckets(self, key: str, most: int, *, every: bool = False) -> dict[str, Any] | None:
+    def pages(self, key: str, first_step: int, last_step: int) -> Iterator[dict[str, Any]] | None:
+        """Points of a key in a range of steps, as the API has them; None where nobody looks them up: read them all."""
+
+    def buckets(
+        self, key: str, most: int, *, every: bool = False, steps: tuple[int, int] | None = None
+    ) -> dict[str, Any] | None:
         """A key reduced, as the API has it; None where nobody keeps that: reduce the points. `every`: all attempts."""
 
     def extremes(self) -> dict[str, Extreme]:
@@ -94,6 +101,10 @@ class StoredRun(Protocol):
 
     def of_side(self, side: str) -> StoredRun:
         """Return this run with the records of a side in the place of what was logged (`shm/side_stream.py`)."""
+
+    @property
+    def blob(self) -> Callable[[str], bytes]:
+        """Return a function that gives the bytes of a media value by their SHA-256, or raises `NoBlob`."""
 
 
 @dataclass(slots=True)
@@ -180,6 +191,10 @@ class FolderRun:
     def of_side(self, side: str) -> FolderRun:
         return FolderRun(self._whole, self._base, side=side)
 
+    @property
+    def blob(self) -> Callable[[str], bytes]:
+        return partial(read_blob, [f"{node.path}/{FOLDER}" for node in self._whole.nodes])
+
     def contents(
         self, run: RunView, curves: int = 0, only: Only = None, progress: Progress = None
     ) -> Contents:
@@ -205,7 +220,12 @@ class FolderRun:
         kept = self._looker.kept()
         return iter(kept.items) if kept is not None else self._looker.keep(self._found.records().blocks())
 
-    def buckets(self, key: str, most: int, *, every: bool = False) -> None:
+    def pages(self, key: str, first_step: int, last_step: int) -> None:
+        return None
+
+    def buckets(
+        self, key: str, most: int, *, every: bool = False, steps: tuple[int, int] | None = None
+    ) -> None:
         return None
 
     def extremes(self) -> dict[str, Extreme]:

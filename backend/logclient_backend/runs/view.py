@@ -21,6 +21,7 @@ from typing import Any
 from . import state as states
 from .attempts import Attempt, Attempts
 from .edits import Edit
+from .environment import Environment, environments_of
 from .folder import Found
 from .live import LiveShmDir
 from .node import Node, Process, listed, table, text, whole
@@ -120,6 +121,11 @@ class RunView:
         return sorted(
             (stall for node in self.nodes for stall in node.stalls), key=lambda stall: stall.begin_ns
         )
+
+    @property
+    def environments(self) -> list[Environment]:
+        """Environments of its program, by node, the newest last."""
+        return environments_of(self.nodes)
 
     def attempt_numbers(self) -> dict[str, int]:
         """Number of the attempt that each process is part of."""

@@ -29,6 +29,7 @@ class Progress:
         self.reason = ""  # of `wire.messages`, with an error
         self.next_try = 0.0  # monotonic, while waiting
         self.collector = ""  # id of the one that answered last
+        self.web = ("", "")  # its `public_url` and `http_address`
         self.connections = 0
         self.records = 0  # acked in this life, with points, and bytes as they were on the wire
         self.points = 0

@@ -78,6 +78,7 @@ class Sender:
         # a store that was set back is another one, whatever it is called
         is_other = welcome.collector != progress.collector or progress.is_beyond(welcome.held)
         progress.collector = welcome.collector
+        progress.web = welcome.public_url, welcome.http_address
         progress.connections += 1
         progress.held(welcome.held, is_other=is_other)
         progress.documents_acked = welcome.documents_digest

@@ -215,7 +215,8 @@ class Codec:
                 return DELTA, differences
         return PLANES, plain
 
-    def _get_numbers(self, reader: Reader, mode: int, code: str, first: int, count: int) -> array[int]:
+    def numbers(self, reader: Reader, mode: int, code: str, first: int, count: int) -> array[int]:
+        """Return the next column of seqs, orders, steps or times."""
         if mode == RANGE:
             if count == 1:
                 return array(code, [first])
@@ -294,10 +295,10 @@ class Codec:
         order = seq + reader.zigzag()
         time = base_ns + reader.zigzag()
         try:
-            seqs = self._get_numbers(reader, modes & 3, "Q", seq, count)
-            orders = self._get_numbers(reader, modes >> 2 & 3, "Q", order, count)
-            steps = self._get_numbers(reader, modes >> 4 & 3, "q", step, count)
-            times = self._get_numbers(reader, modes >> 6, "q", time, count)
+            seqs = self.numbers(reader, modes & 3, "Q", seq, count)
+            orders = self.numbers(reader, modes >> 2 & 3, "Q", order, count)
+            steps = self.numbers(reader, modes >> 4 & 3, "q", step, count)
+            times = self.numbers(reader, modes >> 6, "q", time, count)
         except OverflowError as error:
             raise ValueError(str(error)) from error
         variable = sum(map(codes.count, VARIABLE))

@@ -55,10 +55,13 @@ class Body(NamedTuple):
     base_ns: int  # from which its times are counted
     data: bytes
 
-    def decode(self, codes: str, *, most_text_bytes: int = MAX_BLOB) -> Decoded:
-        """Return its columns; `ValueError` where the bytes are none, or its texts take more than that."""
+    def decode(self, codes: str, *, most_text_bytes: int = MAX_BLOB, codec: Codec | None = None) -> Decoded:
+        """Return its columns; `ValueError` where the bytes are none, or its texts take more than that.
+
+        `codec`: of this thread alone; None: one that is kept for it.
+        """
         seq, step = self.first_seq, self.first_step
-        found = _codecs.plain.decode_parts(
+        found = (codec or _codecs.plain).decode_parts(
             self.data, codes, self.records, seq, step, self.base_ns, most_text_bytes=most_text_bytes
         )
         if found.seq[-1] != self.last_seq:

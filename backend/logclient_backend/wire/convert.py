@@ -16,6 +16,7 @@ from . import batch, messages, node_report
 from .messages import Ack, Description, HeldStream, Hello, NotTaken, Request, Welcome
 from .node_report import NodeReport
 from .sanitize import one_line
+from .web_address import MAX_URL_CHARACTERS
 
 MAX_ID_BYTES = 512  # of a run; a node's is at most 64
 MAX_TEXT_BYTES = 1000
@@ -78,6 +79,8 @@ def welcome(value: Welcome) -> pb.ShipReply:
     made.welcome.documents_revision = value.documents_revision
     made.welcome.takes_edits = value.takes_edits
     made.welcome.edits_digest = value.edits_digest
+    made.welcome.public_url = value.public_url
+    made.welcome.http_address = value.http_address
     made.welcome.held.extend(
         batch.held(stream, held.stored, dict(held.gaps)) for stream, held in value.held.items()
     )
@@ -101,6 +104,8 @@ def read_welcome(message: pb.Welcome) -> Welcome:
         message.protocol,
         message.takes_edits,
         message.edits_digest,
+        one_line(message.public_url, MAX_URL_CHARACTERS),
+        one_line(message.http_address, 200),
     )
 
 
@@ -205,6 +210,7 @@ def description(value: Description) -> control_pb2.DescribeReply:
         most_parcel_bytes=value.most_parcel_bytes,
         http_address=value.http_address,
         role=value.role,
+        public_url=value.public_url,
     )
 
 
@@ -216,4 +222,5 @@ def read_description(message: control_pb2.DescribeReply) -> Description:
         one_line(message.http_address, 200),
         one_line(message.role, 40),
         message.protocol,
+        one_line(message.public_url, MAX_URL_CHARACTERS),
     )

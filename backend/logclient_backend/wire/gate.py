@@ -19,6 +19,7 @@ from .channel import REFUSAL
 from .messages import NotTaken
 
 SHIP, DESCRIBE = "/logclient.v1.Ingest/Ship", "/logclient.v1.Control/Describe"
+BLOB = "/logclient.v1.Ingest/Blob"
 STATUS = {
     messages.INVALID: grpc.StatusCode.INVALID_ARGUMENT,
     messages.WRONG_PROTOCOL: grpc.StatusCode.INVALID_ARGUMENT,
@@ -29,12 +30,14 @@ STATUS = {
     messages.UNAUTHORIZED: grpc.StatusCode.UNAUTHENTICATED,
 }
 _DOORMEN = 4  # threads
+_PORTERS = 4  # threads, each of which may wait for a disk with a piece of a blob in hand
 
 if TYPE_CHECKING:
     _Handler = grpc.GenericRpcHandler[Any, Any]
 else:
     _Handler = grpc.GenericRpcHandler
 
+Blob = Callable[[str, bytes, grpc.ServicerContext], bytes]
 Ship = Callable[[str, Iterator[bytes], grpc.ServicerContext], Iterator[bytes]]
 
 
@@ -47,13 +50,19 @@ class Gate(_Handler):
         ship: Ship,
         describe: Callable[[grpc.ServicerContext], bytes],
         refused: Callable[[NotTaken, grpc.ServicerContext], None],
+        blob: Blob | None = None,
     ) -> None:
-        """`admit` gets a token and returns whose it is, or raises `NotTaken`; it never waits."""
+        """`admit` gets a token and returns whose it is, or raises `NotTaken`; it never waits.
+
+        `blob` answers calls for blobs; without it there are none.
+        """
         self._admit = admit
         self._ship = ship
         self._describe = describe
         self._refused = refused
+        self._blob = blob
         self._doormen = futures.ThreadPoolExecutor(_DOORMEN, thread_name_prefix="doorman")
+        self._porters = futures.ThreadPoolExecutor(_PORTERS, thread_name_prefix="blobs")
 
     def service(
         self, handler_call_details: grpc.HandlerCallDetails
@@ -65,6 +74,14 @@ class Gate(_Handler):
             except NotTaken as refused:
                 return grpc.stream_stream_rpc_method_handler(self._apart(partial(self._refuse, refused)))
             return grpc.stream_stream_rpc_method_handler(partial(self._ship, who))
+        if handler_call_details.method == BLOB:
+            if self._blob is None:
+                return None
+            try:
+                who = self._admit(token_in(handler_call_details.invocation_metadata))
+            except NotTaken as refused:
+                return grpc.stream_stream_rpc_method_handler(self._apart(partial(self._refuse, refused)))
+            return grpc.unary_unary_rpc_method_handler(self._apart(partial(self._blob, who), self._porters))
         if handler_call_details.method == DESCRIBE:
             # the request is empty, and whatever else somebody sends is not received
             return grpc.stream_unary_rpc_method_handler(
@@ -74,11 +91,14 @@ class Gate(_Handler):
 
     def close(self) -> None:
         self._doormen.shutdown(wait=False)
+        self._porters.shutdown(wait=False)
 
-    def _apart(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Run it in a thread of the doormen."""
+    def _apart(
+        self, function: Callable[..., Any], pool: futures.ThreadPoolExecutor | None = None
+    ) -> Callable[..., Any]:
+        """Run it in a thread of that pool; without one, of the doormen."""
         apart: Any = partial(function)
-        apart.experimental_thread_pool = self._doormen
+        apart.experimental_thread_pool = pool or self._doormen
         return apart  # type: ignore[no-any-return]
 
     def _refuse(

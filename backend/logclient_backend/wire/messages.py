@@ -88,6 +88,8 @@ class Welcome:
     protocol: int = PROTOCOL
     takes_edits: bool = False  # an earlier collector does not
     edits_digest: bytes = b""  # of the edits of the run that are there, see `runs/edits.py`
+    public_url: str = ""  # of its page, as an administrator named it; empty: nobody did
+    http_address: str = ""  # as in `Description`
 
 
 @dataclass(slots=True)
@@ -137,6 +139,7 @@ class Description:
     http_address: str = ""  # host:port, or :port on the same host; empty: it has none
     role: str = ""  # what the caller may do: ingest, read, edit, control, admin; empty: nothing
     protocol: int = PROTOCOL
+    public_url: str = ""  # as in `Welcome`
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,12 +38,13 @@ from ..admission.inner_socket import InnerSocket
 from ..admission.listening import listen
 from . import convert, messages
 from .address import Address, is_loopback
+from .blobs import answer
 from .byte_budget import Room
 from .gate import STATUS, Gate, token_in
 from .inbound import Reading, busy
 from .messages import NotTaken
 from .outbound import Replies
-from .service import Caller, Limits, Service
+from .service import BlobService, Caller, Limits, Service
 from .turns import Ticket, Turns
 
 _SPARE_THREADS = 8  # for calls that are answered at once
@@ -68,11 +69,16 @@ class Server:
         limits: Limits | None = None,
         connection_limits: ConnectionLimits | None = None,
         *,
+        blobs: BlobService | None = None,
         log: Callable[[str, str], None] = lambda cause, text: None,
     ) -> None:
-        """`connection_limits`: of each port; `log` takes a cause and a line for the log."""
+        """`connection_limits`: of each port; `log` takes a cause and a line for the log.
+
+        `blobs` takes those of media values; without it there are none.
+        """
         self.limits = limits or Limits()
         self._service = service
+        self._blobs = blobs
         self._connection_limits = connection_limits or ConnectionLimits()
         self._log = log
         self._room = Room(self.limits.most_bytes)
@@ -84,7 +90,9 @@ class Server:
         self._acceptors: list[tuple[Acceptor, InnerSocket]] = []
         most, waiting = self.limits.conversations, self.limits.waiting
         self._turns = Turns(most, waiting)
-        self._gate = Gate(service.admit, self._ship, self._describe, self._refused)
+        self._gate = Gate(
+            service.admit, self._ship, self._describe, self._refused, None if blobs is None else self._blob
+        )
         self._grpc = grpc.server(
             futures.ThreadPoolExecutor(
                 most + waiting + self.limits.greeting + _SPARE_THREADS, thread_name_prefix="reply"
@@ -195,6 +203,20 @@ class Server:
 
     def _describe(self, context: grpc.ServicerContext) -> bytes:
         return convert.description(self._service.describe(self._caller(context))).SerializeToString()
+
+    # ---- Blob ----------------------------------------------------------------------------------------------
+
+    def _blob(self, who: str, request: bytes, context: grpc.ServicerContext) -> bytes:
+        """In a thread of the gate's."""
+        key = context.peer()
+        for acceptor, _ in self._acceptors:
+            acceptor.enter(key, who)
+        try:
+            assert self._blobs is not None
+            return answer(request, self._blobs)
+        finally:
+            for acceptor, _ in self._acceptors:
+                acceptor.leave(key)
 
     # ---- Ship ----------------------------------------------------------------------------------------------
 

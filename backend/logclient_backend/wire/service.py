@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from .batch import MAX_BYTES
+from .blobs import Piece
 from .messages import Description, Hello, NotTaken, Parcel, Welcome
 from .node_report import NodeReport
 from .outbound import Replies
@@ -45,6 +46,16 @@ class Conversation(Protocol):
 
     def closed(self, why: str) -> None:
         """The last call; `why` in words. Replies go nowhere from now on."""
+
+
+class BlobService(Protocol):
+    """Takes the blobs of media values. Calls come from a few threads, and may take as long as a disk does."""
+
+    def lacking(self, run: str, node: str, asked: list[str]) -> list[str]:
+        """Return which of these hashes the run lacks; the others are its own from now on. `NotTaken`."""
+
+    def take(self, run: str, node: str, piece: Piece) -> tuple[int, bool]:
+        """Take one piece; returns how many bytes of its blob are there, and whether it is complete. `NotTaken`."""
 
 
 class Service(Protocol):

@@ -14,7 +14,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n logclient_proto/v1/control.proto\x12\x0clogclient.v1\"\x11\n\x0f\x44\x65scribeRequest\"\x84\x01\n\rDescribeReply\x12\x11\n\tcollector\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x10\n\x08protocol\x18\x03 \x01(\r\x12\x19\n\x11most_parcel_bytes\x18\x04 \x01(\x04\x12\x14\n\x0chttp_address\x18\x05 \x01(\t\x12\x0c\n\x04role\x18\x06 \x01(\t2Q\n\x07\x43ontrol\x12\x46\n\x08\x44\x65scribe\x12\x1d.logclient.v1.DescribeRequest\x1a\x1b.logclient.v1.DescribeReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n logclient_proto/v1/control.proto\x12\x0clogclient.v1\"\x11\n\x0f\x44\x65scribeRequest\"\x98\x01\n\rDescribeReply\x12\x11\n\tcollector\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x10\n\x08protocol\x18\x03 \x01(\r\x12\x19\n\x11most_parcel_bytes\x18\x04 \x01(\x04\x12\x14\n\x0chttp_address\x18\x05 \x01(\t\x12\x0c\n\x04role\x18\x06 \x01(\t\x12\x12\n\npublic_url\x18\x07 \x01(\t2Q\n\x07\x43ontrol\x12\x46\n\x08\x44\x65scribe\x12\x1d.logclient.v1.DescribeRequest\x1a\x1b.logclient.v1.DescribeReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -24,7 +24,7 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _globals['_DESCRIBEREQUEST']._serialized_start=50
   _globals['_DESCRIBEREQUEST']._serialized_end=67
   _globals['_DESCRIBEREPLY']._serialized_start=70
-  _globals['_DESCRIBEREPLY']._serialized_end=202
-  _globals['_CONTROL']._serialized_start=204
-  _globals['_CONTROL']._serialized_end=285
+  _globals['_DESCRIBEREPLY']._serialized_end=222
+  _globals['_CONTROL']._serialized_start=224
+  _globals['_CONTROL']._serialized_end=305
 # @@protoc_insertion_point(module_scope)

@@ -43,6 +43,42 @@ REASON_OUTDATED: Reason
 PACKING_RAW: Packing
 PACKING_ZSTD: Packing
 
+class BlobRequest(_message.Message):
+    __slots__ = ("run", "node", "asked", "piece")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    ASKED_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    node: str
+    asked: _containers.RepeatedScalarFieldContainer[bytes]
+    piece: BlobPiece
+    def __init__(self, run: _Optional[str] = ..., node: _Optional[str] = ..., asked: _Optional[_Iterable[bytes]] = ..., piece: _Optional[_Union[BlobPiece, _Mapping]] = ...) -> None: ...
+
+class BlobPiece(_message.Message):
+    __slots__ = ("sha256", "size", "offset", "data")
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    sha256: bytes
+    size: int
+    offset: int
+    data: bytes
+    def __init__(self, sha256: _Optional[bytes] = ..., size: _Optional[int] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class BlobReply(_message.Message):
+    __slots__ = ("lacking", "have", "is_complete", "refusal")
+    LACKING_FIELD_NUMBER: _ClassVar[int]
+    HAVE_FIELD_NUMBER: _ClassVar[int]
+    IS_COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    lacking: _containers.RepeatedScalarFieldContainer[bytes]
+    have: int
+    is_complete: bool
+    refusal: Refusal
+    def __init__(self, lacking: _Optional[_Iterable[bytes]] = ..., have: _Optional[int] = ..., is_complete: bool = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...
+
 class ShipRequest(_message.Message):
     __slots__ = ("hello", "parcel", "alive", "report")
     HELLO_FIELD_NUMBER: _ClassVar[int]
@@ -84,7 +120,7 @@ class Hello(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., client: _Optional[str] = ..., run: _Optional[str] = ..., node: _Optional[str] = ..., revive: bool = ..., is_sync: bool = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol", "collector", "window_bytes", "most_parcel_bytes", "held", "documents_digest", "documents_revision", "takes_edits", "edits_digest")
+    __slots__ = ("protocol", "collector", "window_bytes", "most_parcel_bytes", "held", "documents_digest", "documents_revision", "takes_edits", "edits_digest", "public_url", "http_address")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     COLLECTOR_FIELD_NUMBER: _ClassVar[int]
     WINDOW_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +130,8 @@ class Welcome(_message.Message):
     DOCUMENTS_REVISION_FIELD_NUMBER: _ClassVar[int]
     TAKES_EDITS_FIELD_NUMBER: _ClassVar[int]
     EDITS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    PUBLIC_URL_FIELD_NUMBER: _ClassVar[int]
+    HTTP_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     collector: str
     window_bytes: int
@@ -103,7 +141,9 @@ class Welcome(_message.Message):
     documents_revision: int
     takes_edits: bool
     edits_digest: bytes
-    def __init__(self, protocol: _Optional[int] = ..., collector: _Optional[str] = ..., window_bytes: _Optional[int] = ..., most_parcel_bytes: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., documents_digest: _Optional[bytes] = ..., documents_revision: _Optional[int] = ..., takes_edits: bool = ..., edits_digest: _Optional[bytes] = ...) -> None: ...
+    public_url: str
+    http_address: str
+    def __init__(self, protocol: _Optional[int] = ..., collector: _Optional[str] = ..., window_bytes: _Optional[int] = ..., most_parcel_bytes: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., documents_digest: _Optional[bytes] = ..., documents_revision: _Optional[int] = ..., takes_edits: bool = ..., edits_digest: _Optional[bytes] = ..., public_url: _Optional[str] = ..., http_address: _Optional[str] = ...) -> None: ...
 
 class Held(_message.Message):
     __slots__ = ("stream", "stored", "holes")

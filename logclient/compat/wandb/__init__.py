@@ -46,7 +46,7 @@ from logclient.guest import dynamo
 from logclient.session import current_run
 from logclient.shm.notices import write_stderr
 
-from . import env, errors, tensorboard, util
+from . import env, errors, plot, tensorboard, util
 from . import missing_modules as standins
 from .current import here, started
 from .errors import CommError, Error, UsageError
@@ -69,7 +69,8 @@ __all__ = [
     "AlertLevel", "Artifact", "Audio", "Classes", "CommError", "Config", "Error", "Graph", "Histogram", "Html", "Image",
     "Molecule", "Object3D", "Plotly", "Run", "Settings", "Summary", "Table", "UsageError", "Video", "agent", "alert",
     "config", "controller", "define_metric", "env", "errors", "finish", "init", "join", "log", "log_artifact", "login",
-    "mark_preempting", "require", "restore", "run", "save", "setup", "summary", "sweep", "teardown", "tensorboard",
+    "mark_preempting",
+    "plot", "require", "restore", "run", "save", "setup", "summary", "sweep", "teardown", "tensorboard",
     "termerror", "termlog", "termwarn", "unwatch", "use_artifact", "util", "watch",
 ]  # fmt: skip
 _SUBMODULES = ("integration", "catboost", "keras", "lightgbm", "sb3", "xgboost")  # found without an import

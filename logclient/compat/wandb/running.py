@@ -16,6 +16,7 @@ from logclient.compat.stand_ins import Inert
 from logclient.errors import BadArgument
 from logclient.null import NullRun
 from logclient.run import session_of
+from logclient.session.page import address_of
 
 from .current import here
 from .run_files import RunFiles
@@ -133,9 +134,11 @@ class _Described(RunFiles):
 
     @property
     def url(self) -> str:
-        """The address of the run's folder. Empty for a disabled run."""
+        """The address of the run's page, or of its folder where no page is known. Empty for a disabled run."""
         made = self.logclient_run
-        return "" if isinstance(made, NullRun) else _address(os.path.join(made.dir, made.id))
+        if isinstance(made, NullRun):
+            return ""
+        return address_of(session_of(made)) or _address(os.path.join(made.dir, made.id))
 
     @property
     def project_url(self) -> str:

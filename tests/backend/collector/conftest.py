@@ -68,7 +68,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Inside]]:
 
     def begin(folder: str = "data", *, settings: dict[str, Any] | None = None, **limits: Any) -> Inside:
         given = settings or {}
-        made = Inside(tmp_path / folder, **given, limits=Limits(**limits))
+        made = Inside(tmp_path / folder, **given, limits=Limits(**{"web_processes": 0, **limits}))
         running.append(made)
         return made
 

@@ -66,7 +66,7 @@ def test_commands_of_the_page(world: tuple[Path, str]) -> None:
     if shutil.which("curl") is None:
         pytest.skip("no curl on this machine")
     base, url = world
-    assert len(COMMANDS) == 17
+    assert len(COMMANDS) == 21
     for command in COMMANDS:
         assert ADDRESS in command
         done = subprocess.run(

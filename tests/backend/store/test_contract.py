@@ -1,4 +1,4 @@
-"""What every engine promises (`interface.py`). A new engine joins by one line in ENGINES."""
+"""Promises of every engine (`interface.py`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 import threading
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import pytest
 from logclient.errors import BadArgument
 from logclient.shm.columns import Columns
 from logclient.shm.record import Shape
-from logclient_backend.collector.store.embedded import open_store
 from logclient_backend.collector.store.interface import (
     Description,
     Filter,
@@ -29,9 +28,9 @@ from logclient_backend.wal.encoded import StreamColumns
 from logclient_backend.wal.scan import Gap
 from logclient_backend.wal.seqs import SeqSet
 
+from .conftest import ENGINES, all_upkeep
 from .samples import NODE, NOW_NS, PROCESS, STREAM, columns, described, parcel, ramp
 
-ENGINES: dict[str, Callable[[str], Store]] = {"embedded": open_store}
 AWKWARD = [
     "a'; DROP TABLE runs; --",
     "%_*?[",
@@ -42,46 +41,6 @@ AWKWARD = [
     "\u202e",
     " ",
 ]
-
-
-@pytest.fixture(params=ENGINES)
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Store]]:
-    """Opens the store, once more where it is open already."""
-    stores: list[Store] = []
-
-    def open_it() -> Store:
-        for store in stores:
-            store.close()
-        stores.append(ENGINES[request.param](str(tmp_path / "store")))
-        return stores[-1]
-
-    try:
-        yield open_it
-    finally:
-        for store in stores:
-            store.close()
-
-
-@pytest.fixture
-def store(opened: Callable[[], Store]) -> Store:
-    return opened()
-
-
-@pytest.fixture(params=["as it came", "after upkeep", "opened again"])
-def settle(request: pytest.FixtureRequest, opened: Callable[[], Store]) -> Callable[[Store], Store]:
-    """The same answers are expected in each of these."""
-
-    def settled(store: Store) -> Store:
-        if request.param == "after upkeep":
-            all_upkeep(store)
-        return opened() if request.param == "opened again" else store
-
-    return settled
-
-
-def all_upkeep(store: Store) -> None:
-    while store.compact(deadline_s=60, now=True):  # type: ignore[call-arg]
-        pass
 
 
 def steps(store: Store, key: str = "loss", run: str = "run") -> list[int]:
@@ -270,6 +229,35 @@ def test_of_attempts_that_overlap_the_newest_counts(store: Store, settle: Callab
     assert both.points == 130 and both.count.max() == 2
     points = store.reader.points("run", "loss")
     assert len(points.step) == 130 and [info.attempt for info in points.streams] == [1, 2]
+
+
+@pytest.mark.parametrize("most", [1, 4, 1000])
+def test_points_of_a_range_of_steps(store: Store, settle: Callable[[Store], Store], most: int) -> None:
+    """Each once, page by page, though seqs and steps run against each other; what comes later is given later."""
+    falling = columns(
+        Shape(("loss",), "d"), range(1, 41), [[float(at)] for at in range(40)], steps=range(40, 0, -1)
+    )
+    store.writer.write([parcel(StreamColumns(STREAM, PROCESS, 0, falling))])
+    store = settle(store)
+
+    def pages(after: str) -> tuple[list[int], str]:
+        found: list[int] = []
+        while True:
+            page = store.reader.points("run", "loss", after=after, most=most, first_step=10, last_step=20)
+            assert len(page.step) <= most and page.spans == {
+                1: (1, store.reader.keys("run").keys[0].last_step)
+            }
+            found += page.step.tolist()
+            after = page.next
+            if page.is_all:
+                return found, after
+
+    found, after = pages("")
+    assert found == list(range(20, 9, -1))
+    more = columns(Shape(("loss",), "d"), [41, 42, 43], [[1.0]] * 3, steps=[15, 99, 10])
+    store.writer.write([parcel(StreamColumns(STREAM, PROCESS, 0, more))])
+    assert pages(after)[0] == [15, 10]
+    assert store.reader.points("run", "loss", first_step=200).is_all
 
 
 def test_texts_have_no_buckets(store: Store, settle: Callable[[Store], Store]) -> None:

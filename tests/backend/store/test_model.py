@@ -341,7 +341,7 @@ class StoreMachine(RuleBasedStateMachine):
             mine = known.streams.get(stream) if known else None
             for seq, record in mine.records.items() if mine else ():
                 cells = [each for each in record.cells if keys is None or each[0] in keys]
-                if keys is not None and not cells:
+                if keys and not cells:  # no keys at all: every record, without its values
                     continue
                 names, codes, raw = zip(*cells, strict=True) if cells else ((), (), ())
                 heads = (record.order, record.step, record.time, record.rank)

@@ -38,6 +38,7 @@ def keys(count: int) -> list[str]:
 
 def test_nothing_is_done_before_it_is_due(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A little that came just now may wait; much, or what waited long, is compacted."""
+    monkeypatch.setattr(compact, "KEEP_S", 0.0)
     store.writer.write([parcel(ramp(1, 10))])
     assert not store.compact(deadline_s=10)
     assert store.statistics()["uncompacted_points"] == 20

@@ -181,6 +181,32 @@ def test_runs_are_filtered_and_sorted_there(api: Api) -> None:
     assert shown["mixed"] == {"last::x": "nan", "config::lr": 0.1}
 
 
+def test_a_word_is_looked_for_in_names_and_tags(api: Api) -> None:
+    """Wherever it stands, in capitals or not; as a text, never as a pattern."""
+
+    def ids(word: str) -> set[str]:
+        return {row["id"] for row in api.get("/runs", where=json.dumps(["any", "contains", word]))["runs"]}
+
+    assert ids("MLP") == {"plain"}
+    assert ids("lin") == {"mixed"}  # its tag
+    assert ids("b%2E") == {"a/../b%2e?&=+#"}
+    assert ids("%") == {"a/../b%2e?&=+#"}
+    assert ids("nowhere") == set()
+    assert api.refused("/runs", where='["any","=","mlp"]') == (400, "bad_request")
+    assert api.refused("/runs", where='["any","contains",3]') == (400, "bad_request")
+
+
+def test_keys_of_the_newest_runs_are_offered_as_columns(api: Api) -> None:
+    """With how many runs have each, and whether they differ in it."""
+    found = api.get("/columns")
+    assert found["runs"] == 4
+    assert {"key": "lr", "runs": 1, "is_same": True} in found["config"]
+    assert "deep::a::b::1::x" in [each["key"] for each in found["config"]]
+    assert [each["key"] for each in found["summary"]] == ["best", "big"]
+    assert {"key": "loss", "runs": 3, "is_same": False} in found["last"]
+    assert api.get("/columns", newest=1)["runs"] == 1
+
+
 def test_a_list_tells_of_a_run_what_the_run_itself_tells(tmp_path: Path) -> None:
     """Field by field, though a list is made of texts that were kept for it; also of one that runs, and a bare one."""
     told = Description(
@@ -238,6 +264,12 @@ def test_a_list_tells_of_a_run_what_the_run_itself_tells(tmp_path: Path) -> None
         ("/runs", {"limt": 5}),
         ("/info", {"run": "plain"}),
         ("/run/contents", {"run": "plain", "key": "loss"}),
+        ("/run/contents", {"run": "plain", "side": "other"}),
+        ("/run/console", {"run": "plain", "after": 1, "before": 2}),
+        ("/run/console", {"run": "plain", "after": -1}),
+        ("/run/console", {"run": "plain", "limit": 2001}),
+        ("/run/console", {"run": "plain", "process": "mine"}),
+        ("/run/console", {"run": "plain", "stream": "stdin"}),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_a_sentence(
@@ -245,6 +277,15 @@ def test_what_makes_no_sense_is_refused_with_a_sentence(
 ) -> None:
     """One form of error, status 400."""
     assert api.refused(path, **parameters) == (400, "bad_request")
+
+
+def test_run_without_captured_output_has_an_empty_page(api: Api) -> None:
+    """And no process of which there is anything."""
+    page = api.get("/run/console", run="plain")
+    assert (page["process"], page["processes"], page["lines"]) == ("", [], [])
+    assert page["is_all"] and page["previous"] == page["next"] == 0
+    assert api.refused("/run/console", run="plain", process="0" * 32) == (404, "no_process")
+    assert api.refused("/run/console", run="none") == (404, "no_run")
 
 
 def test_parameter_that_there_is_not_is_named_with_those_that_there_are(api: Api) -> None:

@@ -48,7 +48,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def test_answers_are_as_described(described: Any, mode: GenerationMode, pace: Pace) -> None:
     """Any question at all, by an administrator, on every path."""
     asked = []
-    for found in described.get_all_operations():
+    for found in described.exclude(path="/api/v1/stream").get_all_operations():  # it has no end
         operation = found.ok()
         asked.append(operation.label)
 

@@ -57,7 +57,7 @@ class Running:
         return next(self._names)
 
     def get(self, path: str, **parameters: Any) -> requests.Response:
-        return self.web.get(f"{self.collector.http.url}/api/v1{path}", params=parameters, timeout=DEADLINE_S)
+        return self.web.get(f"{self.collector.port.url}/api/v1{path}", params=parameters, timeout=DEADLINE_S)
 
     def close(self) -> None:
         self.web.close()

@@ -23,7 +23,7 @@ from ..disturbed import ROOMY, Trainer, wait_until
 _SUPERVISOR = """
 import os, sys, threading
 from logclient.shm import shm_dir as shm_dirs
-from logclient_backend.agent.supervise import page_pinning
+from logclient_backend.agent.supervise import capture, page_pinning
 from logclient_backend.agent.shipping import ship_process
 from logclient_backend.agent.observer.observer_keeper import ObserverKeeper
 from logclient_backend.agent.supervise.supervisor import Supervisor
@@ -40,6 +40,11 @@ def note_no_more(*given):
     ships.append(True)  # in a process of its own, which may wait for a disk
     return ship(*given)
 ship_process.run = note_no_more
+collect = capture.collect_in_child
+def collect_and_note_no_more(*given, **more):
+    ships.append(True)  # in a child that may hang, too
+    collect(*given, **more)
+capture.collect_in_child = collect_and_note_no_more
 look = ObserverKeeper.look
 def look_and_note(keeper):
     is_loaded = look(keeper)

@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 import requests
 
+from logclient_backend.remote.editing import edit
+from logclient_backend.runs.edits import Changes
 from tests.backend.runs.build import simple_run
 
 pytestmark = [pytest.mark.slow]
@@ -62,6 +64,11 @@ class Browser:
         assert answer.status_code == 200, answer.text
         return {row["id"]: row for row in answer.json()["runs"]}
 
+    def edit(self, run: str, wish: dict[str, Any]) -> requests.Response:
+        """Edit a run, as the page does."""
+        url = f"{self.url}/api/v1/run/edit"
+        return self._session.post(url, params={"run": run}, json=wish, headers=CHANGES, timeout=PATIENCE_S)
+
     def has_records(self, run: str, count: int) -> bool:
         return bool(self.runs().get(run, {}).get("records") == count)
 
@@ -106,6 +113,7 @@ def test_runs_are_shown_to_their_user_alone_and_the_folder_is_untouched(tmp_path
     runs, cache = tmp_path / "runs", tmp_path / "cache"
     for name in ("one", "two"):
         simple_run(runs, name, 20)
+    edit(str(runs), "one", Changes(tags=["kept"]))
     before = facts_of(runs)
     with ui(runs, cache) as page:
         browser = page.browser()
@@ -113,6 +121,9 @@ def test_runs_are_shown_to_their_user_alone_and_the_folder_is_untouched(tmp_path
         wait_until(
             lambda: {id: row["records"] for id, row in browser.runs().items()} == {"one": 20, "two": 20}
         )
+        assert browser.runs()["one"]["tags"] == ["kept"], "edits of the folder are shown, too"
+        edited = browser.edit("two", {"name": "here"})
+        assert (edited.status_code, browser.runs()["two"]["name"]) == (200, "here")
         assert requests.get(f"{browser.url}/api/v1/runs", timeout=PATIENCE_S).status_code == 401
         assert Browser(*page.link()).login.status_code == 401
         with ui(runs, cache, "again") as again:

@@ -1,4 +1,4 @@
-"""When the pieces of a program's output are staged (`shm/console_stream.py`), and how many of them: the budget.
+"""Processes whose output is captured (`shm/console_stream.py`): when pieces of it are staged, and how many: the budget.
 
 Runs in the worker's main thread; part of `Worker`.
 
@@ -33,6 +33,7 @@ _FLOOD_S = (
     0.25  # the same while a quarter of a ring comes in less: a flood shall not take a core of the agent's
 )
 _PAUSE_S = 0.2  # between two questions whether a ring fills, while pieces come
+_LIVELY_S = 3.0  # without pieces, after which the worker may rest
 _SHARE = 4
 
 
@@ -54,7 +55,8 @@ class Console(SideRoster):
 
     def pause_s(self, pause_s: float) -> float:
         """Return how long the worker may sleep, which would sleep so long."""
-        return min(pause_s, _PAUSE_S) if self._has_some else pause_s
+        is_lively = self._has_some and time.monotonic() - self._at < _LIVELY_S
+        return min(pause_s, _PAUSE_S) if is_lively else pause_s
 
     def is_due(self, now: float) -> bool:
         """Is there anything to stage, and time to do it? Reads words of shared memory."""

@@ -8,6 +8,7 @@ Runs in the worker's main thread; the copier saves what `content` returns. Reade
      "heartbeat_s": n (only at rest), "closed": bool, "set_aside": [{"file", "reason"}],
      "refused": n (by processes without lanes), "ship": null | {"server", "state", "error"},
      "requests": [{"id", "kind", "save", "reason", "by", "via", "time_ns", "taken_ns", "step", "state", "why"}],
+     "environment": {"process", "captured_ns", "environment": {...}} (as `supervise/capture.py` leaves it),
      "observed": {"kind", "verdict", "text", "since_ns", "since_mono_ns", "rank", "step", "stalls": [...]},
      "processes": {hex: {"pid", "rank", "created_ns", "created_mono_ns",
                          "documents": {kind: {"time", "mono_ns", "data"}}, "refused", "left_out",
@@ -112,6 +113,7 @@ class Ledger:
         self._ship: dict[str, str] | None = None
         self._requests: dict[str, dict[str, Any]] = {}  # by id
         self._observed: dict[str, Any] | None = None
+        self._environment: dict[str, Any] | None = None
         self.refused = 0  # records, by processes without lanes
         self._refused_written = 0  # in the last content
         self._made_at = 0.0
@@ -155,6 +157,8 @@ class Ledger:
                 self._requests.setdefault(str(request["id"]), dict(request))
             if self._observed is None and isinstance(whole.get("observed"), dict):
                 self._observed = whole["observed"]
+            if self._environment is None and isinstance(whole.get("environment"), dict):
+                self._environment = whole["environment"]
             for item in whole.get("set_aside", []):
                 self.set_aside(str(item["file"]), str(item["reason"]))
         except (ValueError, AttributeError, TypeError, KeyError):
@@ -286,6 +290,16 @@ class Ledger:
             self._want(_MIN_S)
 
     @property
+    def environment(self) -> dict[str, Any] | None:
+        """Environment of the process that owned the run last."""
+        return self._environment
+
+    @environment.setter
+    def environment(self, environment: dict[str, Any]) -> None:
+        self._environment = environment
+        self._want(_MIN_S)
+
+    @property
     def missing_there(self) -> int:
         """Records that are stored and that no collector is known to have."""
         acked = self._acked
@@ -373,6 +387,8 @@ class Ledger:
             head["requests"] = self.requests
         if self._observed is not None:
             head["observed"] = self._observed
+        if self._environment is not None:
+            head["environment"] = self._environment
         self._heartbeat_s = _HEARTBEAT_S
         if self.is_at_rest:
             self._heartbeat_s, head["heartbeat_s"] = _REST_HEARTBEAT_S, _REST_PROMISE_S

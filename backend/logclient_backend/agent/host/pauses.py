@@ -69,10 +69,11 @@ class Pipes:
         self.supervisor = Pipe(handle, wake.SUPERVISOR)
         self.shipper = Pipe(handle, wake.SHIPPER)
         self.observer = Pipe(handle, wake.OBSERVER)
+        self.media = Pipe(handle, wake.MEDIA)
 
     def descriptors(self) -> list[int]:
         """Return the descriptors of the pipes that are open."""
-        pipes = self.worker, self.supervisor, self.shipper, self.observer
+        pipes = self.worker, self.supervisor, self.shipper, self.observer, self.media
         return [pipe.fd for pipe in pipes if pipe.fd >= 0]
 
 

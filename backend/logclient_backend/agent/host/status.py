@@ -41,10 +41,10 @@ class StatusPage:
         words = self.words
         return words[layout.AGENT_DRAINED], words[layout.AGENT_WRITTEN]
 
-    def write_server(self, address: str, error: str, reason: str = "") -> None:
+    def write_server(self, address: str, error: str, reason: str = "", page: str = "") -> None:
         """Store texts about shipping for `logclient.shm.health.ship_texts`; one writer at a time.
 
-        `reason` is why a collector refuses records for good, in its words.
+        `reason` is why a collector refuses records for good, in its words; `page` the address of its page.
         """
         words = self.words
         slots = [layout.SHIP_TEXTS + slot * layout.SHIP_TEXT_BYTES for slot in (0, 1)]
@@ -53,8 +53,10 @@ class StatusPage:
         most = layout.SHIP_TEXT_BYTES - layout.DOCUMENT_HEADER
         lines = (address, " ".join(error.split()), " ".join(reason.split()))
         head, sentence, why = (line.encode("utf-8", "backslashreplace") for line in lines)
-        why = why[: max(0, (most - len(head)) // 2 - 1)]
-        text = b"\n".join((head, sentence[: max(0, most - len(head) - len(why) - 2)], why))[:most]
+        last = page.encode("ascii", "ignore")
+        room = most - len(head) - len(last) - 3
+        why = why[: max(0, room // 2)]
+        text = b"\n".join((head, sentence[: max(0, room - len(why))], why, last))[:most]
         begin = at + layout.DOCUMENT_HEADER
         words[at >> 3] = 0  # void while it is written
         self._map[begin : begin + len(text)] = text

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 
 from logclient.errors import BadArgument
 from logclient.shm import layout, modes, stop_requests
+from logclient.shm.health import page_address
 from logclient.shm.regular import read_regular
 from logclient.shm.shm_dir import ShmDir, folder_name
 
@@ -41,7 +42,10 @@ from ..output.probe import HAS_FOLDER
 from ..settings import Settings
 
 if TYPE_CHECKING:
+    from ...ship.blobs import BlobUpload
     from ...ship.progress import Progress
+    from ...ship.source import FolderSource
+    from ...wire.address import Address
 
 SHIPPED_FILE = "shipped.json"
 LEFT, FAILED, NOWHERE, REFUSED = (
@@ -63,6 +67,7 @@ _LISTEN_S = 3600.0
 _REST_SLICE_S = 4.0  # without a conversation; whoever has something to send ends it
 _DISK_REST_S = 10.0  # between two looks at the run folder while nothing is staged
 _POLL_S = 1.0  # of the run folder, which has what was on tmpfs before we came
+_BLOBS_S, _BLOBS_RETRY_S = 0.5, 15.0  # between two looks for blobs; after trouble with them
 _CLOSE_S = 0.5  # within what the supervisor waits for us
 _FOLDERS_EVERY_S = 0.5
 _ANSWER_S = 10.0  # for the run folder's, until it is taken as wished
@@ -106,13 +111,15 @@ def _run(handle: ShmDirHandle, settings: Settings, writer: StatusWriter, pipe: P
             sleeper.sleep(rest_s)
     if access is None:
         return NOWHERE
-    writer.begin(str(access.address))
+    writer.begin(access.address)
 
+    from ...ship.blobs import BlobUpload
     from ...ship.progress import Progress
     from ...ship.settings import ShipSettings
     from ...ship.shipper import Shipper
     from ...ship.source import FolderSource
     from ...wire import channel
+    from ...wire.blobs import Uploads
     from ...wire.client import Session
     from .node_reports import NodeReports
 
@@ -156,11 +163,29 @@ def _run(handle: ShmDirHandle, settings: Settings, writer: StatusWriter, pipe: P
                 source.expect()
                 shipper.wake()
 
+    uploads = BlobUpload(lambda: Uploads(opens, identity.run, identity.node))
+    ships = threading.Thread(
+        target=_ship_blobs, args=(uploads, source, writer.words), name="blobs", daemon=True
+    )
+    ships.start()
     if sleeper.may_be_long:
         threading.Thread(target=listen, name="wake-ups", daemon=True).start()
     is_refused = not shipper.run(is_wanted)
     writer.look(progress, is_last=True)
     return REFUSED if is_refused else LEFT
+
+
+def _ship_blobs(uploads: BlobUpload, source: FolderSource, words: memoryview) -> None:
+    """In a thread, which may hang with the disk: send blobs of media values, as they come."""
+    seen, pause_s = 0, _BLOBS_S
+    while True:
+        stored = words[layout.AGENT_MEDIA_STORED]
+        if (stored != seen or uploads.waiting) and source.folders:
+            is_done = uploads.run(source.folders)
+            words[layout.AGENT_BLOBS_WAITING] = uploads.waiting
+            words[layout.AGENT_BLOBS_SEEN] = seen = stored
+            pause_s = _BLOBS_S if is_done else min(_BLOBS_RETRY_S, 2 * pause_s)
+        time.sleep(pause_s)
 
 
 def hand_in(handle: ShmDirHandle, request: messages.Request) -> None:
@@ -224,8 +249,10 @@ class StatusWriter:
         self._status = status
         self._worker = worker
         self.words = status.words
-        self._address = ""
-        self._error = self._reason = ""
+        self._address: Address | None = None
+        self._texts = ("", "", "", "")  # as they were written last
+        self._web = ("", "")
+        self._page = page_address(self.words)  # as the process before had it
         self._records = 0  # as they were written last
         self._moved_at = 0.0
         self._seen: tuple[object, ...] = ()
@@ -243,8 +270,9 @@ class StatusWriter:
     def look(self, progress: Progress, *, is_last: bool = False) -> None:
         """With each turn of the shipper: what is new."""
         words = self.words
-        if (progress.trouble, progress.refusal) != (self._error, self._reason):
-            self._write_server(self._address, progress.trouble, progress.refusal)
+        if progress.web != self._web:
+            self._look_at_page(progress.web)
+        self._write_server(progress.trouble, progress.refusal)
         if not is_last or progress.state in layout.SHIP_STATES:
             words[layout.AGENT_SHIP_STATE] = layout.SHIP_STATES.index(progress.state)
         words[layout.AGENT_SHIP_REFUSED] = progress.refused_records
@@ -277,21 +305,36 @@ class StatusWriter:
         self._written_at = time.monotonic()
         self._pause_s = max(_WRITE_EVERY_S, _SHARE * (self._written_at - begun))
 
-    def begin(self, address: str) -> None:
+    def begin(self, address: Address) -> None:
         """There is a server."""
-        self._write_server(address, "")
+        self._address = address
+        self._write_server("")
         self.words[layout.AGENT_SHIP_STATE] = layout.SHIP_STARTING
 
     def wait(self, address: str, error: str) -> None:
         """Nothing can be shipped now."""
-        self._write_server(address, error)
+        self._write_server(error, address=address)
         self.words[layout.AGENT_SHIP_STATE] = WAITING
 
     def fail(self, error: str) -> None:
         """This process ends because of that."""
-        self.wait(self._address, f"the process that ships failed: {error}")
+        self.wait(self._texts[0], f"the process that ships failed: {error}")
 
-    def _write_server(self, address: str, error: str, reason: str = "") -> None:
-        if (address, error, reason) != (self._address, self._error, self._reason):
-            self._address, self._error, self._reason = address, error, reason
-            self._status.write_server(address, error, reason)
+    def _write_server(self, error: str, reason: str = "", *, address: str = "") -> None:
+        where = str(self._address) if self._address is not None else address
+        texts = where, error, reason, self._page
+        if texts != self._texts:
+            self._texts = texts
+            self._status.write_server(*texts)
+
+    def _look_at_page(self, web: tuple[str, str]) -> None:
+        """The collector has named the address of its page; the file that keeps it lies on a disk that may hang."""
+        from ...wire import known_pages, web_address
+
+        self._web, server = web, self._address
+        assert server is not None
+        self._page = page = web_address.page_of(*web, server)
+        if page:
+            threading.Thread(
+                target=lambda: known_pages.note(server, page), name="known-pages", daemon=True
+            ).start()

@@ -16,7 +16,7 @@ import math
 import time
 
 from logclient.shm import layout
-from logclient.shm.health import ship_texts
+from logclient.shm.health import page_address, ship_texts
 
 from ..host.kept_process import KeptProcess
 from ..host.pauses import Pipes
@@ -133,5 +133,5 @@ class ShipKeeper:
             address, error, _ = ship_texts(words) or ("", "", "")
             if cause is None or cause.exit_code != ship_process.FAILED:  # else it told why
                 error = f"the process that ships {'hung' if cause is None else f'ended with {cause}'}"
-            self._status.write_server(address, f"{error}; another one starts")
+            self._status.write_server(address, f"{error}; another one starts", page=page_address(words))
             words[layout.AGENT_SHIP_STATE] = ship_process.WAITING

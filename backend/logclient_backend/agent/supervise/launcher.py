@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logclient.config import alerts_file, temporary_folders
 from logclient.shm import layout, modes
@@ -30,6 +30,9 @@ from logclient.spawn import reap
 from ..host import process_handle
 from ..host.json_file import write_json
 from ..host.status import StatusPage
+
+if TYPE_CHECKING:
+    from ...wire.address import Address
 
 FOLDER_WAIT_S = 1.5
 _SERVER_SHARE = 4  # 1/4 of the time of `init` at most is for the config file that may name a server
@@ -75,7 +78,7 @@ def _prepare(shm_dir: ShmDir, options: Options) -> bool:
     """Have the run folder looked at; False where the run must not start, and `init` raises."""
     if options.answer:
         until = time.monotonic() + _time_left(options) / _SERVER_SHARE
-        server = _begin(lambda: _ask_about_server(shm_dir)) if _may_be_in_config(shm_dir) else 0
+        server = _begin(lambda: _ask_about_server(shm_dir)) if _may_have_server(shm_dir) else 0
         found = _ask_about_folder(shm_dir, options)
         if server:
             _is_done(server, until)
@@ -222,24 +225,37 @@ def _time_left(options: Options) -> float:
     return float(options.until) - time.monotonic() if options.until else FOLDER_WAIT_S
 
 
-def _may_be_in_config(shm_dir: ShmDir) -> bool:
+def _may_have_server(shm_dir: ShmDir) -> bool:
     given = shm_dir.facts.get("settings")
     mode = given.get("mode", "online") if isinstance(given, dict) else "online"
-    return not shm_dir.facts.get("server") and mode == "online"
+    return bool(mode == "online")
 
 
 def _ask_about_server(shm_dir: ShmDir) -> None:
-    """Leave in the shm directory which server the config file names; nothing where none, or no usable file."""
+    """Leave in the shm directory which server the config file names, and where its page is, if that is known.
+
+    Nothing where there is none, or no usable file.
+    """
     from logclient.errors import BadArgument
 
-    from ...wire import credentials
+    from ...wire import known_pages
+    from ...wire.address import parse
 
+    given = str(shm_dir.facts.get("server") or "")
     try:
-        access = credentials.find()
+        address = parse(given) if given else _configured()
     except BadArgument:
         return  # the process that ships says what is wrong, to status()
-    if access is not None:
-        write_json(shm_dir.file(shm_dirs.SERVER), {"server": str(access.address)})
+    if address is not None:
+        found = {"server": str(address), "page": known_pages.find(address)}
+        write_json(shm_dir.file(shm_dirs.SERVER), found)
+
+
+def _configured() -> Address | None:
+    from ...wire import credentials
+
+    access = credentials.find()
+    return None if access is None else access.address
 
 
 def _look_for_targets() -> None:

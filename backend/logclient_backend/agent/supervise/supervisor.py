@@ -13,7 +13,8 @@ Invariants:
 - a worker that SIGKILL does not reach (state D) is left behind, not waited for: it never runs a line of ours again;
 - a worker whose supervisor died forks another, and that inherits what this one knew;
 - the process that ships (`ship_supervisor.py`), the observer (`observer_keeper.py`), and the one that looks for a stop
-  file (`stop_file.py`), where one is set, are kept running beside the worker, and end before their supervisor does.
+  file (`stop_file.py`), where one is set, are kept running beside the worker, and end before their supervisor does;
+  so does the one that looks once what the program runs in (`capture.py`).
 """
 
 from __future__ import annotations
@@ -36,12 +37,14 @@ from ..host.pauses import REST_SHARE, Pipes, Sleeper
 from ..host.process_handle import Watch
 from ..host.shm_dir_handle import ShmDirHandle
 from ..host.status import StatusPage
+from ..media.media_keeper import MediaKeeper
 from ..observer.observer_keeper import ObserverKeeper
 from ..output.segment_pool import Memory
 from ..settings import Settings
 from ..shipping.ship_supervisor import ShipKeeper
 from ..worker import KEPT, STORED, Worker
 from . import cleanup, election, inherited, page_pinning, shutdown
+from .capture import Capture
 from .stop_file import StopFile
 
 _LOOK_S = 2.0  # at rest; the end of a worker, a newcomer and a line to write end it at once
@@ -120,6 +123,8 @@ class Supervisor:
         self._sleeper = Sleeper(pipes.supervisor)
         self._shipping = ShipKeeper(self.handle, self.status, self.settings, pipes, self._only_server)
         self._stop_file = StopFile(self.handle, self.status, pipes.worker, self.settings.stop_file)
+        self._media = MediaKeeper(self.handle, self.status, self.settings, pipes)
+        self._capture = Capture(self.handle, self.status, pipes.worker, self.settings)
         self._observing = ObserverKeeper(
             self.handle, self.status, self.settings, pipes, sends_alerts=self._sends_alerts
         )
@@ -168,7 +173,9 @@ class Supervisor:
         if self._has_given_up:
             return  # they have ended, and the page may be another agent's by now
         self._stop_file.end()
+        self._capture.end()
         self._observing.end()
+        self._media.end()
         self._shipping.end()
 
     def _look(self) -> None:
@@ -176,6 +183,8 @@ class Supervisor:
         self.handle.look()
         self._shipping.look()
         self._stop_file.look()
+        self._media.look()
+        self._capture.look()
         if self._observing.look() and not page_pinning.lock_pages():
             page_pinning.read_mapped_files()
         self._left_behind = [worker for worker in self._left_behind if not worker.reap()]
@@ -194,13 +203,23 @@ class Supervisor:
             REST_SHARE * self.settings.stall_s,
             self._shipping.due_in_s(now),
             self._observing.due_in_s(now),
+            self._media.due_in_s(now),
+            self._capture.due_in_s(now),
         )
         return max(0.01, min(pause_s, until_stuck_s + 0.01))
 
     def _wait(self, timeout_s: float) -> bool:
         """Has the worker ended, within that time at most?"""
         before = time.monotonic()
-        self._sleeper.watch([self._worker, *self._shipping.watches(), *self._observing.watches()])
+        self._sleeper.watch(
+            [
+                self._worker,
+                *self._shipping.watches(),
+                *self._observing.watches(),
+                *self._media.watches(),
+                *self._capture.watches(),
+            ]
+        )
         if self._sleeper.sleep(timeout_s):
             self._watchful_until = time.monotonic() + _LOOK_S
         now = time.monotonic()

@@ -26,6 +26,7 @@ from ...wal.coverage import Spans
 from ...wal.encoded import StreamColumns
 from ...wal.scan import Gap
 from ...wal.seqs import SeqSet
+from .news import News, Position, Question
 
 if TYPE_CHECKING:
     import numpy as np
@@ -181,12 +182,15 @@ class Listed:
     columns: Mapping[tuple[str, str], Any] = field(default_factory=dict)  # those asked for that it has
 
 
+ANYWHERE = "any"  # with `contains`: id, project, name, group or a tag, ASCII letters in capitals or not
+
+
 @dataclass(frozen=True, slots=True)
 class Filter:
     """One condition on runs; all of a list must hold."""
 
-    field: str  # id, project, name, group, state, tag, created_ns, last_seen_ns, config, summary
-    key: str = ""  # with config and summary: as `flatten.py` names it
+    field: str  # id, project, name, group, state, tag, created_ns, last_seen_ns, config, summary, or ANYWHERE
+    key: str = ""  # with config and summary: as `runs/flatten.py` names it
     op: str = "="  # =, !=, <, <=, >, >=, contains
     value: str | float | bool | None = None
 
@@ -211,6 +215,25 @@ class RunPage:
     runs: Sequence[Listed]
     next: str  # empty: that was all
     total: int
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnKey:
+    """A key under which runs of a list have values."""
+
+    key: str
+    runs: int  # that have it
+    is_same: bool  # all of them have the same value under it; False for metrics, which are not compared
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnKeys:
+    """Keys under which the newest runs have values: config and summary as `flatten.py` names them, and metrics."""
+
+    config: Sequence[ColumnKey]  # by name
+    summary: Sequence[ColumnKey]
+    metrics: Sequence[ColumnKey]
+    runs: int  # that were looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +279,11 @@ class Points:
     rank: npt.NDArray[np.int32]  # -1: none
     values: Sequence[Value]  # an array of float64 or int64 where one type holds them all, else a list
     streams: Sequence[StreamInfo]
-    next: str  # cursor: ask again with it for what came later; always there
+    next: str  # cursor: ask again with it, and the same range of steps, for what came later; always there
     is_all: bool  # nothing more now
+    spans: Mapping[int, tuple[int, int]] = field(
+        default_factory=dict
+    )  # by attempt: the lowest and the highest step that it logged of this key, whatever was asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,10 +317,12 @@ class Buckets:
     last: npt.NDArray[
         np.float64
     ]  # of the highest step; there of the newest attempt, of a stream by seq, else by time
+    last_ns: npt.NDArray[np.int64]  # time of that point
     points: int  # that went in
     first_step: int
     last_step: int
     codes: str  # every type the key was logged with, sorted, as in `Key`; with "s" there are texts that did not go in
+    rank: int = -1  # the only one that went in, where one was asked for; -1: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +365,15 @@ class Writer(Protocol):
         """
 
 
+class Watch(Protocol):
+    """Notices commits; for one thread."""
+
+    def has_changed(self) -> bool:
+        """Was anything committed since the last call? True at the first; costs some microseconds."""
+
+    def close(self) -> None: ...
+
+
 class Reader(Protocol):
     """Answers questions. Any number of threads."""
 
@@ -362,7 +399,17 @@ class Reader(Protocol):
     def last_values(self, runs: Sequence[str], keys: Sequence[str]) -> Mapping[tuple[str, str], Last]:
         """By (run, key)."""
 
-    def points(self, run: str, key: str, *, after: str = "", most: int = 100_000) -> Points: ...
+    def points(
+        self,
+        run: str,
+        key: str,
+        *,
+        after: str = "",
+        most: int = 100_000,
+        first_step: int | None = None,
+        last_step: int | None = None,
+    ) -> Points:
+        """Points of all attempts, or those in a range of steps; blocks that hold none of these are not read."""
 
     def buckets(
         self,
@@ -388,33 +435,92 @@ class Reader(Protocol):
         keys: Iterable[str] | None = None,
     ) -> tuple[list[StreamColumns], int]:
         """Records of one stream by seq from there on, whole or only these keys of them; and the seq to ask for next,
-        0 where that was all. `most` is a wish.
+        0 where that was all. `most` is a wish. No keys: all records, without their values.
 
         All columns of a page cover the same range of seqs, up to that seq: per key table and rank there is one, so
         where a stream logged two shapes in turn their seqs lie between each other's.
         """
 
 
-class Store(Protocol):
-    """An engine."""
+class LiveReader(Protocol):
+    """Answers pages that follow runs. Any number of threads."""
+
+    def curves(
+        self,
+        series: Sequence[tuple[str, str]],
+        *,
+        most: int = 1000,
+        most_buckets: int = 200_000,
+        first_step: int | None = None,
+        last_step: int | None = None,
+        all_attempts: bool = False,
+        main_rank: bool = False,
+    ) -> tuple[Position, Sequence[Buckets | None]]:
+        """Return the buckets of each (run, key), in turn, until there are so many, and the position of what was seen.
+
+        `main_rank`: of the lowest rank that logged the key, and of records without a rank. None stands for a series
+        that is not there. At least one is answered.
+        """
+
+    def position(self) -> Position:
+        """Return how far the store is now."""
+
+    def news(self, questions: Sequence[Question], *, most: int = 2_000) -> Sequence[News]:
+        """Return what is new for each question, all from one state of the store: at most `most` points a series."""
+
+    def column_keys(self, newest: int) -> ColumnKeys:
+        """Return the keys of so many runs, those that were created last."""
+
+    def watch(self) -> Watch:
+        """Return what notices that something was committed, by any process; its user closes it."""
+
+
+class ReadableStore(Protocol):
+    """The half of an engine that answers questions, in the process that writes or in another one."""
 
     @property
     def id(self) -> str:
         """Random, made with the store: another id means other contents."""
 
     @property
-    def writer(self) -> Writer: ...
+    def reader(self) -> Reader: ...
 
     @property
-    def reader(self) -> Reader: ...
+    def live(self) -> LiveReader: ...
+
+    def statistics(self) -> Mapping[str, float]:
+        """For metrics: bytes, records, points, runs, uncompacted_points, ..."""
+
+    def close(self) -> None: ...
+
+
+class FedStore(ReadableStore, Protocol):
+    """A store that another process writes."""
+
+    def take_seen(self, news: Mapping[str, Any]) -> None:
+        """Take what a `SeenFeed` of that process gave: when runs were seen last."""
+
+
+class SeenFeed(Protocol):
+    """News of when runs were seen, which are stored late, for one other process."""
+
+    def take(self) -> Mapping[str, Any]:
+        """Return what is new, as JSON has it."""
+
+    def end(self) -> None:
+        """No more is kept for it."""
+
+
+class Store(ReadableStore, Protocol):
+    """An engine."""
+
+    @property
+    def writer(self) -> Writer: ...
+
+    def seen_feed(self) -> SeenFeed: ...
 
     def compact(self, *, deadline_s: float) -> bool:
         """Do some of the upkeep that is due, in a thread of its own; False where nothing was."""
 
     def backup(self, folder: str) -> None:
         """A consistent copy while writing goes on; `StoreError` where the folder is not empty or cannot be written."""
-
-    def statistics(self) -> Mapping[str, float]:
-        """For metrics: bytes, records, points, runs, uncompacted_points, ..."""
-
-    def close(self) -> None: ...

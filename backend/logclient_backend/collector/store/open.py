@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from . import embedded
 
 if TYPE_CHECKING:
-    from .interface import Outlook, Store
+    from .interface import FedStore, Outlook, Store
 
 
 def open_store(folder: str, *, is_durable: bool = True) -> Store:
@@ -17,6 +17,11 @@ def open_store(folder: str, *, is_durable: bool = True) -> Store:
     where the folder cannot be used or another process has it, `Unsupported` where a newer version wrote it.
     """
     return embedded.open_store(folder, synchronous="FULL" if is_durable else "NORMAL")
+
+
+def read_store(folder: str) -> FedStore:
+    """The store in that folder, which another process has open and writes; `StoreError` where there is none."""
+    return embedded.ReadOnlyStore(folder)
 
 
 def outlook(folder: str) -> Outlook:

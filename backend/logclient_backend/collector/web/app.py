@@ -21,21 +21,31 @@ from ..store.interface import StoreError
 from ..tokens import Grant
 from . import (
     bands,
+    columns,
     console,
     control,
+    curves,
     docs_page,
     edits,
+    environment,
     extremes,
+    groups,
     health,
     listing,
+    many_runs,
+    marks,
+    media,
     pairs,
     records,
     reports,
     session,
+    stream,
     values,
 )
 from .access import SCHEME, Stands, anybody
 from .context import Backing
+from .live import Live
+from .live_runs import RunChanges
 from .origin_check import OriginCheck
 from .response_models import Error, Info
 from .responses import Refused, as_json, refusal
@@ -138,7 +148,28 @@ def make_app(stands_on: Backing) -> FastAPI:
     )
     app.state.backing = stands_on
     app.state.cookie = cookie_of(stands_on.site, stands_on.store.id)
-    modules = (session, listing, edits, control, reports, values, extremes, bands, pairs, records, console)
+    app.state.live = Live(stands_on.store, RunChanges(stands_on))
+    modules = (
+        session,
+        listing,
+        columns,
+        groups,
+        edits,
+        environment,
+        control,
+        reports,
+        values,
+        extremes,
+        curves,
+        stream,
+        many_runs,
+        bands,
+        pairs,
+        marks,
+        records,
+        console,
+        media,
+    )
     for router in (about, *(module.router for module in modules)):
         app.include_router(router, prefix=f"/api/v{API_VERSION}")
     app.include_router(health.router)

@@ -16,11 +16,12 @@ from ...combine.band import Band, band, same_width
 from ...combine.part import Part
 from ..store.interface import Buckets, Filter, Reader, RunQuery
 from .access import Stands, reader
+from .chart_models import RunsBand
 from .parameters import Key, Name, Side, Step, in_store
-from .response_models import RunsBand
 from .responses import Refused, as_json, numbers
 from .run_filters import Filters
 from .strict_query import only_known
+from .values import check_steps
 
 router = APIRouter(dependencies=[Depends(reader), Depends(only_known)])
 
@@ -62,8 +63,7 @@ def runs_band(
     last known value at the end of the bucket; `min` and `max` are those of all points in it, so no spike is hidden.
     NaN and infinities are in none of them, and counted.
     """
-    if first_step is not None and last_step is not None and first_step > last_step:
-        raise Refused(400, "bad_request", f"first_step {first_step} lies behind last_step {last_step}")
+    check_steps(first_step, last_step)
     for at in quantile:
         if not 0 <= at <= 1:
             raise Refused(400, "bad_request", f"quantile={at}: expected a number from 0 to 1")

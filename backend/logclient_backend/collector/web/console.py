@@ -1,4 +1,4 @@
-"""What the processes of a run printed, folded to lines, page by page (`runs/console_pages.py`)."""
+"""The output of the processes of a run, folded to lines, page by page (`runs/console_pages.py`)."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from ..store.interface import Reader
 from .access import Stands, reader
 from .listing import known_run
 from .parameters import INT64, RunId, Side, in_store
@@ -43,11 +44,16 @@ def extremes(
     for key in found.keys:
         low = high = None
         if key.codes != _TEXT:
-            whole = stands_on.store.reader.buckets(in_store(run, side), key.name, most=1)
-            low, high = _finite(whole.min.tolist(), min), _finite(whole.max.tolist(), max)
+            low, high = lowest_and_highest(stands_on.store.reader, in_store(run, side), key.name)
         rows.append({"key": key.name, "last": last_value(key.last), "min": number(low), "max": number(high)})
     following = str(start + limit) if start + limit < found.total else ""
     return as_json(request, {"run": run, "keys": rows, "next": following, "total": found.total})
+
+
+def lowest_and_highest(asked: Reader, run: str, key: str) -> tuple[float | None, float | None]:
+    """Return the extremes of the finite values of a key; None where there are none."""
+    whole = asked.buckets(run, key, most=1)
+    return _finite(whole.min.tolist(), min), _finite(whole.max.tolist(), max)
 
 
 def _finite(values: list[float], of: Any) -> float | None:

@@ -51,7 +51,8 @@ def list_runs(
             max_length=MAX_FILTERS,
             description='Conditions that must all hold, each a JSON array: ["last_seen_ns",">",0], '
             '["config","lr","<",0.1], ["tag","contains","base"]. Fields: id, project, name, group, state, tag, '
-            "created_ns, last_seen_ns, config, summary. Operators: = != < <= > >= contains.",
+            "created_ns, last_seen_ns, config, summary, any (id, project, name, group or a tag contains a text, in "
+            "capitals or not). Operators: = != < <= > >= contains.",
         ),
     ] = [],  # noqa: B006  # fastapi copies it
     column: Annotated[
@@ -78,7 +79,7 @@ def list_runs(
     wanted = filters(where)
     given = {"project": project, "name": name, "group": group, "state": state, "tag": tag}
     wanted += [Filter(field, value=given[field]) for field in _SIMPLE if given[field] is not None]
-    paths = [_path(each) for each in dict.fromkeys(column)]
+    paths = [column_path(each) for each in dict.fromkeys(column)]
     columns = [path for path in paths if path[0] != "last"]
     query = RunQuery(wanted, sort_key(sort), order == "desc", limit, after, deleted, columns)
     page = stands_on.store.reader.runs(query)
@@ -105,17 +106,37 @@ def _row_text(
     brief = run.brief
     if run.state == "running":
         described = json.loads(brief)
-        names = ("state", "reason", "created_ns", "ended_ns")
-        about = Description(
-            **{name: described[name] for name in names}, more={"rest_s": described.get("rest_s")}
-        )
-        whole = Run(run.id, about, run.last_seen_ns, run.records, run.points, run.bytes)
-        brief = _encoded({**described, **_state(stands_on, whole, now_ns, described.get("observed"))})
+        brief = _encoded({**described, **state_of_listed(stands_on, run, described, now_ns)})
     columns = _columns_text(run, paths, lasts) if paths else ""
     return (
         f'{{"id":{_encoded(run.id)},{brief[1:-1]},"last_seen_ns":{run.last_seen_ns},"records":{run.records},'
         f'"points":{run.points},"bytes":{run.bytes},"deleted_ns":{run.deleted_ns}{columns}}}'
     )
+
+
+def state_of_listed(
+    stands_on: Backing, run: Listed, described: Mapping[str, Any], now_ns: int
+) -> dict[str, Any]:
+    """State, reason and finding of a run whose documents have it running, as of now; `described`: its brief."""
+    names = ("state", "reason", "created_ns", "ended_ns")
+    about = Description(**{name: described[name] for name in names}, more={"rest_s": described.get("rest_s")})
+    whole = Run(run.id, about, run.last_seen_ns, run.records, run.points, run.bytes)
+    return _state(stands_on, whole, now_ns, described.get("observed"))
+
+
+def row_of(stands_on: Backing, run: Listed, described: Mapping[str, Any], now_ns: int) -> dict[str, Any]:
+    """Return `RunRow`; `described` is the run's brief description, read from its JSON."""
+    if run.state == "running":
+        described = {**described, **state_of_listed(stands_on, run, described, now_ns)}
+    return {
+        "id": run.id,
+        **described,
+        "last_seen_ns": run.last_seen_ns,
+        "records": run.records,
+        "points": run.points,
+        "bytes": run.bytes,
+        "deleted_ns": run.deleted_ns,
+    }
 
 
 def _columns_text(
@@ -152,7 +173,8 @@ def _row(stands_on: Backing, run: Run, now_ns: int) -> dict[str, Any]:
     }
 
 
-def _path(column: str) -> tuple[str, str]:
+def column_path(column: str) -> tuple[str, str]:
+    """Return kind and key of a column."""
     group, mark, key = column.partition(SEPARATOR)
     if group not in ("config", "summary", "last") or not mark or not key:
         raise Refused(

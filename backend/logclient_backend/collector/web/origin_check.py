@@ -64,6 +64,9 @@ class Callers:
     def leave(self, client: tuple[str, int] | None) -> None:
         """It has ended."""
 
+    def drop(self, client: tuple[str, int] | None) -> None:
+        """Close the connection, whatever is still to be sent: its reader takes nothing."""
+
 
 class OriginCheck:
     """Around the application."""

@@ -16,9 +16,9 @@ from ...combine.pairing import Pairs, never_falls, pair
 from ...combine.part import Part, coarser
 from ..store.interface import Buckets, Reader
 from .access import Stands, reader
+from .chart_models import Pairs as PairsModel
 from .listing import known_run
 from .parameters import RunId, Side, in_store, of_512_bytes
-from .response_models import Pairs as PairsModel
 from .responses import Refused, as_json, numbers
 from .strict_query import only_known
 

@@ -13,7 +13,7 @@ from logclient.shm.side_stream import SYSTEM
 
 from ...runs.flatten import SEPARATOR
 from ..limits import MAX_ID_BYTES
-from ..store.interface import Filter, side_id
+from ..store.interface import ANYWHERE, Filter, side_id
 from .responses import Refused
 
 MAX_FILTERS = 32
@@ -28,7 +28,10 @@ INT64 = 1 << 63
 # what a run or a key can be called: no control character that would end a text somewhere else
 _NAME = r"^[^\x00]+$"
 
-FIELDS = ("id", "project", "name", "group", "state", "tag", "created_ns", "last_seen_ns", "config", "summary")
+FIELDS = (
+    *("id", "project", "name", "group", "state", "tag", "created_ns", "last_seen_ns", "config", "summary"),
+    ANYWHERE,
+)
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "contains")
 SORTS = ("created_ns", "last_seen_ns", "name", "project", "state")
 _NUMBERS = ("created_ns", "last_seen_ns")
@@ -114,6 +117,8 @@ def _filter(text: str) -> Filter:
         raise _bad(text, "the key is no text")
     if not isinstance(op, str) or op not in OPERATORS:
         raise _bad(text, f"the operator is none of {' '.join(OPERATORS)}")
+    if field == ANYWHERE and (op != "contains" or not isinstance(value, str)):
+        raise _bad(text, f"{ANYWHERE} contains a text, and nothing else")
     if isinstance(value, (list, dict)):
         raise _bad(text, "the value is a text, a number, true, false or null")
     if isinstance(value, float) and not math.isfinite(value):

@@ -35,15 +35,9 @@ PAGE_NODES = 1_000
 def reports(request: Request, stands_on: Stands, run: RunId, after: Cursor = "") -> Response:
     """Return what the observer of each node saw last, while the run does not get on there."""
     known_run(stands_on, run)
-    nodes = sorted((node, seen) for node, seen in stands_on.node_reports.of_run(run).items() if node > after)
-    rows: list[dict[str, Any]] = []
-    size = 0
-    for node, seen in nodes:
-        size += seen.report.size if seen.report is not None else 0
-        if rows and (size > PAGE_BYTES or len(rows) >= PAGE_NODES):
-            break
-        rows.append(_row(node, seen))
-    following = rows[-1]["node"] if len(rows) < len(nodes) else ""
+    nodes, has_more = stands_on.node_reports.page(run, after, most_bytes=PAGE_BYTES, most_nodes=PAGE_NODES)
+    rows = [_row(node, seen) for node, seen in nodes]
+    following = rows[-1]["node"] if has_more else ""
     return as_json(request, {"run": run, "nodes": rows, "next": following, "now_ns": time.time_ns()})
 
 
@@ -51,7 +45,14 @@ def reports(request: Request, stands_on: Stands, run: RunId, after: Cursor = "")
 def why(request: Request, stands_on: Stands, run: RunId) -> Response:
     """Return who is stuck and why, over all nodes, from what their observers saw last."""
     known_run(stands_on, run)
-    rows = [_row(node, seen) for node, seen in stands_on.node_reports.of_run(run).items()]
+    rows: list[dict[str, Any]] = []
+    has_more = True
+    while has_more:
+        after = rows[-1]["node"] if rows else ""
+        nodes, has_more = stands_on.node_reports.page(
+            run, after, most_bytes=PAGE_BYTES, most_nodes=PAGE_NODES
+        )
+        rows += [_row(node, seen) for node, seen in nodes]
     job = elsewhere.job_of(stored_view(run, stands_on.store.reader), rows)
     made = described(job)
     del made["reports"]  # all that was seen; `/run/reports` has it

@@ -125,6 +125,39 @@ class NodeReports(Shape):
     now_ns: int
 
 
+class Spread(Shape):
+    """A column over the runs of a group."""
+
+    runs: int = Field(description="How many have a finite number there.")
+    mean: Number | None
+    min: Number | None
+    max: Number | None
+
+
+class GroupRow(Shape):
+    """The runs that have one value."""
+
+    value: str | int | float | bool | None = Field(
+        description="null: those that have none. NaN and infinities are texts."
+    )
+    runs: int
+    states: dict[str, int] = Field(description="How many runs are in which state, as of now.")
+    created_ns: int = Field(description="Start of the first of them; 0: unknown.")
+    last_seen_ns: int = Field(description="When anything came from any of them last.")
+    columns: dict[str, Spread]
+
+
+class GroupList(Shape):
+    """A page of groups, that with the newest run first."""
+
+    by: str
+    groups: list[GroupRow]
+    next: str
+    total: int
+    runs: int = Field(description="Of all groups.")
+    left_out_runs: int = Field(description="Runs beyond the limit of one question, the oldest.")
+
+
 class Why(Shape):
     """A verdict and its evidence, as `logclient why --json` has them."""
 
@@ -192,6 +225,16 @@ class ChangedRuns(Shape):
     """The outcome for each run, in the order in which they were named."""
 
     runs: list[ChangedRun]
+
+
+class Environments(Shape):
+    """Environments of a run's program, node by node, the newest last."""
+
+    run: str
+    environments: list[dict[str, Any]] = Field(
+        description="Each has node, host, captured_ns, command, code, machine, gpus, packages, and missing: what is "
+        "not known, and why."
+    )
 
 
 class Deleted(Shape):
@@ -265,6 +308,40 @@ class ExtremesList(Shape):
     total: int
 
 
+class RunSettings(Shape):
+    """Config and summary of a run; NaN is {"$float": "nan"} here."""
+
+    run: str
+    config: dict[str, Any]
+    summary: dict[str, Any]
+
+
+class SettingsList(Shape):
+    """Config and summary of several runs."""
+
+    runs: list[RunSettings]
+    unknown_runs: list[str] = Field(description="Ids that were asked for and are not here.")
+    left: list[str] = Field(description="Ids that were asked for and did not fit: ask again with these.")
+
+
+class RunExtremes(Shape):
+    """Newest, lowest and highest value of one key of one run."""
+
+    run: str
+    key: str
+    last: LastValue
+    min: Number | None
+    max: Number | None
+
+
+class RunsExtremes(Shape):
+    """Extremes of some keys of several runs, where they have them."""
+
+    values: list[RunExtremes]
+    unknown_runs: list[str]
+    left: list[str] = Field(description="Ids that were asked for and did not fit: ask again with these.")
+
+
 class StreamRow(Shape):
     """A stream."""
 
@@ -272,6 +349,14 @@ class StreamRow(Shape):
     process: str
     lane: int
     attempt: int
+
+
+class AttemptSteps(Shape):
+    """Steps in which an attempt logged a key."""
+
+    attempt: int
+    first_step: int
+    last_step: int
 
 
 class Series(Shape):
@@ -292,10 +377,26 @@ class Series(Shape):
     seq: list[int] = []
     order: list[int] = []
     streams: list[StreamRow]
+    spans: list[AttemptSteps] = Field(
+        [],
+        description="Of the whole series: of an older attempt, points inside a later one's steps do not count.",
+    )
     next: str = Field(
         description="Ask again with `after` set to this for what follows, and later for what came since."
     )
     is_all: bool = Field(description="There is nothing more now.")
+
+
+class SeriesList(Shape):
+    """Raw points of one key of several runs, run by run."""
+
+    key: str
+    series: list[Series] = Field(
+        description="Where one is not `is_all`, `/run/series` goes on with its `next` as `after`."
+    )
+    without_key: list[str]
+    unknown_runs: list[str]
+    left: list[str] = Field(description="Ids that were asked for and did not fit: ask again with these.")
 
 
 class Reduced(Shape):
@@ -318,79 +419,6 @@ class Reduced(Shape):
     min: list[Number] = Field(description="Of the finite points; NaN where there are none.")
     max: list[Number]
     last: list[Number]
-
-
-class Member(Shape):
-    """A run of a band."""
-
-    run: str
-    name: str
-    state: str = Field(description="As its documents state.")
-    points: int = Field(description="Of it, that went in.")
-    first_step: int
-    last_step: int
-
-
-class Quantile(Shape):
-    """One quantile over the runs, bucket by bucket."""
-
-    quantile: float
-    value: list[Number] = Field(description="NaN where no run has a finite value.")
-
-
-class RunsBand(Shape):
-    """One key of several runs: mean, range and quantiles over the runs."""
-
-    key: str
-    is_reduced: Literal[True]
-    method: Literal["band"]
-    width: int = Field(description="Steps of a bucket; a power of two.")
-    first_step: int
-    last_step: int
-    start: list[int] = Field(description="First step of each bucket in which any run has a point.")
-    runs: list[int] = Field(description="How many count there: where it falls, runs have ended.")
-    finite: list[int] = Field(description="Of them with a finite value: those are in mean and quantiles.")
-    mean: list[Number] = Field(description="Of each run's last known value; NaN where there is none.")
-    min: list[Number] = Field(description="Of all finite points, and of values that are carried through.")
-    max: list[Number]
-    nans: list[int] = Field(description="Points that are NaN.")
-    infs: list[int]
-    neg_infs: list[int]
-    quantiles: list[Quantile]
-    points: int = Field(description="How many went in.")
-    leaves_out_texts: bool
-    members: list[Member]
-    without_key: list[str] = Field(description="Runs that were asked for and have no numbers under this key.")
-    unknown_runs: list[str] = Field(description="Ids that were asked for and are not here.")
-    left_out_runs: int = Field(description="Runs that match the filters beyond the limit, the oldest.")
-
-
-class Pairs(Shape):
-    """A series over the values of another key."""
-
-    run: str
-    x_key: str
-    y_key: str
-    is_reduced: Literal[True]
-    method: Literal["last_known"]
-    is_rising: bool = Field(
-        description="x never falls: equal ranges of x. Else stretches of neighbouring steps, in the order of steps."
-    )
-    step_width: int = Field(description="An x is right to that many steps; 1: exactly.")
-    points: int = Field(description="How many points of y went in.")
-    left_out: int = Field(description="Points of y whose x is not known.")
-    leaves_out_texts: bool = Field(description="y was logged with texts, too; they are not in it.")
-    x: list[Number] = Field(description="Of the first point of each range.")
-    last_x: list[Number] = Field(description="Of its last point.")
-    min: list[Number] = Field(description="Of the finite y; NaN where there is none.")
-    min_x: list[Number] = Field(description="Where the lowest y is.")
-    max: list[Number]
-    max_x: list[Number]
-    last: list[Number]
-    count: list[int]
-    nans: list[int]
-    infs: list[int]
-    neg_infs: list[int]
 
 
 class ConsoleProcess(Shape):

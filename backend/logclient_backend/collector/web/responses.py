@@ -11,7 +11,6 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from fastapi import Request, Response
@@ -78,9 +77,15 @@ def takes_gzip(request: Request) -> bool:
 def numbers(values: Any) -> list[Any]:
     """A column of floats, ints, bools or texts for JSON; an array of numpy or a list."""
     found: list[Any] = values.tolist() if hasattr(values, "tolist") else list(values)
-    if all(map(_is_plain, found)):
+    if _are_finite(values) or all(map(_is_plain, found)):
         return found
     return [number(value) for value in found]
+
+
+def _are_finite(values: Any) -> bool:
+    """Is it an array whose values are all finite? NaN is not below infinity either."""
+    kind = getattr(getattr(values, "dtype", None), "kind", "")
+    return kind in ("i", "u") or (kind == "f" and bool(abs(values).max(initial=0.0) < math.inf))
 
 
 def number(value: Any) -> Any:
@@ -92,7 +97,10 @@ def _is_plain(value: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-def kinds(values: Sequence[Any]) -> str:
-    """A letter per value: f float, i int, b bool, t text."""
+def kinds(values: Any) -> str:
+    """A letter per value: f float, i int, b bool, t text; of an array of numpy or a list."""
+    letter = {"f": "f", "i": "i"}.get(getattr(getattr(values, "dtype", None), "kind", ""))
+    if letter is not None:
+        return letter * len(values)
     letters = {float: "f", int: "i", bool: "b", str: "t"}
     return "".join([letters[type(value)] for value in values])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -68,9 +69,11 @@ class _Protocol(H11Protocol):
 class Server(uvicorn.Server):
     """`run` as uvicorn's, with `sockets=[]`."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
-        """`ready` is called once connections may be given."""
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None], ending: Callable[[], None]) -> None:
+        """`ready` is called once connections may be given, `ending` when answers that last have to end."""
         super().__init__(config)
+        self._ending = ending
+        self._turned_at = time.monotonic()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = ready
         self._beginning: set[asyncio.Task[None]] = set()
@@ -79,6 +82,26 @@ class Server(uvicorn.Server):
         await super().startup(sockets=sockets)
         self._loop = asyncio.get_running_loop()
         self._ready()
+
+    def end(self) -> None:
+        """Let requests end, then the server; any thread."""
+        self._ending()
+        self.should_exit = True
+
+    def has_turned(self, within_s: float) -> bool:
+        """Has the event loop turned lately? It is asked to turn once more; any thread."""
+        loop = self._loop
+        if loop is None:
+            self._turned_at = time.monotonic()
+            return True
+        try:
+            loop.call_soon_threadsafe(self._turn)
+        except RuntimeError:
+            return False  # it has ended
+        return time.monotonic() - self._turned_at < within_s
+
+    def _turn(self) -> None:
+        self._turned_at = time.monotonic()
 
     def give(self, made: socket.socket, lost: Callable[[], None]) -> ClosableConnection:
         """A connection; `lost` is called once it is closed, or was never served."""
@@ -111,6 +134,9 @@ class Server(uvicorn.Server):
         context: ssl.SSLContext | None = self.config.ssl
         waits: dict[str, Any] = {"ssl_handshake_timeout": HANDSHAKE_S} if context is not None else {}
         try:
+            made.setsockopt(
+                socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+            )  # asyncio does it for sockets of its own only
             await loop.connect_accepted_socket(protocol, made, ssl=context, **waits)
         except (OSError, ValueError, TimeoutError):  # no TLS, or gone meanwhile
             made.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -142,22 +143,43 @@ def series(
             description=f"At most so many points; an answer holds at most {PAGE_POINTS:,}.",
         ),
     ] = 10_000,
+    first_step: Step = None,
+    last_step: Step = None,
     field: Annotated[
         list[Field] | None, Query(max_length=7, description="Columns; default all but seq and order.")
     ] = None,
 ) -> Response:
-    """All points of a key as they were logged, page by page: complete, and the same each time.
+    """All points of a key, or those in a range of steps, as they were logged, page by page: the same each time.
 
     They come stream by stream. The last page is there when `is_all`; its `next` gives what came since, for live curves.
     """
+    check_steps(first_step, last_step)
     known_run(stands_on, run)
-    page = stands_on.store.reader.points(in_store(run, side), key, after=after, most=min(limit, PAGE_POINTS))
+    page = stands_on.store.reader.points(
+        in_store(run, side),
+        key,
+        after=after,
+        most=min(limit, PAGE_POINTS),
+        first_step=first_step,
+        last_step=last_step,
+    )
     if not len(page.step) and not after:
         _check_key(stands_on, run, key, side)
+    return as_json(request, series_page(run, key, page, field or _USUAL))
+
+
+def check_steps(first_step: int | None, last_step: int | None) -> None:
+    """Refuse a range of steps that ends before it begins."""
+    if first_step is not None and last_step is not None and first_step > last_step:
+        raise Refused(400, "bad_request", f"first_step {first_step} lies behind last_step {last_step}")
+
+
+def series_page(run: str, key: str, page: Points, fields: Sequence[Field]) -> dict[str, Any]:
+    """Points as `Series` has them."""
     made: dict[str, Any] = {"run": run, "key": key, "is_reduced": False}
-    for name in field or _USUAL:
+    for name in fields:
         made[name] = _column(page, name)
-    found = kinds(page.values.tolist() if hasattr(page.values, "tolist") else page.values)
+    found = kinds(page.values)
     letters = set(found)
     made["type"] = _WORDS[letters.pop()] if len(letters) == 1 else "mixed" if letters else "float"
     made["types"] = found if made["type"] == "mixed" else ""
@@ -170,8 +192,12 @@ def series(
         }
         for each in page.streams
     ]
+    made["spans"] = [
+        {"attempt": attempt, "first_step": low, "last_step": high}
+        for attempt, (low, high) in sorted(page.spans.items())
+    ]
     made["next"], made["is_all"] = page.next, page.is_all
-    return as_json(request, made)
+    return made
 
 
 def _check_key(stands_on: Stands, run: str, key: str, side: str) -> None:
@@ -208,9 +234,8 @@ def buckets(
     Widths are powers of two and starts are multiples of them: the same data give the same picture. Texts are not in it:
     `leaves_out_texts` means that the key has some, and one that has nothing else is refused (`no_numbers`).
     """
+    check_steps(first_step, last_step)
     known_run(stands_on, run)
-    if first_step is not None and last_step is not None and first_step > last_step:
-        raise Refused(400, "bad_request", f"first_step {first_step} lies behind last_step {last_step}")
     found = stands_on.store.reader.buckets(
         in_store(run, side),
         key,

@@ -10,6 +10,7 @@
 `remove.py`      bin and purge
 `reader.py`      questions; `sources.py` finds the rows, `series.py` points, `buckets.py` charts, `records.py` records
 `catalog.py`     runs: descriptions, filters, pages
+`live_reader.py` questions of pages that follow runs; `news.py` what is new since a position
 `run_keys.py`    keys of a run, last values
 `last_seen.py`   when runs were seen last, though clocks are set
 `key_tables.py`  key tables and their numbers
@@ -25,6 +26,6 @@ summary per group of steps. Readers see both as one.
 
 from .backup import backup, restore
 from .migration_estimate import outlook
-from .store import EmbeddedStore, open_store
+from .store import EmbeddedStore, ReadOnlyStore, open_store
 
-__all__ = ["EmbeddedStore", "backup", "open_store", "outlook", "restore"]
+__all__ = ["EmbeddedStore", "ReadOnlyStore", "backup", "open_store", "outlook", "restore"]

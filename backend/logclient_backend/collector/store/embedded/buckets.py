@@ -96,10 +96,14 @@ def buckets(
     first_step: int | None,
     last_step: int | None,
     all_attempts: bool,
+    main_rank: bool = False,
 ) -> Buckets:
-    """See `interface.Reader.buckets`."""
+    """See `interface.Reader.buckets`; `main_rank` as `curves` has it."""
     sources = [] if name_id is None else of_key(session, name_id)
     codes = "".join(sorted({source.code for source in sources}))
+    rank = _main_rank(sources) if main_rank else -1
+    if rank >= 0:
+        sources = [source for source in sources if source.head.rank in (rank, -1)]
     attempt_of = _attempts(session, sources, attempts)
     hidden = {} if all_attempts else _hidden(sources, attempt_of)
     first = _LOWEST if first_step is None else max(_LOWEST, first_step)
@@ -111,11 +115,11 @@ def buckets(
             if spans:
                 wanted.append((source, spans))
     if not wanted:
-        return _made(0, _reduced([], _OF_STREAMS), codes)
+        return _made(0, _reduced([], _OF_STREAMS), codes, rank)
     most = max(1, most)
     reader = _BitReader(session, shared, attempt_of)
     if most == 1:
-        return _single(reader, wanted, codes)
+        return _single(reader, wanted, codes, rank)
     low = min(max(source.head.min_step, spans[0][0]) for source, spans in wanted)
     high = max(min(source.head.max_step, spans[-1][1]) for source, spans in wanted)
     shift = _shift(low, high, most)
@@ -129,19 +133,27 @@ def buckets(
         finer = most // len(found)
         shift = max(0, shift - (finer.bit_length() - 1))
         found = reader.reduced(wanted, shift)
-    return _made(shift, found, codes)
+    return _made(shift, found, codes, rank)
 
 
-def _single(reader: _BitReader, wanted: Sequence[tuple[Source, list[Range]]], codes: str) -> Buckets:
+def _main_rank(sources: Sequence[Source]) -> int:
+    """Return the lowest rank that logged numbers of a key; -1: none has one."""
+    ranks = [source.head.rank for source in sources if source.code != "s" and source.head.rank >= 0]
+    return min(ranks, default=-1)
+
+
+def _single(
+    reader: _BitReader, wanted: Sequence[tuple[Source, list[Range]]], codes: str, rank: int
+) -> Buckets:
     """Reduce everything to one bucket, as narrow as the points themselves allow."""
     found = reader.reduced(wanted, 63)  # at most two: below 0, and the rest
     if not len(found):
-        return _made(0, found, codes)
+        return _made(0, found, codes, rank)
     low, high = int(found.first_step[0]), int(found.step[-1])
     is_around_0 = low < 0 <= high
     shift = _shift(low, high, 1 + is_around_0)
     found.bucket = np.full(len(found), low >> shift, np.int64)
-    made = _made(shift, _reduced([found], _OF_STREAMS), codes)
+    made = _made(shift, _reduced([found], _OF_STREAMS), codes, rank)
     return replace(made, width=2 << shift) if is_around_0 else made
 
 
@@ -153,7 +165,7 @@ def _shift(low: int, high: int, most: int) -> int:
     return shift
 
 
-def _made(shift: int, bits: Bits, codes: str) -> Buckets:
+def _made(shift: int, bits: Bits, codes: str, rank: int = -1) -> Buckets:
     return Buckets(
         width=1 << shift,
         start=bits.bucket << shift,
@@ -164,10 +176,12 @@ def _made(shift: int, bits: Bits, codes: str) -> Buckets:
         min=bits.low,
         max=bits.high,
         last=bits.last,
+        last_ns=bits.time,
         points=int(bits.count.sum()),
         first_step=int(bits.first_step[0]) if len(bits) else 0,
         last_step=int(bits.step[-1]) if len(bits) else 0,
         codes=codes,
+        rank=rank,
     )
 
 
@@ -247,6 +261,9 @@ class _BitReader:
     def _bits(self, source: Source, spans: list[Range], shift: int) -> Iterator[Bits]:
         head = source.head
         is_whole = len(spans) == 1 and spans[0][0] <= head.min_step and spans[0][1] >= head.max_step
+        if source.is_tail and is_whole:
+            yield self._of_tail(source, shift)
+            return
         if source.is_tail or head.shift > shift:
             yield from self._values(source, None if is_whole else spans, shift)
             return
@@ -275,6 +292,19 @@ class _BitReader:
             yield self._of_groups(source, groups, summary, shift - head.shift, inside)
         if cut.any():
             yield from self._values(source, spans, shift, groups.index[cut])
+
+    def _of_tail(self, source: Source, shift: int) -> Bits:
+        """Return the bits of a tail row, which is decoded once as long as nobody asks for finer ones."""
+        row, place, stream = source.head.block, source.place, source.head.stream
+        found = self._shared.tail_bits.get(row, place, shift)
+        if found is None:
+            made = _reduced(list(self._values(source, None, shift)), _OF_ONE_STREAM)
+            found = shift, made
+            self._shared.tail_bits.keep(row, place, shift, made)
+        finest, bits = found
+        # an attempt becomes known by documents, perhaps later than its records
+        attempt = np.full(len(bits), self._attempt_of[stream], np.int64)
+        return replace(bits, bucket=bits.bucket >> (shift - finest), attempt=attempt)
 
     def _values(
         self, source: Source, spans: list[Range] | None, shift: int, only: Ints | None = None
@@ -409,6 +439,47 @@ def _reduced(parts: Sequence[Bits], by: Sequence[str]) -> Bits:
 def _is_sorted(bits: Bits) -> bool:
     """Steps that rise need no sorting: a step is in one bucket."""
     return bool((bits.step[1:] > bits.step[:-1]).all())
+
+
+class TailBits:
+    """Bits of tail rows, as they were asked for last; any thread. Rows never change, and no number is used twice.
+
+    A chart that is asked for while its points arrive decodes what is new, not all that waits to be packed.
+    """
+
+    MAX_BYTES = 24 << 20
+    MAX_BITS = 4096  # of one row; finer ones are decoded each time
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[int, int], tuple[int, Bits]] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def get(self, row: int, place: int, shift: int) -> tuple[int, Bits] | None:
+        """Return the shift of the bits that are kept, and these; None where they are coarser than that."""
+        with self._lock:
+            found = self._kept.get((row, place))
+            if found is None or found[0] > shift:
+                return None
+            self._kept.move_to_end((row, place))
+            return found
+
+    def keep(self, row: int, place: int, shift: int, bits: Bits) -> None:
+        if len(bits) > self.MAX_BITS:
+            return
+        with self._lock:
+            before = self._kept.pop((row, place), None)
+            if before is not None:
+                self._bytes -= _size(before[1])
+            self._kept[row, place] = shift, bits
+            self._bytes += _size(bits)
+            while self._bytes > self.MAX_BYTES:
+                self._bytes -= _size(self._kept.popitem(last=False)[1][1])
+
+
+def _size(bits: Bits) -> int:
+    """Return about the memory that they take."""
+    return 3000 + 120 * len(bits)
 
 
 class Summaries:

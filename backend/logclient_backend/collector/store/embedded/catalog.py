@@ -2,8 +2,8 @@
 
 The writer's half (`describe`) runs in its transaction; the reader's half in any session.
 
-Facts are a run's config and summary as (kind, key, type, value), named as in `flatten.py`. A key is never part of a
-query or a JSON path: it is a value that is compared. Types keep `True`, `1` and `"1"` apart. Texts are compared by
+Facts are a run's config and summary as (kind, key, type, value), named as in `runs/flatten.py`. A key is never part of
+a query or a JSON path: it is a value that is compared. Types keep `True`, `1` and `"1"` apart. Texts are compared by
 their first MAX_TEXT characters; {} and [] are the texts "{}" and "[]".
 
 A list of 10,000 runs parses nothing: what it shows of a description (`brief`) is kept as the JSON that it was made of.
@@ -24,7 +24,7 @@ from typing import Any
 from logclient.errors import BadArgument
 
 from ....runs.flatten import SEPARATOR, flattened
-from ..interface import Description, Filter, Listed, Run, RunPage, RunQuery
+from ..interface import ANYWHERE, Description, Filter, Listed, Run, RunPage, RunQuery
 from .last_seen import SeenRuns
 
 SIDE = -2  # `deleted_ns` of the row of a side: neither among the runs nor in the bin
@@ -43,6 +43,10 @@ _COLUMNS = {
     "last_seen_ns": "last_seen_ns",
 }
 _FACTS = ("config", "summary", "tag")
+_ANYWHERE = (
+    " OR ".join(f"instr(lower({column}), ?1) > 0" for column in ("name", "id", "project", "grp"))
+    + " OR run IN (SELECT f.run FROM facts AS f WHERE f.kind='tag' AND f.key='' AND instr(lower(f.value), ?1) > 0)"
+).replace("?1", "lower(?)")
 _COMPARES = {"=": "=", "!=": "=", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "contains": "contains"}
 _NUMBER, _BOOL, _TEXT, _NULL = "n", "b", "s", "z"
 
@@ -245,6 +249,8 @@ def _condition(each: Filter) -> tuple[str, list[object]]:
         if compare == "contains":
             return f"instr({column}, ?) > 0", [str(value)]
         return f"{negated}({column} {compare} ?)", [value]
+    if each.field == ANYWHERE and compare == "contains":
+        return f"({_ANYWHERE})", [_clean(str(each.value))] * _ANYWHERE.count("?")
     if each.field not in _FACTS:
         known = ", ".join([*_COLUMNS, *_FACTS])
         raise BadArgument(f"Filter: {each.field!r} is no field of a run; take one of {known}.")

@@ -9,6 +9,8 @@ Runs in a thread of its own (`Store.compact`), with a connection of its own.
 - runs that are being purged lose their rows, a step at a time;
 - times at which runs were seen are stored; the SQLite WAL is brought into the file.
 
+A tail row is left alone for KEEP_S: who follows a run live finds in the tail what came (`news.py`).
+
 Invariants: each change leaves the same records; rows that went meanwhile (a purge) are noticed inside the transaction,
 which then changes nothing; memory is bounded by ROUND_POINTS and one block.
 """
@@ -16,6 +18,7 @@ which then changes nothing; memory is bounded by ROUND_POINTS and one block.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
@@ -23,6 +26,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from . import run_keys as names
 from .blocks import Encoded, encode, most_records, parts_of, read_rows
 from .database import errors
+from .news import note_packed
 from .remove import Remover, checkpoint, vacuum
 from .rows import Rows, joined, read_tails
 from .writer import save_last_seen
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
 DUE_POINTS = 500_000
 DUE_ROWS = 2_000
 DUE_S = 30.0
+KEEP_S = 1.0
 ROUND_POINTS = 1 << 20
 ROUND_BLOCKS = 200  # about: the writer waits while they are put in place
 MERGED = 8
@@ -63,6 +68,9 @@ class Compactor:
         self._remover = Remover(database, shared, self._session)
         self._look_at_blocks = True
         self._count_tail(since=0.0)  # what was left by a process before is due
+        self._newest_at = deque(
+            [(0.0, self._newest())]
+        )  # when which row was the newest: the last KEEP_S, and one before
 
     def _count_tail(self, since: float) -> None:
         with self._database.lock:
@@ -76,11 +84,12 @@ class Compactor:
         until = time.monotonic() + deadline_s
         did = False
         tail = self._shared.tail
+        self._note_newest()
         while time.monotonic() < until and self._remover.step():
             did = True
         if now or tail.points >= DUE_POINTS or tail.rows >= DUE_ROWS or tail.age_s() > DUE_S:
             started = time.monotonic()
-            upto = self._newest()
+            upto = self._newest() if now else self._kept_upto(started)
             while more := self._compact(upto):
                 did = True
                 if time.monotonic() > until:
@@ -133,6 +142,16 @@ class Compactor:
             (newest,) = self._session.connection.execute("SELECT coalesce(max(id), 0) FROM tail").fetchone()
             return int(newest)
 
+    def _note_newest(self) -> None:
+        now = time.monotonic()
+        self._newest_at.append((now, self._newest()))
+        while len(self._newest_at) > 1 and self._newest_at[1][0] <= now - KEEP_S:
+            self._newest_at.popleft()
+
+    def _kept_upto(self, now: float) -> int:
+        """Return the newest row that is older than KEEP_S, as far as it is known."""
+        return max((row for when, row in self._newest_at if when <= now - KEEP_S), default=0)
+
     def _choose(self, upto: int) -> list[_TailHead]:
         """Run by run; as much as one round may hold."""
         heads = self._session.connection.execute(
@@ -181,6 +200,7 @@ class Compactor:
                 "UPDATE runs SET bytes=max(0, bytes+?) WHERE run=?",
                 [(size, run) for run, size in sizes.items()],
             )
+            note_packed(connection, max(head[0] for head in chosen))
 
     def _insert(self, run: int, stream: int, table: int, rank: int, shape: Shape, block: Encoded) -> None:
         connection = self._session.connection

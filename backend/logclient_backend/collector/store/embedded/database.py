@@ -1,7 +1,8 @@
 """The file of the embedded engine: opening it, locking it, and connections to it.
 
 In the store's folder (mode 0700, its files 0600): `store.db` (SQLite in WAL mode, with `-wal` and `-shm` beside it) and
-`lock`. A `Database` belongs to one process; a `Session` (a connection and a packer) to one thread at a time.
+`lock`. A `Database` belongs to one process, and others may read what it has committed (`ReadOnlyDatabase`). A `Session`
+(a connection and a packer) belongs to one thread at a time.
 
 Invariants:
 
@@ -19,6 +20,7 @@ import os
 import secrets
 import sqlite3
 import threading
+import urllib.parse
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -58,7 +60,100 @@ class Session:
         self.packer = Packer()
 
 
-class Database:
+class DatabaseWatch:
+    """See `interface.Watch`: a connection of its own, on which SQLite says whether others have committed."""
+
+    def __init__(self, session: Session) -> None:
+        self._connection = session.connection
+        self._version = -1
+
+    def has_changed(self) -> bool:
+        (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+        changed, self._version = version != self._version, version
+        return bool(changed)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class Connections:
+    """Connections to a store's file, for readers; any thread."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.path = os.path.join(folder, FILE)
+        self.id = ""
+        self._idle: list[Session] = []
+
+    def session(self) -> Session:
+        """Return a new connection; the caller closes it."""
+        raise NotImplementedError
+
+    def read_meta(self) -> dict[str, str]:
+        """Return what the store knows of itself."""
+        with self.reading() as session:
+            return dict(session.connection.execute("SELECT name, value FROM meta").fetchall())
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """A session that sees one state of the store."""
+        with errors(self.folder):
+            try:
+                session = self._idle.pop()
+            except IndexError:
+                session = self.session()
+                session.connection.execute("PRAGMA query_only=1")
+            try:
+                session.connection.execute("BEGIN")
+                yield session
+            except BaseException:
+                session.connection.close()
+                raise
+            session.connection.execute("COMMIT")
+            if len(self._idle) < MAX_IDLE:
+                self._idle.append(session)
+            else:
+                session.connection.close()
+
+    def watch(self) -> DatabaseWatch:
+        """Return what notices commits."""
+        with errors(self.folder):
+            return DatabaseWatch(self.session())
+
+    def close(self) -> None:
+        """Close the connections that no reader uses now."""
+        while self._idle:
+            self._idle.pop().connection.close()
+
+
+class ReadOnlyDatabase(Connections):
+    """The file of a store that another process has open: what that has committed can be read at once.
+
+    Takes no lock and changes nothing: SQLite opens the file for reading.
+    """
+
+    def __init__(self, folder: str) -> None:
+        """`StoreError` where there is no store."""
+        super().__init__(folder)
+        if version_of(self.path, newest=schema.VERSION) is None:
+            raise StoreError(f"There is no store in {folder}.")
+        self.id = self.read_meta()["id"]
+
+    def session(self) -> Session:
+        where = f"file:{urllib.parse.quote(os.path.abspath(self.path))}?mode=ro"
+        connection = sqlite3.connect(
+            where,
+            uri=True,
+            isolation_level=None,
+            timeout=_BUSY_S,
+            check_same_thread=False,
+            cached_statements=512,
+        )
+        connection.execute("PRAGMA cache_size=-16384")
+        return Session(connection)
+
+
+class Database(Connections):
     """An open store's file."""
 
     def __init__(
@@ -72,20 +167,16 @@ class Database:
         """`Unsupported` for a newer version, `StoreError` where the folder cannot be used."""
         if synchronous not in ("FULL", "NORMAL"):
             raise ValueError(f"synchronous is FULL or NORMAL, not {synchronous!r}")
-        self.folder = folder
-        self.path = os.path.join(folder, FILE)
-        self.id = ""
+        super().__init__(folder)
         self.open_ns = 0  # for how long the store was open before, all in all
         self.lock = threading.RLock()
         self._synchronous = synchronous
-        self._idle: list[Session] = []
         make_folder(folder)
         self._lock_fd, self._folder_id = _lock_folder(folder)
         try:
             is_new = version_of(self.path, newest=version) is None
             self._prepare(is_new, version, migrations)
-            with self.reading() as session:
-                meta = dict(session.connection.execute("SELECT name, value FROM meta").fetchall())
+            meta = self.read_meta()
             self.id, self.open_ns = meta["id"], int(meta.get("open_ns", 0))
         except BaseException:
             self._unlock()
@@ -124,7 +215,6 @@ class Database:
         REAL.fsync_folder(self.folder)
 
     def session(self) -> Session:
-        """A connection for a writer; the caller closes it."""
         connection = sqlite3.connect(
             self.path, isolation_level=None, timeout=_BUSY_S, check_same_thread=False, cached_statements=512
         )
@@ -133,27 +223,6 @@ class Database:
         connection.execute("PRAGMA journal_size_limit=16777216")
         connection.execute("PRAGMA cache_size=-16384")
         return Session(connection)
-
-    @contextmanager
-    def reading(self) -> Iterator[Session]:
-        """A session that sees one state of the store."""
-        with errors(self.folder):
-            try:
-                session = self._idle.pop()
-            except IndexError:
-                session = self.session()
-                session.connection.execute("PRAGMA query_only=1")
-            try:
-                session.connection.execute("BEGIN")
-                yield session
-            except BaseException:
-                session.connection.close()
-                raise
-            session.connection.execute("COMMIT")
-            if len(self._idle) < MAX_IDLE:
-                self._idle.append(session)
-            else:
-                session.connection.close()
 
     @contextmanager
     def looking(self, session: Session) -> Iterator[None]:
@@ -183,8 +252,7 @@ class Database:
                 raise
 
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop().connection.close()
+        super().close()
         self._unlock()
 
     def _unlock(self) -> None:

@@ -4,6 +4,9 @@ A time that is stored may lie in the future: the clock was ahead when it was wri
 store was opened is known by the steady clock; of all others it is known that nothing came since then.
 
 Kept are the runs that were seen last; of those that were let go of it is known that they were not seen later.
+
+A process that reads the store has a `SeenRuns` of its own, which is fed by that of the writing one (`SeenFeed`): both
+have the same steady clock.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from heapq import nlargest
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..clock import Clock
 
@@ -32,6 +35,22 @@ def _is_later(steady_ns: int, wall_ns: int, known: _Seen) -> bool:
     return steady_ns > known.steady_ns
 
 
+class SeenFeed:
+    """News for one other process; for one thread."""
+
+    def __init__(self, seen: SeenRuns) -> None:
+        self.runs: dict[str, None] = {}  # that were seen since it was taken from last
+        self._seen = seen
+
+    def take(self) -> dict[str, Any]:
+        """Return what is new."""
+        return self._seen.take_feed(self)
+
+    def end(self) -> None:
+        """No more is kept for it."""
+        self._seen.end_feed(self)
+
+
 class SeenRuns:
     """One per open store."""
 
@@ -40,6 +59,7 @@ class SeenRuns:
         self._lock = threading.Lock()
         self._runs: dict[str, _Seen] = {}
         self._since = self._clock.steady_ns()  # a run that is not in `_runs` was not seen later
+        self._feeds: list[SeenFeed] = []
 
     def note_seen(self, runs: Mapping[str, int]) -> dict[str, int]:
         """Note runs and the wall's times at which they were seen; return those of which that is news."""
@@ -52,6 +72,8 @@ class SeenRuns:
                 if known is None or _is_later(at, seen_ns, known):
                     self._runs[run] = _Seen(at, seen_ns)
                     news[run] = seen_ns
+            for feed in self._feeds:
+                feed.runs.update(dict.fromkeys(news))
             if len(self._runs) > _MOST:
                 self._let_go()
         return news
@@ -60,6 +82,32 @@ class SeenRuns:
         first, *kept = nlargest(_KEPT + 1, self._runs.items(), key=lambda pair: pair[1].steady_ns)[::-1]
         self._since = max(self._since, first[1].steady_ns)  # before they go: readers take no lock
         self._runs = dict(kept)
+
+    def feed(self) -> SeenFeed:
+        """Return what another process is fed from; it begins with all that is known."""
+        with self._lock:
+            made = SeenFeed(self)
+            made.runs.update(dict.fromkeys(self._runs))
+            self._feeds.append(made)
+        return made
+
+    def take_feed(self, feed: SeenFeed) -> dict[str, Any]:
+        """Return what is new in a feed, for `take_news`, as JSON has it."""
+        with self._lock:
+            runs, feed.runs = feed.runs, {}
+            return {"since": self._since, "runs": {run: self._runs[run] for run in runs if run in self._runs}}
+
+    def end_feed(self, feed: SeenFeed) -> None:
+        with self._lock:
+            self._feeds.remove(feed)
+
+    def take_news(self, news: Mapping[str, Any]) -> None:
+        """Take over what the writing process knows."""
+        with self._lock:
+            self._runs.update((run, _Seen(*seen)) for run, seen in news["runs"].items())
+            self._since = int(news["since"])
+            if len(self._runs) > _MOST:
+                self._let_go()
 
     def last_ns(self, run: str, stored_ns: int) -> int:
         """Return the time of the last arrival by the wall's clock as it is set now; `stored_ns`: that of the store."""

@@ -15,20 +15,21 @@ from ..interface import Buckets, Held, KeyPage, Last, Points, Run, RunPage, RunQ
 from . import buckets as charts
 from . import catalog, records, series
 from . import run_keys as names
-from .ledger import span_of
+from .ledger import MAX_SEQ, span_of
 
 if TYPE_CHECKING:
-    from .database import Database, Session
+    from .database import Connections, Session
     from .shared import Shared
 
 _STREAM = "s.stream, s.id, s.process, s.lane, s.first_seq, s.first_step, s.first_ns, s.last_seq, s.last_step, s.last_ns"
+_LOWEST = -(1 << 63)  # step
 _MAX_RUNS = 100_000  # of `last_values` in one question
 
 
 class EmbeddedReader:
     """See `interface.Reader`."""
 
-    def __init__(self, database: Database, shared: Shared) -> None:
+    def __init__(self, database: Connections, shared: Shared) -> None:
         self._database = database
         self._shared = shared
 
@@ -110,10 +111,24 @@ class EmbeddedReader:
             )
             return names.last_values(session, self._shared, dict(rows.fetchall()), keys)
 
-    def points(self, run: str, key: str, *, after: str = "", most: int = 100_000) -> Points:
+    def points(
+        self,
+        run: str,
+        key: str,
+        *,
+        after: str = "",
+        most: int = 100_000,
+        first_step: int | None = None,
+        last_step: int | None = None,
+    ) -> Points:
+        """Points of all attempts, or those in a range of steps; blocks that hold none of these are not read."""
+        first = _LOWEST if first_step is None else first_step
+        last = MAX_SEQ if last_step is None else last_step
         with self._database.reading() as session:
-            _, name, attempts = _key(session, run, key)
-            return series.points(session, self._shared, name, attempts, after=after, most=most)
+            _, name, attempts = find_key(session, run, key)
+            return series.points(
+                session, self._shared, name, attempts, after=after, most=most, steps=(first, last)
+            )
 
     def buckets(
         self,
@@ -126,7 +141,7 @@ class EmbeddedReader:
         all_attempts: bool = False,
     ) -> Buckets:
         with self._database.reading() as session:
-            _, name, attempts = _key(session, run, key)
+            _, name, attempts = find_key(session, run, key)
             return charts.buckets(
                 session,
                 self._shared,
@@ -174,8 +189,8 @@ def _edits(session: Session, run: int) -> bytes | None:
     return None if row is None else session.packer.read_plain(row[0])
 
 
-def _key(session: Session, run: str, key: str) -> tuple[int | None, int | None, Mapping[str, int]]:
-    """Numbers of the run and of the key, and the run's attempts."""
+def find_key(session: Session, run: str, key: str) -> tuple[int | None, int | None, Mapping[str, int]]:
+    """Return the numbers of the run and of the key, and the run's attempts."""
     row = session.connection.execute("SELECT run, attempts FROM runs WHERE id=?", (run,)).fetchone()
     if row is None:
         return None, None, {}

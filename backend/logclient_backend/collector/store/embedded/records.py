@@ -58,7 +58,7 @@ def records(
         shape = shared.tables.shape(session, table)
         if table not in chosen:
             chosen[table] = [place for place, name in enumerate(shape.names) if keys is None or name in keys]
-        if keys is not None and not chosen[table]:
+        if keys and not chosen[table]:
             continue
         rows = source.read(session, shape.codes, None if keys is None else chosen[table])
         rows = rows.between(first, last)

@@ -7,21 +7,26 @@ Invariants: what comes out is what went in, bit by bit; rows are in rising order
 
 from __future__ import annotations
 
+import threading
 from array import array
 from dataclasses import dataclass
 from struct import Struct
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from logclient.shm.columns import Columns
 from logclient.shm.record import FLOATS, VARIABLE, Shape
 
+from ....wal.codec import DELTA, RANGE, Codec
 from ....wal.encoded import unpack
+from ....wal.varint import Reader
 from .pack import Ints, Words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import numpy.typing as npt
 
     from logclient.shm.record import Value
 
@@ -182,11 +187,41 @@ def read_tail(body: bytes, count: int, codes: str, places: Sequence[int] | None 
     return rows
 
 
+class _ArrayCodec(Codec):
+    """A codec that makes columns with numpy, for bodies that another one has checked: some ten times faster."""
+
+    def numbers(self, reader: Reader, mode: int, code: str, first: int, count: int) -> array[int]:
+        found: npt.NDArray[Any]
+        kind = np.uint64 if code == "Q" else np.int64
+        if mode == RANGE and count > 1:
+            stride = reader.zigzag()
+            found = np.arange(count, dtype=np.int64) * stride + first
+        elif mode == DELTA and count > 1:
+            found = np.empty(count, np.int64)
+            found[0] = first
+            found[1:] = np.frombuffer(self.unplanes(reader, count - 1), np.int64)
+            np.cumsum(found, out=found)
+        else:
+            return super().numbers(reader, mode, code, first, count)
+        return found.astype(kind, copy=False)  # type: ignore[return-value]  # it is read by index and as a buffer
+
+
+class _Codecs(threading.local):
+    """A codec for each thread."""
+
+    def __init__(self) -> None:
+        self.arrays = _ArrayCodec()
+
+
+_codecs = _Codecs()
+
+
 def read_tails(packed: Sequence[tuple[bytes, int]], codes: str) -> Rows:
     """The records of several (body, count), one behind the other; no loop over rows for each key of a fixed code."""
     fixed = [place for place, code in enumerate(codes) if code not in VARIABLE]
     variable = [place for place, code in enumerate(codes) if code in VARIABLE]
-    parts = [body.decode(codes) for body_of_row, _ in packed for body in unpack(body_of_row)]
+    codec = _codecs.arrays
+    parts = [body.decode(codes, codec=codec) for body_of_row, _ in packed for body in unpack(body_of_row)]
     expected, found = sum(count for _, count in packed), sum(len(part.seq) for part in parts)
     if found != expected:
         raise ValueError(f"tail rows of {expected} records expected, found {found}")

@@ -44,16 +44,25 @@ def points(
     *,
     after: str,
     most: int,
+    steps: tuple[int, int],
 ) -> Points:
-    """A page; `most` is exceeded by no more than what stands twice in one record."""
-    page = _Page(session, shared, read_cursor(after), max(1, most))
-    if name_id is not None:
-        for stream, group in groupby(of_key(session, name_id), key=lambda source: source.head.stream):
-            page.stream(stream, list(group))
-            if page.is_full:
-                break
-    streams = [_info(session, stream, attempts) for stream in page.streams]
-    return page.made(streams)
+    """A page; `most` is exceeded by no more than what stands twice in one record. `steps`: first and last."""
+    page = _Page(session, shared, read_cursor(after), max(1, most), steps)
+    sources = [] if name_id is None else of_key(session, name_id)
+    infos: dict[int, StreamInfo] = {}
+    spans: dict[int, tuple[int, int]] = {}
+    for source in sources:
+        head = source.head
+        if head.stream not in infos:
+            infos[head.stream] = _info(session, head.stream, attempts)
+        attempt = infos[head.stream].attempt
+        low, high = spans.get(attempt, (head.min_step, head.max_step))
+        spans[attempt] = min(low, head.min_step), max(high, head.max_step)
+    for stream, group in groupby(sources, key=lambda source: source.head.stream):
+        page.stream(stream, list(group))
+        if page.is_full:
+            break
+    return page.made([infos[stream] for stream in page.streams], spans)
 
 
 def _info(session: Session, stream: int, attempts: Mapping[str, int]) -> StreamInfo:
@@ -66,13 +75,21 @@ def _info(session: Session, stream: int, attempts: Mapping[str, int]) -> StreamI
 class _Page:
     """Points as they are collected."""
 
-    def __init__(self, session: Session, shared: Shared, seen: dict[int, SeqSet], most: int) -> None:
+    def __init__(
+        self,
+        session: Session,
+        shared: Shared,
+        seen: dict[int, SeqSet],
+        most: int,
+        steps: tuple[int, int],
+    ) -> None:
         self.streams: list[int] = []
         self.is_full = False
         self._session = session
         self._shared = shared
         self._seen = seen
         self._left = most
+        self._first, self._last = steps
         self._chunks: list[_Chunk] = []
 
     def stream(self, stream: int, sources: list[Source]) -> None:
@@ -80,8 +97,9 @@ class _Page:
         seen = self._seen.setdefault(stream, SeqSet())
         wanted = []
         for source in sources:
-            if not self._is_seen(source.head, seen):
-                wanted.append((source.head.first_seq, source))
+            if self._is_outside(source.head) or self._is_seen(source.head, seen):
+                continue
+            wanted.append((source.head.first_seq, source))
         if not wanted:
             return
         if self._left <= 0:
@@ -112,9 +130,17 @@ class _Page:
         stored = seqs_from(self._session.connection, head.stream, head.first_seq)
         return all(seen.covers(low, min(high, head.last_seq)) for low, high in stored if low <= head.last_seq)
 
+    def _is_outside(self, head: Head) -> bool:
+        """Has it no step that was asked for?"""
+        return head.max_step < self._first or head.min_step > self._last
+
     def _load(self, source: Source) -> Rows:
-        codes = self._shared.tables.shape(self._session, source.head.table).codes
-        return source.read(self._session, codes, [source.place])
+        head = source.head
+        codes = self._shared.tables.shape(self._session, head.table).codes
+        rows = source.read(self._session, codes, [source.place])
+        if self._first <= head.min_step and head.max_step <= self._last:
+            return rows
+        return rows.taken(np.flatnonzero((self._first <= rows.step) & (rows.step <= self._last)))
 
     def _take(self, stream: int, seen: SeqSet, chunk: _Chunk) -> None:
         if not self.streams or self.streams[-1] != stream:
@@ -131,7 +157,7 @@ class _Page:
                 break
             seen.add(low, min(high, last))
 
-    def made(self, streams: Sequence[StreamInfo]) -> Points:
+    def made(self, streams: Sequence[StreamInfo], spans: Mapping[int, tuple[int, int]]) -> Points:
         chunks = self._chunks
 
         def column(name: str, kind: str) -> np.ndarray[tuple[int], np.dtype[np.generic]]:
@@ -150,6 +176,7 @@ class _Page:
             streams=streams,
             next=write_cursor(self._seen),
             is_all=not self.is_full,
+            spans=spans,
         )
 
 

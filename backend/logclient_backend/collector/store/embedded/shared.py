@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 
 from ..clock import Clock
-from .buckets import Summaries
+from .buckets import Summaries, TailBits
 from .key_tables import ReaderTables
 from .last_seen import SeenRuns
 
@@ -53,6 +53,7 @@ class Shared:
         self.tail = Tail()
         self.tables = ReaderTables()
         self.summaries = Summaries()
+        self.tail_bits = TailBits()
         self._lock = threading.Lock()
         self.clock = clock or Clock()
         self.seen = SeenRuns(self.clock)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..clock import Clock
 from . import schema
 from .backup import backup as write_backup
 from .catalog import SIDE
 from .compact import Compactor
-from .database import Database
+from .database import Connections, Database, ReadOnlyDatabase
+from .last_seen import SeenFeed
+from .live_reader import EmbeddedLiveReader
 from .reader import EmbeddedReader
 from .shared import Shared
 from .writer import EmbeddedWriter
@@ -40,6 +42,7 @@ class EmbeddedStore:
         self._compactor = Compactor(self._database, self._shared)
         self._writer = EmbeddedWriter(self._database, self._shared)
         self._reader = EmbeddedReader(self._database, self._shared)
+        self._live = EmbeddedLiveReader(self._database, self._shared)
 
     @property
     def id(self) -> str:
@@ -53,6 +56,10 @@ class EmbeddedStore:
     def reader(self) -> EmbeddedReader:
         return self._reader
 
+    @property
+    def live(self) -> EmbeddedLiveReader:
+        return self._live
+
     def compact(self, *, deadline_s: float, now: bool = False) -> bool:
         """Do what upkeep is due; `now`: all of it is. Called again and again by one thread; False: nothing was due."""
         with self._upkeep:
@@ -61,28 +68,13 @@ class EmbeddedStore:
     def backup(self, folder: str) -> None:
         write_backup(self._database.folder, folder)
 
+    def seen_feed(self) -> SeenFeed:
+        """Return what a process that only reads this store is given now and then (`ReadOnlyStore.take_seen`)."""
+        return self._shared.seen.feed()
+
     def statistics(self) -> Mapping[str, float]:
-        with self._database.reading() as session:
-            fetch = session.connection.execute
-            runs, records, points = fetch(
-                "SELECT count(*), coalesce(sum(records), 0), coalesce(sum(points), 0) FROM runs"
-                " WHERE deleted_ns!=?",
-                (SIDE,),
-            ).fetchone()
-            (deleted,) = fetch("SELECT count(*) FROM runs WHERE deleted_ns>0").fetchone()
-            (pages,) = fetch("PRAGMA page_count").fetchone()
-            (page_bytes,) = fetch("PRAGMA page_size").fetchone()
-            (free,) = fetch("PRAGMA freelist_count").fetchone()
-            (blocks,) = fetch("SELECT count(*) FROM block").fetchone()
         return {
-            "runs": runs,
-            "deleted_runs": deleted,
-            "records": records,
-            "points": points,
-            "bytes": pages * page_bytes,
-            "free_bytes": free * page_bytes,
-            "log_bytes": _size(self._database.path + "-wal"),
-            "blocks": blocks,
+            **_statistics(self._database),
             "uncompacted_points": max(0, self._shared.tail.points),
             "uncompacted_age_s": self._shared.tail.age_s(),
         }
@@ -99,6 +91,38 @@ class EmbeddedStore:
             self._database.close()
 
 
+class ReadOnlyStore:
+    """A store that another process has open; see `interface.ReadableStore`."""
+
+    def __init__(self, folder: str, clock: Clock | None = None) -> None:
+        self._database = ReadOnlyDatabase(folder)
+        self._shared = Shared(clock)
+        self._reader = EmbeddedReader(self._database, self._shared)
+        self._live = EmbeddedLiveReader(self._database, self._shared)
+
+    @property
+    def id(self) -> str:
+        return self._database.id
+
+    @property
+    def reader(self) -> EmbeddedReader:
+        return self._reader
+
+    @property
+    def live(self) -> EmbeddedLiveReader:
+        return self._live
+
+    def take_seen(self, news: Mapping[str, Any]) -> None:
+        """Take over what the process that writes knows of runs that were seen (`EmbeddedStore.seen_feed`)."""
+        self._shared.seen.take_news(news)
+
+    def statistics(self) -> Mapping[str, float]:
+        return _statistics(self._database)
+
+    def close(self) -> None:
+        self._database.close()
+
+
 def open_store(folder: str, *, synchronous: str = "FULL") -> EmbeddedStore:
     """The store in that folder, made if there is none.
 
@@ -106,6 +130,32 @@ def open_store(folder: str, *, synchronous: str = "FULL") -> EmbeddedStore:
     `StoreError` where the folder cannot be used or another process has it, `Unsupported` for a newer version's store.
     """
     return EmbeddedStore(folder, synchronous=synchronous)
+
+
+def _statistics(database: Connections) -> dict[str, float]:
+    with database.reading() as session:
+        fetch = session.connection.execute
+        runs, records, points = fetch(
+            "SELECT count(*), coalesce(sum(records), 0), coalesce(sum(points), 0) FROM runs WHERE deleted_ns!=?",
+            (SIDE,),
+        ).fetchone()
+        (deleted,) = fetch("SELECT count(*) FROM runs WHERE deleted_ns>0").fetchone()
+        (pages,) = fetch("PRAGMA page_count").fetchone()
+        (page_bytes,) = fetch("PRAGMA page_size").fetchone()
+        (free,) = fetch("PRAGMA freelist_count").fetchone()
+        (blocks,) = fetch("SELECT count(*) FROM block").fetchone()
+        (waiting,) = fetch("SELECT coalesce(sum(points), 0) FROM tail").fetchone()
+    return {
+        "runs": runs,
+        "deleted_runs": deleted,
+        "records": records,
+        "points": points,
+        "bytes": pages * page_bytes,
+        "free_bytes": free * page_bytes,
+        "log_bytes": _size(database.path + "-wal"),
+        "blocks": blocks,
+        "uncompacted_points": waiting,
+    }
 
 
 def _size(path: str) -> int:

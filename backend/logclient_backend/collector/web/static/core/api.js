@@ -3,6 +3,8 @@
 // Paths are relative to the page, which may stand below any path of a proxy. A request that changes something has a header
 // that no form of another site can send.
 
+import * as connection from "./connection.js";
+
 const BASE = new URL("api/v1/", document.baseURI.replace(/#.*/, ""));
 const DEADLINE_MS = 30_000;
 
@@ -47,16 +49,26 @@ async function ask(method, path, params, { headers = {}, body, signal } = {}) {
   const deadline = AbortSignal.timeout(DEADLINE_MS);
   const signals = signal ? AbortSignal.any([signal, deadline]) : deadline;
   const content = body === undefined ? undefined : JSON.stringify(body);
+  const contact = connection.begin();
   let answer;
   try {
     answer = await fetch(url(path, params), { method, headers, body: content, signal: signals });
+    const isFromProxy =
+      [502, 503, 504].includes(answer.status) && !answer.headers.get("content-type")?.includes("json");
+    (isFromProxy ? contact.failed : contact.answered)();
     if (answer.ok) return await answer.json();
   } catch (error) {
-    if (signal?.aborted) throw error; // the caller ended it
+    if (signal?.aborted) {
+      contact.ended();
+      throw error; // the caller ended it
+    }
+    contact.failed();
     throw new ApiError(0, "unreachable", "The collector does not answer: it is stopped, or the network is cut off.");
   }
   throw await errorOf(answer);
 }
+
+connection.probeBy(() => get("info", {}));
 
 async function errorOf(answer) {
   let told = {};

@@ -36,7 +36,13 @@ export function swatch(found) {
   made.setAttribute("aria-hidden", "true");
   const stroke = document.createElementNS(SVG, "line");
   const dash = DASHES[Math.floor(found / COLOURS)].join(" ");
-  for (const [name, value] of [["x1", 1], ["x2", 21], ["y1", 5], ["y2", 5]]) stroke.setAttribute(name, value);
+  for (const [name, value] of [
+    ["x1", 1],
+    ["x2", 21],
+    ["y1", 5],
+    ["y2", 5],
+  ])
+    stroke.setAttribute(name, value);
   if (dash) stroke.setAttribute("stroke-dasharray", dash);
   made.append(stroke);
   return made;

@@ -30,15 +30,24 @@ export function duration(seconds) {
   return `${Math.floor(seconds)} s`;
 }
 
-/** Return how long ago a time of the API was, by the collector's clock: "12 s ago". */
+/** Return how long ago a time of the API was, by the collector's clock, in one unit: "12 s ago", "3 h ago". */
 export function ago(time_ns, now_ns) {
-  return `${duration(Math.max(0, (now_ns - time_ns) / 1e9))} ago`;
+  const seconds = Math.max(0, (now_ns - time_ns) / 1e9);
+  const [size, unit] = STEPS.find(([size]) => seconds >= size) ?? [1, "s"];
+  return `${Math.floor(seconds / size)} ${unit} ago`;
+}
+
+/** Return a time of the API in the user's time zone, as short as it is clear: "16:46", "11-30 16:46" or "2025-11-30". */
+export function day(time_ns, now_ns) {
+  const [text, now] = [time(time_ns), time(now_ns)];
+  if (text.slice(0, 10) === now.slice(0, 10)) return text.slice(11, 16);
+  return text.slice(0, 4) === now.slice(0, 4) ? text.slice(5, 16) : text.slice(0, 10);
 }
 
 /** Return a time of the API in the user's time zone. */
 export function time(time_ns) {
   if (!time_ns) return "";
-  return new Date(time_ns / 1e6).toLocaleString("sv").slice(0, 19);
+  return CLOCK.format(time_ns / 1e6);
 }
 
 /** Return a number of bytes with a unit of 1,024. */
@@ -47,6 +56,7 @@ export function bytes(count) {
   return `${count} B`;
 }
 
+const CLOCK = new Intl.DateTimeFormat("sv", { dateStyle: "short", timeStyle: "medium" }); // 2026-11-30 16:46:10; making one takes long
 const STEPS = [
   [86400, "d", 3600, "h"],
   [3600, "h", 60, "min"],

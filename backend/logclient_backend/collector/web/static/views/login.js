@@ -1,16 +1,16 @@
 // The login: a token once, then a cookie that no script can read.
 
 import { fill, h } from "../core/dom.js";
-import { send } from "../core/api.js";
+import * as session from "../core/session.js";
 
-/** Show the form in `root`; `done` is called when the session has begun. */
-export function open(root, done) {
+/** Show the form in `root`; `done` is called when the session has begun. `hasEnded`: there was one before. */
+export function open(root, done, hasEnded) {
   const token = h("input", { type: "password", autocomplete: "off", "aria-label": "Token", required: true });
   const trouble = h("p", { class: "error", role: "alert" });
   const submit = async (event) => {
     event.preventDefault();
     try {
-      await send("POST", "session", {}, { headers: { authorization: `Bearer ${token.value.trim()}` } });
+      await session.login(token.value.trim());
     } catch (error) {
       trouble.textContent = error.message;
       return;
@@ -21,6 +21,8 @@ export function open(root, done) {
     "form",
     { class: "login", onsubmit: submit },
     h("h1", {}, "Log in"),
+    hasEnded &&
+      h("p", {}, "Your login has ended: it is too old, or its token was revoked. The page goes on where it was."),
     h("p", { class: "dim" }, "With a token of this collector: logclient server token add NAME --role read"),
     token,
     h("button", { class: "main" }, "Log in"),

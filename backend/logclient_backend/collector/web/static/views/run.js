@@ -12,6 +12,7 @@ import * as head from "../run/head.js";
 
 const TABS = {
   overview: ["Overview", () => import("../run/overview.js")],
+  charts: ["Charts", () => import("../run/charts.js")],
   console: ["Console", () => import("../run/console.js")],
   witness: ["Witness", () => import("../run/witness.js")],
   health: ["Logging", () => import("../run/health.js")],

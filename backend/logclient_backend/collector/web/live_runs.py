@@ -1,0 +1,144 @@
+"""Changes of the list of runs, for all pages that follow it: one look finds them for everybody.
+
+Used by one thread. Runs that are not over are read at each look, since their state depends on the clock. All others are
+compared with what they were when something was committed, every `SCAN_S`: by a digest, so that a thousand of them take
+little memory.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..store.interface import Filter, Listed, RunQuery
+from .context import Backing
+from .listing import row_of
+
+SCAN_S = 5.0
+COUNTERS_S = 2.0  # what grows all the time is sent so often
+MAX_CHANGED = 10_000  # runs of which it is kept when they changed
+_PAGE = 2_000
+_COUNTERS = frozenset(("records", "points", "bytes", "counts", "last_seen_ns"))
+
+
+@dataclass(slots=True)
+class _LiveRow:
+    """A run that is not over."""
+
+    brief: str
+    described: dict[str, Any]  # `brief`, read
+    row: dict[str, Any]  # as it was sent
+    sent_at: float  # its counters
+
+
+class RunChanges:
+    """The list of runs as it was seen last, and changes since."""
+
+    def __init__(self, stands_on: Backing) -> None:
+        self.has_changed = True  # something was committed since the last look at all runs
+        self._stands_on = stands_on
+        self.reset()
+
+    def reset(self) -> None:
+        """Nothing is known of what changed before."""
+        self._live: dict[str, _LiveRow] = {}
+        self._digests: dict[str, int] | None = None
+        self._changed: dict[str, int] = {}  # by id: position at which it was seen to have changed
+        self._since = 0  # of what changed before that position nothing is known
+        self._scanned_at = 0.0
+
+    def look(self, at: int) -> tuple[list[dict[str, Any]], list[str]]:
+        """Return what changed since the last look: rows, of which only fields that changed, and ids that are gone."""
+        is_first = self._digests is None
+        rows = {row["id"]: row for row in self._look_at_live()}
+        gone: list[str] = []
+        now = time.monotonic()
+        if is_first or (self.has_changed and now - self._scanned_at > SCAN_S):
+            self._scanned_at, self.has_changed = now, False
+            more, gone = self._look_at_all()
+            rows |= more
+        if is_first:
+            self._since = at
+            return [], []
+        for id in (*rows, *gone):
+            self._changed.pop(id, None)
+            self._changed[id] = at
+        while len(self._changed) > MAX_CHANGED:
+            first = next(iter(self._changed))
+            self._since = self._changed.pop(first) + 1
+        return list(rows.values()), gone
+
+    def since(self, at: int) -> list[dict[str, Any]] | None:
+        """Return the rows of runs that changed from that position on; None where that is not known."""
+        if self._digests is None or at < self._since:
+            return None
+        ids = [id for id, when in self._changed.items() if when >= at]
+        if len(ids) > _PAGE:
+            return None
+        rows = []
+        for id in ids:
+            if (row := self._whole(id)) is None:
+                return None  # it is gone
+            rows.append(row)
+        return rows
+
+    def _pages(self, *filters: Filter) -> Iterator[Listed]:
+        after = ""
+        while True:
+            page = self._stands_on.store.reader.runs(RunQuery(filters, limit=_PAGE, after=after))
+            yield from page.runs
+            after = page.next
+            if not after:
+                return
+
+    def _look_at_live(self) -> Iterator[dict[str, Any]]:
+        now_ns, now = time.time_ns(), time.monotonic()
+        there = set()
+        for listed in self._pages(Filter("state", value="running")):
+            there.add(listed.id)
+            known = self._live.get(listed.id)
+            is_same = known is not None and known.brief == listed.brief
+            described = known.described if known is not None and is_same else json.loads(listed.brief)
+            row = row_of(self._stands_on, listed, described, now_ns)
+            if known is None:
+                self._live[listed.id] = _LiveRow(listed.brief, described, row, now)
+                yield row
+                continue
+            known.brief, known.described = listed.brief, described
+            changed = {name for name, value in row.items() if known.row.get(name) != value}
+            if changed and (changed - _COUNTERS or now - known.sent_at >= COUNTERS_S):
+                known.row, known.sent_at = row, now
+                yield {"id": listed.id, **{name: row[name] for name in row if name in changed}}
+        for id in self._live.keys() - there:
+            before = self._live.pop(id).row
+            row_now = self._whole(id)
+            if row_now is not None:
+                yield {
+                    "id": id,
+                    **{name: value for name, value in row_now.items() if before.get(name) != value},
+                }
+
+    def _look_at_all(self) -> tuple[dict[str, dict[str, Any]], list[str]]:
+        """Compare all runs that are over with what they were; name those that are gone, too."""
+        before, digests = self._digests, {}
+        rows = {}
+        now_ns = time.time_ns()
+        for listed in self._pages():
+            digest = 0
+            if listed.state != "running":
+                digest = hash((listed.brief, listed.records, listed.points))
+                if before is not None and before.get(listed.id, -1) not in (digest, 0):
+                    rows[listed.id] = row_of(self._stands_on, listed, json.loads(listed.brief), now_ns)
+            digests[listed.id] = digest
+        self._digests = digests
+        return rows, [id for id in before or () if id not in digests]
+
+    def _whole(self, id: str) -> dict[str, Any] | None:
+        """Return the row of a run as it is now; None where it is gone."""
+        page = self._stands_on.store.reader.runs(RunQuery([Filter("id", value=id)], limit=1))
+        for listed in page.runs:
+            return row_of(self._stands_on, listed, json.loads(listed.brief), time.time_ns())
+        return None

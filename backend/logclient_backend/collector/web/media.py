@@ -1,0 +1,172 @@
+"""Media values of a run: a page of their references, and the bytes that one refers to.
+
+Bytes come from strangers and are shown in a browser: their type is one of a list, never guessed; all but pictures,
+sound and films are attachments; nothing in them may run or load anything; and nothing is decoded here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import Field
+
+from logclient.shm.side_stream import MEDIA
+
+from ...runs.media import MediaItem, media_items
+from ..store.interface import side_id
+from .access import Stands, reader
+from .listing import known_run
+from .parameters import Name, RunId
+from .response_models import Shape
+from .responses import Refused, as_json
+from .strict_query import only_known
+
+router = APIRouter(dependencies=[Depends(reader), Depends(only_known)])
+
+MOST = 1_000  # references of a page
+_RECORDS = 1 << 12  # that are asked of the store at a time
+_PIECE = 1 << 18
+_SHOWN = frozenset(
+    f"{family}/{name}"
+    for family, names in {
+        "image": ("png", "jpeg", "gif", "webp", "bmp"),
+        "audio": ("wav", "ogg", "flac", "mpeg"),
+        "video": ("mp4", "webm"),
+    }.items()
+    for name in names
+)
+_TYPES = _SHOWN | {"image/svg+xml", "text/plain", "text/markdown", "text/html", "application/json"}
+_OCTETS = "application/octet-stream"
+_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "sandbox; default-src 'none'",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "private, max-age=3600, immutable",
+}
+
+
+class MediaValue(Shape):
+    """A reference to one media value."""
+
+    step: int
+    key: str
+    time_ns: int
+    rank: int | None
+    kind: str = Field(
+        description="image, histogram, table, text, markdown, html, file, audio, video or figure."
+    )
+    sha256: str = Field(
+        description="Names its bytes for /run/blob; empty: all of it is in `fields`, or it is lost."
+    )
+    bytes: int
+    mime: str
+    lost: str = Field(description="Why it was not stored; empty: it was.")
+    fields: dict[str, Any] = Field(description="Caption, width, height, counts of a histogram, and the like.")
+
+
+class MediaPage(Shape):
+    """References to media values of a run, by step."""
+
+    run: str
+    keys: list[str]
+    media: list[MediaValue]
+    next: int = Field(description="For the next page, as `after`; 0: this was the last one.")
+
+
+@router.get("/run/media", response_model=MediaPage)
+def media(
+    request: Request,
+    stands_on: Stands,
+    run: RunId,
+    key: Annotated[Name | None, Query(description="Of this key alone.")] = None,
+    first_step: Annotated[int, Query(ge=-(1 << 63), lt=1 << 63)] = -(1 << 63),
+    last_step: Annotated[int, Query(ge=-(1 << 63), lt=1 << 63)] = (1 << 63) - 1,
+    after: Annotated[int, Query(ge=0, lt=1 << 40, description="The `next` of the page before.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=MOST)] = MOST,
+) -> Response:
+    """Return references to media values by step, and all keys; `next` is 0 where nothing follows."""
+    known_run(stands_on, run)
+    keys, found = _references(stands_on, run, key)
+    wanted = [each for each in found if first_step <= each.step <= last_step]
+    page = wanted[after : after + limit]
+    following = after + len(page)
+    rows = [_row(each) for each in page]
+    return as_json(
+        request,
+        {"run": run, "keys": keys, "media": rows, "next": following if following < len(wanted) else 0},
+    )
+
+
+def _references(stands_on: Stands, run: str, key: str | None) -> tuple[list[str], list[MediaItem]]:
+    asked, id = stands_on.store.reader, side_id(run, MEDIA)
+    keys = sorted(asked.key_names(id))
+    if key is not None and key not in keys:
+        return keys, []
+    columns = []
+    for stream, span in asked.contents(id).items():
+        first = span.first or 0
+        while first:
+            some, after = asked.records(id, stream, first, most=_RECORDS, keys=None if key is None else [key])
+            columns += some
+            first = after if after > first else 0
+    return keys, media_items(columns)
+
+
+def _row(item: MediaItem) -> dict[str, Any]:
+    table = item.reference.table()
+    return {
+        "step": item.step,
+        "key": item.key,
+        "time_ns": item.time,
+        "rank": item.rank,
+        "kind": table.pop("kind"),
+        "sha256": table.pop("sha256", ""),
+        "bytes": table.pop("bytes", 0),
+        "mime": table.pop("mime", ""),
+        "lost": table.pop("lost", ""),
+        "fields": {name: _plain(value) for name, value in table.items()},
+    }
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no number that is none."""
+    if isinstance(value, float) and value - value != 0:
+        return str(value)
+    return [_plain(each) for each in value] if isinstance(value, list) else value
+
+
+@router.get(
+    "/run/blob",
+    response_class=StreamingResponse,
+    responses={200: {"content": {_OCTETS: {"schema": {"type": "string", "format": "binary"}}}}},
+)
+def blob(
+    stands_on: Stands,
+    run: RunId,
+    sha256: Annotated[str, Query(pattern="^[0-9a-f]{64}$")],
+    mime: Annotated[str, Query(max_length=80, description="Of the reference.")] = _OCTETS,
+) -> Response:
+    """Return the bytes that a media value of this run refers to, as the type of its reference if it is a known one."""
+    known_run(stands_on, run)
+    fd = stands_on.blobs.open(run, sha256) if stands_on.blobs is not None else None
+    if fd is None:
+        raise Refused(
+            404, "no_run", f"the run has no blob {sha256[:12]} here: it did not come yet, or was removed"
+        )
+    kind = mime if mime in _TYPES else _OCTETS
+    headers = {**_HEADERS, "content-length": str(os.fstat(fd).st_size)}
+    if kind not in _SHOWN:
+        headers["content-disposition"] = f'attachment; filename="{sha256[:16]}"'
+    return StreamingResponse(
+        _pieces(fd), 200, headers, f"{kind}; charset=utf-8" if kind[:5] == "text/" else kind
+    )
+
+
+def _pieces(fd: int) -> Iterator[bytes]:
+    with open(fd, "rb") as file:
+        while piece := file.read(_PIECE):
+            yield piece

@@ -1,0 +1,29 @@
+// The area of a plot: where values lie in pixels. No DOM.
+
+/**
+ * Return a frame: `box` is the area in pixels of the device `{left, top, width, height}`, `x` and `y` ranges of values,
+ * `ratio` pixels of the device per CSS pixel. `toX`, `toY`: pixels of a value; on a log axis, what is at most 0 lies at
+ * the lower edge.
+ */
+export function frame({ box, x, y, logX = false, logY = false, ratio = 1 }) {
+  const toX = axis(x, logX, box.left, box.width);
+  const down = axis(y, logY, 0, box.height);
+  return { box, x, y, logX, logY, ratio, toX, toY: (value) => box.top + box.height - down(value) };
+}
+
+/** Return the value at a pixel, along x. */
+export function atX(frame, pixel) {
+  const share = (pixel - frame.box.left) / frame.box.width;
+  const [low, high] = frame.x;
+  return frame.logX ? low * (high / low) ** share : low + share * (high - low);
+}
+
+function axis([low, high], isLog, start, size) {
+  if (isLog) {
+    const first = Math.log(low);
+    const scale = size / (Math.log(high) - first);
+    return (value) => (value > 0 ? start + (Math.log(value) - first) * scale : start);
+  }
+  const scale = size / (high - low);
+  return (value) => start + (value - low) * scale;
+}

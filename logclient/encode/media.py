@@ -1,0 +1,114 @@
+"""Media values on their way into shared memory: the memory, and one value of one call.
+
+Runs in the training process, inside `log()`, and in the constructor of the first media value.
+
+Invariants:
+
+- the memory is reserved once, by the first constructor of a value in a process that has a run open, else by `log`: with
+  the first notice and the first device value that is what may take longer than a call of `log` (some 25 ms for 32 MiB);
+- a value that does not fit, or cannot be read, is left out and counted; all else of its call is stored;
+- one call at a time writes (the token of `shm/ring.py`); a second one leaves its value out, it waits for nobody;
+- a forked child writes into no memory of its parent's: it has one of its own.
+"""
+
+from __future__ import annotations
+
+from ..guest import foreign, stdlib
+from ..shm import layout
+from ..shm.ring import Forked, TooLarge
+from .values import LeftOut
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..shm.media_ring import MediaWriter
+    from ..shm.ring import Mark
+    from .media_values import Value
+
+
+def _not_loaded(described: object) -> str:
+    raise RuntimeError("no memory was reserved")
+
+
+class Media:
+    """The media memory of one process incarnation. Makes nothing before the first value."""
+
+    __slots__ = ("_claims", "_json", "_make", "_mark", "_why", "file")
+
+    def __init__(self, make: Callable[[], MediaWriter], mark: Mark) -> None:
+        """`make` reserves the memory, or raises OSError."""
+        self._make = make
+        self._mark = mark
+        self._why = ""  # why there is none
+        self._claims: dict[str, object] = {}
+        self._json: Callable[[object], str] = _not_loaded
+        self.file: MediaWriter | None = None
+
+    def reserve(self) -> str:
+        """Make the memory, once; returns why there is none."""
+        me = object()
+        try:
+            if self.file is not None or self._why:
+                return self._why
+            if not self._mark[0]:
+                return "this process was forked only just now"
+            if self._claims.setdefault("make", me) is not me:
+                return "its memory is only just being reserved"
+            json = stdlib.load("json")  # `dumps` would make an encoder with each call
+            self._json = json.JSONEncoder(separators=(",", ":"), default=str).encode
+            self.file = self._make()
+        except OSError as error:
+            if foreign.is_users(error):
+                raise
+            self._why = f"no shared memory for media values: {error}"
+        finally:  # no call here, see "the token" in `shm/ring.py`
+            if "make" in self._claims and self._claims["make"] is me:
+                del self._claims["make"]
+        return self._why
+
+    def offer(self, head: int, step: int, key: str, value: Value) -> str:
+        """Commit one value; returns why it is left out, else nothing. `head`: the rank, as a head word has it."""
+        why = self.reserve()
+        file = self.file
+        if why or file is None:
+            return why
+        me = object()
+        try:
+            if self._claims.setdefault("write", me) is not me:
+                return "another thread is just logging a media value"
+            described, payload = value.packed(min(file.largest, value.most_bytes))
+            described["key"] = key
+            description = self._json(described).encode()
+            file.offer(head & ~layout.SHAPE_MASK, step, description, payload)
+            return ""
+        except LeftOut as reason:
+            return str(reason)
+        except TooLarge:
+            return (
+                f"with its options it does not fit into the {len(file.mem):,} bytes of LOGCLIENT_MEDIA_BYTES"
+            )
+        except Forked:
+            return ""  # the process that was forked from goes on with the very same call
+        except Exception as error:
+            if not foreign.is_own(error):
+                raise
+            return f"it could not be read ({type(error).__name__})"
+        finally:  # no call here
+            if "write" in self._claims and self._claims["write"] is me:
+                del self._claims["write"]
+
+    def detach(self) -> None:
+        """In a forked child, for good."""
+        self._mark = b"\0"
+        if self.file is not None:
+            self.file.detach()
+            self.file.map.let_go()
+
+    def release(self) -> None:
+        """Write nothing more; the memory goes with the last reference."""
+        if self.file is not None:
+            self.file.detach()
+            self.file.map.let_go()
+            self.file = None
+        self._why = self._why or "the run is finished"
