@@ -15,7 +15,7 @@ from tests.served import backing, made_store, serving, take_in
 
 PROGRAM = """
 import logclient, sys
-run = logclient.init(project="p", id="printed", dir=sys.argv[1], console="tee", quiet=True)
+run = logclient.init(project="p", dir=sys.argv[1], console="tee", quiet=True)
 for number in range(1000):
     print(f"line {number}")
 print("<img src=x onerror=alert(1)>", file=sys.stderr)
@@ -32,9 +32,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     words = [sys.executable, "-c", PROGRAM, str(base / "runs")]
     subprocess.run(words, check=True, timeout=100, stdout=subprocess.DEVNULL)
     with made_store(base / "data") as store:
-        take_in(store, base / "runs")
+        (run,) = take_in(store, base / "runs")
         with serving(backing(store, check=lambda token: EVERYBODY)) as found:
-            yield f"{found}/#/run/printed/console"
+            yield f"{found}/#/run/{run.id}/console"
 
 
 def test_last_lines_come_first_and_earlier_ones_by_scrolling(page: Page, url: str) -> None:

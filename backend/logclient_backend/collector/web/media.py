@@ -41,6 +41,12 @@ _SHOWN = frozenset(
 )
 _TYPES = _SHOWN | {"image/svg+xml", "text/plain", "text/markdown", "text/html", "application/json"}
 _OCTETS = "application/octet-stream"
+# A page that a user logged: its own scripts run, without the rights of any origin, and it reaches no network. The page
+# that holds the frame allows it this address alone (`static_files.POLICY`), so it cannot go elsewhere either.
+_FRAME = (
+    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data:; media-src data:; font-src data:; frame-ancestors 'self'; base-uri 'none'; form-action 'none'"
+)
 _HEADERS = {
     "x-content-type-options": "nosniff",
     "content-security-policy": "sandbox; default-src 'none'",
@@ -151,12 +157,7 @@ def blob(
     mime: Annotated[str, Query(max_length=80, description="Of the reference.")] = _OCTETS,
 ) -> Response:
     """Return the bytes that a media value of this run refers to, as the type of its reference if it is a known one."""
-    known_run(stands_on, run)
-    fd = stands_on.blobs.open(run, sha256) if stands_on.blobs is not None else None
-    if fd is None:
-        raise Refused(
-            404, "no_run", f"the run has no blob {sha256[:12]} here: it did not come yet, or was removed"
-        )
+    fd = _blob(stands_on, run, sha256)
     kind = mime if mime in _TYPES else _OCTETS
     headers = {**_HEADERS, "content-length": str(os.fstat(fd).st_size)}
     if kind not in _SHOWN:
@@ -164,6 +165,30 @@ def blob(
     return StreamingResponse(
         _pieces(fd), 200, headers, f"{kind}; charset=utf-8" if kind[:5] == "text/" else kind
     )
+
+
+@router.get(
+    "/run/frame",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}},
+)
+def frame(stands_on: Stands, run: RunId, sha256: Annotated[str, Query(pattern="^[0-9a-f]{64}$")]) -> Response:
+    """Return the bytes of a media value as a page for a frame without rights."""
+    fd = _blob(stands_on, run, sha256)
+    headers = {**_HEADERS, "content-security-policy": _FRAME, "x-frame-options": "SAMEORIGIN"}
+    headers["content-length"] = str(os.fstat(fd).st_size)
+    return StreamingResponse(_pieces(fd), 200, headers, "text/html; charset=utf-8")
+
+
+def _blob(stands_on: Stands, run: str, sha256: str) -> int:
+    """Return a descriptor of the bytes that a media value of this run refers to."""
+    known_run(stands_on, run)
+    fd = stands_on.blobs.open(run, sha256) if stands_on.blobs is not None else None
+    if fd is None:
+        raise Refused(
+            404, "no_run", f"the run has no blob {sha256[:12]} here: it did not come yet, or was removed"
+        )
+    return fd
 
 
 def _pieces(fd: int) -> Iterator[bytes]:

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # 'self' alone: no script, style or font of another host, none in markup, and nothing is sent elsewhere. Frames hold
-# values that users logged as HTML; their own answers have a policy that reaches no network.
+# values that users logged as HTML; their own answers have a policy that reaches no network. Markup is made of Markdown
+# alone, by `dompurify`.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; media-src 'self' blob:; "
     "connect-src 'self'; frame-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; "
-    "require-trusted-types-for 'script'; trusted-types 'none'"
+    "require-trusted-types-for 'script'; trusted-types dompurify"
 )
 _TYPES = {
     ".css": "text/css; charset=utf-8",

@@ -45,7 +45,7 @@ export class Controls {
     this._group = select("Group runs", (value) => change({ group: value || null, members: null }));
     this._band = select("Band", (value) => change({ band: value || null }), [["", "Quartiles"], ["range", "Min to max"]]);
     const showEvents = (event) => change({ events: event.target.checked ? null : "0" });
-    this._events = h("label", { class: "check" }, h("input", { type: "checkbox", onchange: showEvents }), "Events");
+    this._events = h("label", { class: "chart-check" }, h("input", { type: "checkbox", onchange: showEvents }), "Events");
     this._size = select("Size of charts", (value) => change({ size: value === "m" ? null : value }), Object.entries(SIZES));
     this._reset = h("button", { onclick: () => board.zoom(null) }, "Reset zoom");
     this._status = h("span", { class: "status", role: "status" });
@@ -207,5 +207,5 @@ function select(label, choose, options = []) {
 
 function check(text, name, change, on = "1") {
   const box = h("input", { type: "checkbox", onchange: () => change({ [name]: box.checked ? on : null }) });
-  return h("label", { class: "check" }, box, text);
+  return h("label", { class: "chart-check" }, box, text);
 }

@@ -15,7 +15,7 @@ export function open(root, runs) {
   const seen = new IntersectionObserver((entries) => {
     for (const entry of entries) if (entry.isIntersecting) panels.get(entry.target.dataset.key)?.load();
   });
-  fill(root, h("div", { class: "bar" }, find), list);
+  fill(root, h("div", { class: "tool-bar" }, find), list);
 
   async function load() {
     const keys = [...new Set((await Promise.all(runs.map((run) => keysOf(run.id, ended)))).flat())].sort();

@@ -15,7 +15,7 @@ export function panel(key, runs, step, onStep) {
   const slider = h("input", { type: "range", min: 0, max: 0, value: 0, "aria-label": `Step of ${key}` });
   const label = h("output", { class: "dim" });
   const body = h("div", { class: "media-row" });
-  const element = h("section", { class: "media-panel", "aria-label": key }, h("h3", {}, key), h("div", { class: "bar" }, slider, label), body);
+  const element = h("section", { class: "media-panel", "aria-label": key }, h("h3", {}, key), h("div", { class: "tool-bar" }, slider, label), body);
   let all = [];
   let steps = [];
   let isLoaded = false;

@@ -38,7 +38,7 @@ export function table({ columns, rows }) {
       show();
     };
     const direction = sorted.column === at ? (sorted.isDown ? "descending" : "ascending") : "none";
-    return h("th", { scope: "col", "aria-sort": direction }, h("button", { onclick, class: "plain" }, `${name}${mark}`));
+    return h("th", { scope: "col", "aria-sort": direction }, h("button", { onclick, class: "bare" }, `${name}${mark}`));
   }
 
   show();

@@ -17,7 +17,7 @@ const EDGE_PX = 40; // from an end, where the next page is asked for
 export function open(root, { id, run }) {
   const ended = new AbortController();
   const text = h("div", { class: "console", role: "log", tabIndex: 0, "aria-label": "Output" });
-  const bar = h("div", { class: "bar" });
+  const bar = h("div", { class: "tool-bar" });
   const status = h("p", { class: "dim", role: "status" });
   let found = null; // the newest page
   let previous = 0; // cursor of the page before the oldest line; 0: there is none

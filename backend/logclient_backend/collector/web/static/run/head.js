@@ -16,14 +16,14 @@ export function show(root, run, reload) {
       "div",
       { class: "run-head" },
       h("h1", {}, run.name || run.id),
-      h("span", { class: `state ${run.state}` }, run.state),
+      h("span", { class: `run-state ${run.state}` }, run.state),
       run.project && h("a", { href: link(["runs"], { project: run.project }), class: "dim" }, run.project),
-      run.tags.map((tag) => h("span", { class: "tag" }, tag)),
+      run.tags.map((tag) => h("span", { class: "run-tag" }, tag)),
       h("span", { class: "dim" }, span(run)),
       h("span", { class: "right" }, run.state === "running" && requests(run, reload)),
     ),
     run.reason && h("p", { class: run.state === "finished" ? "dim" : "error" }, run.reason),
-    run.observed && h("p", { class: "verdict", role: "status" }, `${run.observed.kind}: ${run.observed.text}`),
+    run.observed && h("p", { class: "run-verdict", role: "status" }, `${run.observed.kind}: ${run.observed.text}`),
   );
 }
 
@@ -49,11 +49,11 @@ function requests(run, reload) {
   };
   const box = h(
     "details",
-    { class: "menu" },
+    { class: "run-menu" },
     h("summary", {}, "Stop or save…"),
     h(
       "div",
-      { class: "menu-body" },
+      { class: "run-menu-body" },
       h("p", { class: "dim" }, "All ranks follow after the same step, if the program asks should_stop() or has a callback."),
       reason,
       h("button", { onclick: ask("save") }, "Save a checkpoint"),

@@ -60,7 +60,7 @@ function factsOf(run) {
 }
 
 function notes(run) {
-  return run.notes && [h("h2", {}, "Notes"), h("p", { class: "notes" }, run.notes)];
+  return run.notes && [h("h2", {}, "Notes"), h("p", { class: "run-notes" }, run.notes)];
 }
 
 function eventsOf(run) {

@@ -48,7 +48,7 @@ export function open(root, { id, run }) {
 
 function page(found) {
   return [
-    h("p", { class: found.stuck ? "verdict stuck" : "verdict", role: "status" }, `${found.verdict}: ${found.text}`),
+    h("p", { class: found.stuck ? "run-verdict stuck" : "run-verdict", role: "status" }, `${found.verdict}: ${found.text}`),
     found.nodes.length > 0 && [h("h2", {}, "Nodes"), h("ul", {}, found.nodes.map((node) => h("li", {}, `${node.host}: ${node.text}`)))],
     found.processes.length > 0 && [h("h2", {}, "Ranks"), ranks(found)],
     found.groups.length > 0 && [h("h2", {}, "Stacks"), found.groups.map(group)],

@@ -11,6 +11,7 @@ import { parallel } from "../compare/parallel.js";
 import { scatter } from "../compare/scatter.js";
 import { rowsOf } from "../compare/settings.js";
 import { settingsTable, valuesTable } from "../compare/tables.js";
+import * as gallery from "../media/gallery.js";
 
 const MAX_RUNS = 100;
 const MAX_KEYS = 500; // of one run, in the table of values
@@ -20,6 +21,9 @@ export function open(root, now) {
   const ended = new AbortController();
   let found = null; // {runs, settings, values}
   let ids = "";
+  const tables = h("div", {});
+  const media = h("section", { "aria-label": "Media" });
+  let shownMedia = null;
 
   async function load(where) {
     const wanted = where.params.getAll("run").slice(0, MAX_RUNS);
@@ -30,17 +34,24 @@ export function open(root, now) {
     }
     const runs = await Promise.all(wanted.map((run) => get("run", { run }, ended)));
     const extremes = await Promise.all(wanted.map((run) => get("run/extremes", { run, limit: MAX_KEYS }, ended)));
+    fill(root, tables, media);
     found = { runs, settings: rowsOf(runs.map((run) => run.config)), values: valuesOf(extremes) };
     show();
+    shownMedia?.close();
+    const body = h("div", {});
+    fill(media, h("h2", {}, "Media"), body);
+    shownMedia = gallery.open(body, runs.map((run) => ({ id: run.id, name: run.name })));
   }
 
   function show() {
     const { params } = address.current();
     const { runs, settings, values } = found;
     const onlyDiffering = params.get("settings") !== "all";
+    const charts = address.link(["charts"], { run: runs.map((run) => run.id) });
     fill(
-      root,
+      tables,
       h("h1", {}, `Compare ${runs.length} runs`),
+      h("p", {}, h("a", { href: charts }, "Curves of these runs")),
       section("Settings", [toggle(onlyDiffering, settings), settingsTable(runs, settings, onlyDiffering)]),
       section("Values", [valueKind(params), valuesTable(runs, values, params.get("value") ?? "last")]),
       section("Settings and values", drawings(params)),
@@ -79,6 +90,7 @@ export function open(root, now) {
     update,
     close() {
       ended.abort();
+      shownMedia?.close();
       unwatch();
     },
   };

@@ -13,6 +13,8 @@ import * as head from "../run/head.js";
 const TABS = {
   overview: ["Overview", () => import("../run/overview.js")],
   charts: ["Charts", () => import("../run/charts.js")],
+  media: ["Media", () => import("../run/media.js")],
+  system: ["System", () => import("../run/system.js")],
   console: ["Console", () => import("../run/console.js")],
   witness: ["Witness", () => import("../run/witness.js")],
   health: ["Logging", () => import("../run/health.js")],

@@ -1,0 +1,154 @@
+"""Media values on a run's page: images, histograms, tables and texts over steps, and nothing of them that runs here."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from logclient_backend.collector.blobs import Blobs
+from logclient_backend.collector.tokens import EVERYBODY
+from logclient_backend.wire.blobs import Piece
+from tests.served import backing, made_store, serving, take_in
+
+from .conftest import Watched
+
+MARKDOWN = (
+    "# Head\n\n**bold** <img src=x onerror=alert(1)> [link](https://a.example) ![i](https://a.example/i.png) "
+    "[bad](javascript:alert(1))"
+)
+PAGE = (
+    "<h1 id=h>mine</h1><script>h.textContent = 'script ran'; parent.document.title = 'taken'</script>"
+    "<img src=https://a.example/x>"
+)
+PROGRAM = """
+import sys
+import numpy as np
+import logclient
+
+folder, name, markdown, page = sys.argv[1:]
+run = logclient.init(project="p", name=name, dir=folder, quiet=True)
+for step in range(5):
+    run.log(step, {
+        "loss": 1.0,
+        "image": logclient.Image(np.full((8, 8, 3), 50 * step, "u1"), f"after {step}"),
+        "weights": logclient.Histogram(np.random.default_rng(step).normal(size=1000)),
+    })
+    assert run.flush(60)
+rows = [[at, f"row {at}", at % 7] for at in range(120)]
+run.log(5, {
+    "table": logclient.Table(rows, columns=["number", "name", "rest"]),
+    "note": logclient.Markdown(markdown),
+    "page": logclient.Html(page),
+    "plain": logclient.Text("<b>text</b>"),
+    "lost": logclient.File("/none/such"),
+})
+assert run.finish(60)
+"""
+
+
+class Served:
+    """Address of the page, and ids of its runs by name."""
+
+    def __init__(self, url: str, ids: dict[str, str]) -> None:
+        self.url = url
+        self.ids = ids
+
+    def media(self, query: str = "") -> str:
+        return f"{self.url}/#/run/{self.ids['one']}/media{query}"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    base = tmp_path_factory.mktemp("media")
+    for name in ("one", "two"):
+        words = [sys.executable, "-c", PROGRAM, str(base / "runs"), name, MARKDOWN, PAGE]
+        subprocess.run(words, check=True, timeout=100)
+    blobs = Blobs(str(base / "data"))
+    ids = {}
+    with made_store(base / "data" / "store") as store:
+        for found in take_in(store, base / "runs"):
+            ids[found.run_name] = found.id
+            for path in (base / "runs").glob(f"{found.id}/*/media/??/*"):
+                data = path.read_bytes()
+                blobs.take(found.id, "n", Piece(hashlib.sha256(data).hexdigest(), len(data), 0, data))
+        with serving(backing(store, blobs=blobs, check=lambda token: EVERYBODY)) as address:
+            yield Served(address, ids)
+
+
+@pytest.fixture(autouse=True)
+def refused(watched: Watched) -> None:
+    """Faults of the page that was logged as HTML: all that it tries is refused."""
+    watched.expected += ["Content Security Policy", "Blocked a frame", "cross-origin frame"]
+
+
+def panel(page: Page, key: str) -> Locator:
+    return page.get_by_role("region", name=key, exact=True)
+
+
+def test_slider_goes_over_the_steps_of_a_key(page: Page, served: Served) -> None:
+    """The newest at first; the step is in the link."""
+    page.goto(served.media())
+    images = panel(page, "image")
+    expect(images.get_by_role("img", name="after 4")).to_be_visible()
+    images.get_by_role("slider").fill("1")
+    shown = images.get_by_role("img", name="after 1")
+    expect(shown).to_be_visible()
+    expect(shown).to_have_js_property("naturalWidth", 8)
+    page.reload()
+    expect(panel(page, "image").get_by_role("img", name="after 1")).to_be_visible()
+
+
+def test_histograms_are_bars_and_a_heat_map_over_steps(page: Page, served: Served) -> None:
+    """Each with its range as a text for who does not see it."""
+    page.goto(served.media("?media=weights"))
+    weights = panel(page, "weights")
+    expect(weights.get_by_role("img", name="1000 values")).to_be_visible()
+    expect(weights.get_by_role("img", name="Heat map of 5 histograms from step 0 to 4")).to_be_visible()
+    expect(panel(page, "image")).to_be_hidden()
+
+
+def test_table_is_sorted_filtered_and_paged(page: Page, served: Served) -> None:
+    """Numbers sort as numbers."""
+    page.goto(served.media("?media=table"))
+    table = panel(page, "table")
+    expect(table.get_by_role("row")).to_have_count(51)
+    table.get_by_role("button", name="Next page").click()
+    expect(table.get_by_role("row").nth(1)).to_contain_text("row 50")
+    table.get_by_role("button", name="number").click()
+    table.get_by_role("button", name="number").click()
+    table.get_by_role("button", name="Previous page").click()
+    expect(table.get_by_role("row").nth(1)).to_contain_text("row 119")
+    table.get_by_role("searchbox").fill("row 7")
+    expect(table.get_by_role("row")).to_have_count(12)  # 7 and 70 to 79, below the head
+
+
+def test_nothing_that_was_logged_runs_on_the_page(page: Page, served: Served, watched: Watched) -> None:
+    """Markdown becomes harmless elements; a page runs in a frame without rights, and loads nothing."""
+    page.goto(served.media())
+    note = panel(page, "note")
+    expect(note.get_by_role("heading", name="Head")).to_be_visible()
+    expect(note.get_by_text("<img src=x onerror=alert(1)>")).to_be_visible()
+    expect(note.get_by_role("link", name="link")).to_have_attribute("rel", "noopener noreferrer")
+    assert note.locator("img, script").count() == 0
+    assert note.locator("a[href^=javascript]").count() == 0
+    expect(panel(page, "plain").get_by_text("<b>text</b>")).to_be_visible()
+    framed = panel(page, "page").frame_locator("iframe")
+    expect(framed.locator("#h")).to_have_text("script ran")
+    expect(page).not_to_have_title("taken")
+    expect(panel(page, "lost")).to_contain_text("Not stored:")
+    assert {host for host in watched.hosts if "example" in host} == set()
+
+
+def test_runs_are_side_by_side_at_the_same_step(page: Page, served: Served) -> None:
+    """Below the tables of a comparison."""
+    page.goto(f"{served.url}/#/compare?run={served.ids['one']}&run={served.ids['two']}")
+    images = panel(page, "image")
+    images.scroll_into_view_if_needed()
+    expect(images.get_by_role("img", name="after 4")).to_have_count(2)
+    images.get_by_role("slider").fill("0")
+    expect(images.get_by_role("img", name="after 0")).to_have_count(2)
