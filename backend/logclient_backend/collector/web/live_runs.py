@@ -3,6 +3,12 @@
 Used by one thread. Runs that are not over are read at each look, since their state depends on the clock. All others are
 compared with what they were when something was committed, every `SCAN_S`: by a digest, so that a thousand of them take
 little memory.
+
+Invariants:
+
+- what a page has of a run is what `look` returned last: each later difference is returned by a later look, also where a
+  look failed in between, and where a run ends, is edited or deleted between two looks at all runs;
+- an id that was in a row is in `gone` once its run is deleted.
 """
 
 from __future__ import annotations
@@ -22,6 +28,8 @@ COUNTERS_S = 2.0  # what grows all the time is sent so often
 MAX_CHANGED = 10_000  # runs of which it is kept when they changed
 _PAGE = 2_000
 _COUNTERS = frozenset(("records", "points", "bytes", "counts", "last_seen_ns"))
+_FOLLOWED = 0  # instead of a digest: the run is not over, and `_live` has it
+_UNKNOWN = -1  # its digest differs from any; no hash of Python's is -1
 
 
 @dataclass(slots=True)
@@ -46,6 +54,8 @@ class RunChanges:
         """Nothing is known of what changed before."""
         self._live: dict[str, _LiveRow] = {}
         self._digests: dict[str, int] | None = None
+        self._rows: dict[str, dict[str, Any]] = {}  # found, and not returned yet: a look may fail half way
+        self._gone: dict[str, None] = {}
         self._changed: dict[str, int] = {}  # by id: position at which it was seen to have changed
         self._since = 0  # of what changed before that position nothing is known
         self._scanned_at = 0.0
@@ -53,13 +63,13 @@ class RunChanges:
     def look(self, at: int) -> tuple[list[dict[str, Any]], list[str]]:
         """Return what changed since the last look: rows, of which only fields that changed, and ids that are gone."""
         is_first = self._digests is None
-        rows = {row["id"]: row for row in self._look_at_live()}
-        gone: list[str] = []
+        self._look_at_live()
         now = time.monotonic()
         if is_first or (self.has_changed and now - self._scanned_at > SCAN_S):
             self._scanned_at, self.has_changed = now, False
-            more, gone = self._look_at_all()
-            rows |= more
+            self._look_at_all()
+        rows, self._rows = self._rows, {}
+        gone, self._gone = list(self._gone), {}
         if is_first:
             self._since = at
             return [], []
@@ -94,7 +104,16 @@ class RunChanges:
             if not after:
                 return
 
-    def _look_at_live(self) -> Iterator[dict[str, Any]]:
+    def _note(self, id: str, row: dict[str, Any]) -> None:
+        self._rows[id] = {**self._rows.get(id, {}), **row}
+        self._gone.pop(id, None)
+
+    def _note_gone(self, id: str) -> None:
+        self._rows.pop(id, None)
+        self._gone[id] = None
+        self._live.pop(id, None)
+
+    def _look_at_live(self) -> None:
         now_ns, now = time.time_ns(), time.monotonic()
         there = set()
         for listed in self._pages(Filter("state", value="running")):
@@ -105,40 +124,64 @@ class RunChanges:
             row = row_of(self._stands_on, listed, described, now_ns)
             if known is None:
                 self._live[listed.id] = _LiveRow(listed.brief, described, row, now)
-                yield row
+                self._note(listed.id, row)
                 continue
             known.brief, known.described = listed.brief, described
             changed = {name for name, value in row.items() if known.row.get(name) != value}
             if changed and (changed - _COUNTERS or now - known.sent_at >= COUNTERS_S):
                 known.row, known.sent_at = row, now
-                yield {"id": listed.id, **{name: row[name] for name in row if name in changed}}
+                self._note(
+                    listed.id, {"id": listed.id, **{name: row[name] for name in row if name in changed}}
+                )
         for id in self._live.keys() - there:
-            before = self._live.pop(id).row
-            row_now = self._whole(id)
-            if row_now is not None:
-                yield {
-                    "id": id,
-                    **{name: value for name, value in row_now.items() if before.get(name) != value},
-                }
+            self._look_at_ended(id)
 
-    def _look_at_all(self) -> tuple[dict[str, dict[str, Any]], list[str]]:
-        """Compare all runs that are over with what they were; name those that are gone, too."""
+    def _look_at_ended(self, id: str) -> None:
+        """A run was not over and is not listed as such any more; from now on its digest is compared."""
+        now = self._listed(id)
+        if now is None:
+            self._note_gone(id)
+            if self._digests is not None:
+                self._digests.pop(id, None)
+            return
+        before = self._live.pop(id).row
+        if self._digests is not None:
+            self._digests[id] = _digest(now)
+        row = row_of(self._stands_on, now, json.loads(now.brief), time.time_ns())
+        self._note(
+            id, {"id": id, **{name: value for name, value in row.items() if before.get(name) != value}}
+        )
+
+    def _look_at_all(self) -> None:
+        """Compare all runs that are over with what they were; note those that are gone, too."""
         before, digests = self._digests, {}
-        rows = {}
         now_ns = time.time_ns()
         for listed in self._pages():
-            digest = 0
-            if listed.state != "running":
-                digest = hash((listed.brief, listed.records, listed.points))
-                if before is not None and before.get(listed.id, -1) not in (digest, 0):
-                    rows[listed.id] = row_of(self._stands_on, listed, json.loads(listed.brief), now_ns)
-            digests[listed.id] = digest
+            if listed.state == "running":
+                digests[listed.id] = _FOLLOWED if listed.id in self._live else _UNKNOWN
+                continue
+            digests[listed.id] = _UNKNOWN if listed.id in self._live else _digest(listed)
+            if before is not None and before.get(listed.id, _UNKNOWN) not in (digests[listed.id], _FOLLOWED):
+                row = row_of(self._stands_on, listed, json.loads(listed.brief), now_ns)
+                self._note(listed.id, row)
         self._digests = digests
-        return rows, [id for id in before or () if id not in digests]
+        for id in before or ():
+            if id not in digests:
+                self._note_gone(id)
 
     def _whole(self, id: str) -> dict[str, Any] | None:
         """Return the row of a run as it is now; None where it is gone."""
+        listed = self._listed(id)
+        return (
+            None
+            if listed is None
+            else row_of(self._stands_on, listed, json.loads(listed.brief), time.time_ns())
+        )
+
+    def _listed(self, id: str) -> Listed | None:
         page = self._stands_on.store.reader.runs(RunQuery([Filter("id", value=id)], limit=1))
-        for listed in page.runs:
-            return row_of(self._stands_on, listed, json.loads(listed.brief), time.time_ns())
-        return None
+        return page.runs[0] if page.runs else None
+
+
+def _digest(listed: Listed) -> int:
+    return hash((listed.brief, listed.records, listed.points))

@@ -77,31 +77,22 @@ export class Actions {
 
   _addTag(anchor) {
     this._ask(anchor, "Tag", "", (tag) =>
-      this._change(
-        { tags: [tag] },
-        "tags",
-        { untag: [tag] },
-        (run) => !run.tags.includes(tag),
-        `tagged ${tag}`,
+      this._changeTags({ tags: [tag] }, { untag: [tag] }, (run) => !run.tags.includes(tag), `tagged ${tag}`, [
         (run) => [...run.tags, tag],
-      ),
+        (run) => run.tags.filter((one) => one !== tag),
+      ]),
     );
   }
 
   _removeTag(anchor) {
     const there = new Map();
     for (const run of this._selected()) for (const tag of run.tags) there.set(tag, (there.get(tag) ?? 0) + 1);
-    const without = (tag) => (run) => run.tags.filter((one) => one !== tag);
     const remove = (tag) =>
       guarded(() =>
-        this._change(
-          { untag: [tag] },
-          "tags",
-          { tags: [tag] },
-          (run) => run.tags.includes(tag),
-          `no longer tagged ${tag}`,
-          without(tag),
-        ),
+        this._changeTags({ untag: [tag] }, { tags: [tag] }, (run) => run.tags.includes(tag), `no longer tagged ${tag}`, [
+          (run) => run.tags.filter((one) => one !== tag),
+          (run) => [...run.tags, tag],
+        ]),
       );
     const shown = [...there].slice(0, MAX_TAGS).map(([tag, count]) =>
       h(
@@ -163,41 +154,33 @@ export class Actions {
   }
 
   /** Change those of the selected runs for which `concerns` holds; undoing changes the same ones back. */
-  async _change(changes, field, undoing, concerns, words, next) {
+  async _changeTags(changes, undoing, concerns, words, [next, back]) {
     const ids = this._selected()
       .filter(concerns)
       .map((run) => run.id);
     if (!ids.length) return show("Nothing to change: it is so already.");
-    const before = new Map(ids.map((id) => [id, this._runs.byId.get(id)[field]]));
-    const done = await each("runs/edit", ids, changes);
-    this._runs.apply(done.map((id) => ({ id, [field]: next(this._runs.byId.get(id)) })));
-    const undo = async () => {
-      const back = await each("runs/edit", done, undoing);
-      this._runs.apply(back.map((id) => ({ id, [field]: before.get(id) })));
-    };
+    const done = await this._edit(ids, "tags", changes, next);
+    const undo = () => this._edit(done, "tags", undoing, back);
     if (done.length) show(`${runs(done.length)} ${cut(words, 120)}.`, { action: ["Undo", guarded(undo)] });
   }
 
   async _setText(field, value, words) {
     const before = new Map();
     for (const run of this._selected()) before.set(run[field], [...(before.get(run[field]) ?? []), run.id]);
-    const done = await each(
-      "runs/edit",
-      this._selected().map((run) => run.id),
-      { [field]: value },
-    );
-    this._runs.apply(done.map((id) => ({ id, [field]: value })));
+    const ids = this._selected().map((run) => run.id);
+    const done = await this._edit(ids, field, { [field]: value }, () => value);
     const undo = async () => {
-      for (const [old, ids] of before) {
-        const back = await each(
-          "runs/edit",
-          ids.filter((id) => done.includes(id)),
-          { [field]: old },
-        );
-        this._runs.apply(back.map((id) => ({ id, [field]: old })));
+      for (const [old, those] of before) {
+        const wanted = those.filter((id) => done.includes(id));
+        await this._edit(wanted, field, { [field]: old }, () => old);
       }
     };
     if (done.length) show(`${runs(done.length)} ${cut(words, 120)}.`, { action: ["Undo", guarded(undo)] });
+  }
+
+  /** Edit a field of runs, and show `next(run)` as its value; returns the ids of those that were changed. */
+  _edit(ids, field, changes, next) {
+    return this._runs.edit(ids, field, () => each("runs/edit", ids, changes), next);
   }
 
   _selected() {

@@ -98,29 +98,15 @@ export class Live {
     this._polls += 1;
     if (!this._runs.hasLoaded || this._runs.isLoading) return;
     const newest = Math.max(0, ...[...this._runs.byId.values()].map((run) => run.last_seen_ns));
-    await this._changes(["last_seen_ns", ">=", newest]);
+    await this._runs.refresh(["last_seen_ns", ">=", newest], MAX_ROWS);
     if (this._polls % WHOLE_EVERY) return;
-    await this._changes(["state", "=", "running"]);
+    await this._runs.refresh(["state", "=", "running"], MAX_ROWS);
     const { total } = await get("runs", { limit: 1 }, this._ended);
     if (this._runs.isComplete && total !== this._runs.byId.size) await this._runs.reload();
-  }
-
-  async _changes(where) {
-    const asked = { where: JSON.stringify(where), sort: "last_seen_ns", limit: MAX_ROWS };
-    const page = await get("runs", asked, this._ended);
-    this._runs.setClock(page.now_ns);
-    this._runs.apply(page.runs.filter((run) => differs(this._runs.byId.get(run.id), run)));
   }
 
   async _metrics() {
     const live = [...this._runs.byId.values()].filter(isLive).map((run) => run.id);
     await this._runs.refreshMetrics(live);
   }
-}
-
-function differs(known, run) {
-  if (!known) return true;
-  return Object.entries(run).some(
-    ([name, value]) => name !== "columns" && JSON.stringify(known[name]) !== JSON.stringify(value),
-  );
 }

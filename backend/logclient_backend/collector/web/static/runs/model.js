@@ -3,9 +3,11 @@
 // Up to MAX_LOADED runs all are loaded, and filter and sort answer from memory. Of a store with more, the collector filters
 // and sorts, and the newest MAX_LOADED of what matches are here; `isComplete` says whether that is all.
 //
-// A run is replaced by a new object when anything of it changes, so whoever keeps one can compare.
+// A run is replaced by a new object when anything of it changes, so whoever keeps one can compare. An answer that comes
+// late takes back nothing that is known as of a later moment (`newer.js`).
 
 import { get } from "../core/api.js";
+import { Newer } from "./newer.js";
 
 export const MAX_LOADED = 5000;
 const FIRST_PAGE = 200; // what a screen shows comes at once
@@ -25,6 +27,7 @@ export class Runs {
     this._changed = changed;
     this._failed = failed;
     this._columns = new Set();
+    this._newer = new Newer();
     this._query = NO_QUERY; // what was asked for
     this._isLarge = false; // the store has more runs than are loaded
     this._clock = { now_ns: 0, at: 0 };
@@ -73,34 +76,67 @@ export class Runs {
   /** Take over rows that have changed, with the fields that changed, and the ids of runs that are gone. */
   apply(rows, gone = []) {
     for (const row of rows) {
-      const known = this.byId.get(row.id);
-      if (!known && (this._isLarge || row.state === undefined)) continue; // the collector chooses among many
-      const columns = { ...known?.columns, ...row.columns };
-      if (!known) this.total += 1;
-      this.byId.set(row.id, { ...EMPTY, ...known, ...row, columns });
+      this._newer.note(row.id, row);
+      this._put(row);
     }
-    for (const id of gone) if (this.byId.delete(id)) this.total -= 1;
-    const fresh = rows.filter((row) => row.state !== undefined && !row.columns).map((row) => row.id);
-    if (fresh.length && this._columns.size) this.refreshColumns(fresh.slice(0, PAGE)).catch(this._failed);
-    this._changed();
+    for (const id of gone) {
+      this._newer.note(id, null);
+      if (this.byId.delete(id)) this.total -= 1;
+    }
+    this._applied(rows);
+  }
+
+  /** Ask for the runs for which a condition holds, and take over what differs. */
+  async refresh(where, limit) {
+    const asked = { where: JSON.stringify(where), sort: "last_seen_ns", limit };
+    await this._asking(async (when) => {
+      const page = await get("runs", asked, this._ended);
+      this.setClock(page.now_ns);
+      const rows = page.runs
+        .filter((run) => !this._newer.isGone(run.id, when))
+        .map((run) => this._newer.over(run.id, run, when))
+        .filter((run) => differs(this.byId.get(run.id), run));
+      for (const row of rows) this._put(row);
+      this._applied(rows);
+    });
+  }
+
+  /**
+   * Edit a field of runs: `ask()` returns the ids of those that were changed, `next(run)` what the field of a run is then.
+   * A field that has got another value by the time of the answer is left: that came from the collector, as will what follows.
+   */
+  async edit(ids, field, ask, next) {
+    const before = new Map(ids.map((id) => [id, this.byId.get(id)?.[field]]));
+    const done = await ask();
+    const rows = [];
+    for (const id of done) {
+      const known = this.byId.get(id);
+      if (known && isSame(known[field], before.get(id))) rows.push({ id, [field]: next(known) });
+    }
+    this.apply(rows);
+    return done;
   }
 
   /** Ask for metrics of these runs again, as far as columns show them. */
   async refreshMetrics(ids) {
     const keys = [...this._columns].filter((id) => id.startsWith("last::")).map((id) => id.slice(6));
     if (!keys.length || !ids.length) return;
-    const found = await get("last", { run: ids.slice(0, PAGE), key: keys.slice(0, 100) }, this._ended);
-    const changed = new Map();
-    for (const { run, key, last } of found.values) {
-      const known = this.byId.get(run);
-      if (!known || known.columns[`last::${key}`] === last.value) continue;
-      changed.set(run, { ...changed.get(run), [`last::${key}`]: last.value });
-    }
-    for (const [run, columns] of changed) {
-      const known = this.byId.get(run);
-      this.byId.set(run, { ...known, columns: { ...known.columns, ...columns } });
-    }
-    if (changed.size) this._changed();
+    await this._asking(async (when) => {
+      const found = await get("last", { run: ids.slice(0, PAGE), key: keys.slice(0, 100) }, this._ended);
+      const changed = new Map();
+      for (const { run, key, last } of found.values)
+        changed.set(run, { ...changed.get(run), [`last::${key}`]: last.value });
+      let isOther = false;
+      for (const [run, values] of changed) {
+        const known = this.byId.get(run);
+        if (!known) continue;
+        const columns = this._newer.over(run, values, when);
+        if (Object.entries(columns).every(([id, value]) => known.columns[id] === value)) continue;
+        this.byId.set(run, { ...known, columns: { ...known.columns, ...columns } });
+        isOther = true;
+      }
+      if (isOther) this._changed();
+    });
   }
 
   /** Ask for the values of all columns of these runs. */
@@ -109,9 +145,35 @@ export class Runs {
     const columns = [...this._columns].filter((id) => !id.startsWith("last::"));
     if (!columns.length) return;
     for (const id of ids.slice(0, 20)) {
-      const page = await this._page({ where: [JSON.stringify(["id", "=", id])], limit: 1 }, columns, this._ended);
-      this._take(page.runs);
+      await this._asking(async (when) => {
+        const page = await this._page({ where: [JSON.stringify(["id", "=", id])], limit: 1 }, columns, this._ended);
+        this._take(page.runs, when);
+      });
     }
+    this._changed();
+  }
+
+  /** Run `work(when)`, which asks for runs as of now. */
+  async _asking(work) {
+    const when = this._newer.begin();
+    try {
+      return await work(when);
+    } finally {
+      this._newer.end(when);
+    }
+  }
+
+  _put(row) {
+    const known = this.byId.get(row.id);
+    if (!known && (this._isLarge || row.state === undefined)) return; // the collector chooses among many
+    const columns = { ...known?.columns, ...row.columns };
+    if (!known) this.total += 1;
+    this.byId.set(row.id, { ...EMPTY, ...known, ...row, columns });
+  }
+
+  _applied(rows) {
+    const fresh = rows.filter((row) => row.state !== undefined && !row.columns).map((row) => row.id);
+    if (fresh.length && this._columns.size) this.refreshColumns(fresh.slice(0, PAGE)).catch(this._failed);
     this._changed();
   }
 
@@ -132,7 +194,11 @@ export class Runs {
       });
   }
 
-  async _whole() {
+  _whole() {
+    return this._asking((when) => this._loadAll(when));
+  }
+
+  async _loadAll(began) {
     const ended = this._load;
     if (!this.keys) this._loadKeys(ended).catch(this._failed);
     const columns = [...this._columns];
@@ -143,30 +209,39 @@ export class Runs {
       return this._whole();
     }
     const found = new Set(first.runs.map((run) => run.id));
-    this._show(first);
+    this._show(first, began);
     let page = first;
     while (page.next && found.size < MAX_LOADED) {
       const rest = { ...this._parameters(), limit: Math.min(PAGE, MAX_LOADED - found.size), after: page.next };
-      page = await this._page(rest, columns, ended);
+      page = await this._asking(async (when) => {
+        const next = await this._page(rest, columns, ended);
+        this._show(next, when);
+        return next;
+      });
       for (const run of page.runs) found.add(run.id);
-      this._show(page);
     }
-    for (const id of [...this.byId.keys()]) if (!found.has(id)) this.byId.delete(id);
+    for (const id of [...this.byId.keys()])
+      if (!found.has(id) && (this._isLarge || !this._newer.has(id, "state", began))) this.byId.delete(id);
+    if (!this._isLarge && !page.next) this.total = this.byId.size; // others came and went meanwhile
     this.isComplete = !page.next;
     this.hasLoaded = true;
   }
 
-  _show(page) {
+  _show(page, when) {
     this.setClock(page.now_ns);
     this.total = page.total;
-    this._take(page.runs);
+    this._take(page.runs, when);
     this._changed();
   }
 
-  _take(rows) {
+  /** Take over rows that were asked for at that moment. */
+  _take(rows, when) {
     for (const row of rows) {
+      if (this._newer.isGone(row.id, when)) continue;
       const known = this.byId.get(row.id);
-      this.byId.set(row.id, { ...EMPTY, ...row, columns: { ...known?.columns, ...row.columns } });
+      const { columns: given = {}, ...fields } = row;
+      const columns = { ...known?.columns, ...this._newer.over(row.id, given, when) };
+      this.byId.set(row.id, { ...EMPTY, ...known, ...this._newer.over(row.id, fields, when), columns });
     }
   }
 
@@ -174,11 +249,13 @@ export class Runs {
     let after = "";
     let count = 0;
     do {
-      const page = await this._page({ ...this._parameters(), limit: PAGE, after }, columns, this._ended);
-      this._take(page.runs);
+      after = await this._asking(async (when) => {
+        const page = await this._page({ ...this._parameters(), limit: PAGE, after }, columns, this._ended);
+        this._take(page.runs, when);
+        count += page.runs.length;
+        return page.next;
+      });
       this._changed();
-      after = page.next;
-      count += page.runs.length;
     } while (after && count < MAX_LOADED);
   }
 
@@ -225,3 +302,11 @@ const EMPTY = {
   bytes: 0,
   counts: {},
 };
+
+function differs(known, run) {
+  return !known || Object.entries(run).some(([name, value]) => name !== "columns" && !isSame(known[name], value));
+}
+
+function isSame(one, other) {
+  return one === other || JSON.stringify(one) === JSON.stringify(other);
+}

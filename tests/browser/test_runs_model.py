@@ -1,0 +1,112 @@
+"""The runs that the table knows: an answer that comes late takes back nothing that came since it was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from logclient_backend.collector.tokens import EVERYBODY
+from tests.browser.many_runs import fill
+from tests.served import backing, made_store, serving
+
+from .chart_data import module
+
+RUNS = 5
+MODEL = """
+const model = new it.Runs({changed: () => {}, failed: (error) => console.error(error)});
+const ask = {columns: new Set(['config::lr']), conditions: [], sort: 'created_ns', order: 'desc'};
+"""
+
+
+HOLD = """
+const held = [];
+const real = window.fetch;
+window.fetch = async (...asked) => {
+  const answer = await real(...asked);
+  if (String(asked[0]).includes('/api/v1/runs?')) await new Promise((go) => held.push(go));
+  return answer;
+};
+const areHeld = async (count) => {
+  while (held.length < count) await new Promise((go) => setTimeout(go, 5));
+};
+const letGo = () => {
+  window.fetch = real;
+  for (const go of held) go();
+};
+"""  # answers, each made when it was asked for
+
+
+@pytest.fixture
+def model(page: Page, tmp_path: Path) -> Iterator[Page]:
+    """A page whose `model` has all runs."""
+    with (
+        made_store(tmp_path / "data") as store,
+        serving(backing(store, check=lambda token: EVERYBODY)) as url,
+    ):
+        fill(store, RUNS)
+        page.goto(f"{url}/#/runs")
+        module(page, "runs/model.js", MODEL + "globalThis.model = model; model.ask(ask);")
+        page.wait_for_function("() => model.hasLoaded && !model.isLoading")
+        yield page
+        page.goto("about:blank")
+
+
+def change(page: Page, body: str) -> Any:
+    return page.evaluate(f"async () => {{ const [id, other] = [...model.byId.keys()]; {body} }}")
+
+
+def test_a_late_answer_takes_back_no_change(model: Page) -> None:
+    """Columns are asked for, a run gets a group and another is gone, and then the answers come."""
+    found = change(
+        model,
+        HOLD
+        + """
+        const asked = [model.refreshColumns([id]), model.refreshColumns([other])];
+        await areHeld(2);
+        model.apply([{id, group: 'mine'}], [other]);
+        letGo();
+        await Promise.all(asked);
+        return [model.byId.get(id), model.byId.size, model.total];
+        """,
+    )
+    assert (found[0]["group"], *found[1:]) == ("mine", RUNS - 1, RUNS - 1)
+    assert found[0]["columns"]["config::lr"]
+
+
+def test_what_changes_while_the_list_is_loaded_is_in_it(model: Page) -> None:
+    """A run that came, one that has changed before its row is here, one that is gone."""
+    found = change(
+        model,
+        HOLD
+        + """
+        model.byId.delete(id);
+        const asked = model.reload();
+        await areHeld(1);
+        const came = {id: 'new', name: 'new', state: 'running', columns: {}};
+        model.apply([{id, group: 'mine'}, came], [other]);
+        letGo();
+        await asked;
+        const {group, name} = model.byId.get(id);
+        return [group, name, model.byId.has(other), model.byId.get('new')?.name, model.total, model.byId.size];
+        """,
+    )
+    assert found[0] == "mine"
+    assert found[1].startswith("resnet50")
+    assert found[2:] == [False, "new", RUNS, RUNS]
+
+
+def test_the_answer_of_an_edit_takes_back_no_later_edit(model: Page) -> None:
+    """Another value that the stream brought first is left; an older event with the value from before is none."""
+    edit = """
+      const ask = async () => {
+        model.apply([{id, group: 'later'}, {id: other, group: model.byId.get(other).group, records: 7}]);
+        return [id, other];
+      };
+      await model.edit([id, other], 'group', ask, () => 'mine');
+      return [model.byId.get(id).group, model.byId.get(other).group];
+    """
+    assert change(model, edit) == ["later", "mine"]
