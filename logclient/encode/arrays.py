@@ -35,10 +35,10 @@ class Array:
         self.every = 1  # each so many-th element is in `data`
 
 
-def array_of(value: Any, most_bytes: int, *, sampled: bool = False) -> Array:
+def array_of(value: Any, most_bytes: int, *, sample_bytes: int = 0) -> Array:
     """Return an array as bytes in the order of rows. Raises LeftOut where it is none, or lies on a device.
 
-    `sampled`: of one with more than `most_bytes` each n-th element is taken, else it is left out.
+    One with more than `most_bytes` is left out, or each n-th of its elements is taken: at most `sample_bytes` of them.
     """
     is_tensor = tensor.is_tensor(value)
     if is_tensor:
@@ -47,9 +47,9 @@ def array_of(value: Any, most_bytes: int, *, sampled: bool = False) -> Array:
         raise LeftOut("an array of JAX: log numpy.asarray(value)")
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ndarray):
-        return _numpy(numpy, value, most_bytes, sampled=sampled, is_tensor=is_tensor)
+        return _numpy(numpy, value, most_bytes, sample_bytes=sample_bytes, is_tensor=is_tensor)
     if type(value) in (list, tuple):
-        return _numbers(value, most_bytes, sampled=sampled)
+        return _numbers(value, most_bytes, sample_bytes=sample_bytes)
     try:
         view = memoryview(value)
     except TypeError:
@@ -58,7 +58,7 @@ def array_of(value: Any, most_bytes: int, *, sampled: bool = False) -> Array:
     letter = view.format[-1:]
     if letter not in _KINDS or view.format[:1] in ">!":
         raise LeftOut(f"an array with elements of format {view.format!r}")
-    every = _every(view.nbytes, most_bytes, sampled=sampled)
+    every = _every(view.nbytes, most_bytes, sample_bytes=sample_bytes)
     if every > 1:
         flat = view if view.ndim == 1 else memoryview(view.tobytes()).cast(letter)  # type: ignore[call-overload]
         view = flat[::every]
@@ -68,12 +68,12 @@ def array_of(value: Any, most_bytes: int, *, sampled: bool = False) -> Array:
     return made
 
 
-def _every(size: int, most_bytes: int, *, sampled: bool) -> int:
+def _every(size: int, most_bytes: int, *, sample_bytes: int) -> int:
     if size <= most_bytes:
         return 1
-    if not sampled:
+    if not sample_bytes:
         raise LeftOut(f"{size:,} bytes; at most {most_bytes:,} fit (LOGCLIENT_MEDIA_BYTES)")
-    return -(-size // most_bytes)
+    return -(-size // min(sample_bytes, most_bytes))
 
 
 def _tensor(value: Any) -> Any:
@@ -96,7 +96,7 @@ def _tensor(value: Any) -> Any:
         raise LeftOut("a tensor is read by way of NumPy, which is not installed") from None
 
 
-def _numpy(numpy: Any, value: Any, most_bytes: int, *, sampled: bool, is_tensor: bool) -> Array:
+def _numpy(numpy: Any, value: Any, most_bytes: int, *, sample_bytes: int, is_tensor: bool) -> Array:
     dtype = value.dtype
     if dtype.kind == "f" and dtype.itemsize > 8:
         value = value.astype("f8")
@@ -105,7 +105,7 @@ def _numpy(numpy: Any, value: Any, most_bytes: int, *, sampled: bool, is_tensor:
     name = value.dtype.str[1:]
     if name not in _OF_NUMPY:
         raise LeftOut(f"an array of type {dtype}")
-    every = _every(value.nbytes, most_bytes, sampled=sampled)
+    every = _every(value.nbytes, most_bytes, sample_bytes=sample_bytes)
     if every > 1:
         # without a copy of what is not taken
         value = value.reshape(-1)[::every] if value.flags.c_contiguous else value.flat[::every]
@@ -117,10 +117,10 @@ def _numpy(numpy: Any, value: Any, most_bytes: int, *, sampled: bool, is_tensor:
     return made
 
 
-def _numbers(value: Any, most_bytes: int, *, sampled: bool) -> Array:
+def _numbers(value: Any, most_bytes: int, *, sample_bytes: int) -> Array:
     from array import array  # part of the interpreter
 
-    every = _every(8 * len(value), most_bytes, sampled=sampled)
+    every = _every(8 * len(value), most_bytes, sample_bytes=sample_bytes)
     try:
         packed = array("d", value[::every])
     except (TypeError, OverflowError):

@@ -35,7 +35,23 @@ def failed_run(folder: Path) -> None:
         },
     }
     made.process(1, documents=told, end={"time": NOW_NS + SECOND, "alive": False, "exit_code": 1})
-    made.save()
+    around = {
+        "command": {
+            "arguments": ["python", "train.py", MARKUP],
+            "folder": "/work",
+            "variables": {"RANK": "0"},
+        },
+        "code": {
+            "commit": "0123456789abcdef",
+            "branch": "main",
+            "dirty": True,
+            "remote": "https://a.example/r.git",
+        },
+        "machine": {"processors": 8, "memory_bytes": 1 << 34},
+        "packages": [["torch", "2.13.0"]],
+    }
+    seen = {"process": "", "captured_ns": NOW_NS, "environment": around}
+    made.save({**made.content(), "environment": seen})
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +75,18 @@ def test_overview_shows_config_by_path_and_why_the_run_failed(page: Page, url: s
         expect(config.get_by_role("row", name=f"{path} {value}", exact=True)).to_be_visible()
     expect(config.get_by_role("row", name=MARKUP)).to_be_visible()
     assert page.locator("main img, main script").count() == 0
+
+
+def test_overview_shows_what_the_program_ran_in(page: Page, url: str) -> None:
+    """Command, commit and machine at once; packages and variables when they are asked for."""
+    page.goto(f"{url}/#/run/failed")
+    around = page.get_by_role("region", name="Environment")
+    expect(around).to_contain_text(f"python train.py {MARKUP}")
+    expect(around).to_contain_text("0123456789ab, with changes (main)")
+    expect(around).to_contain_text("8 x processor, 16.0 GiB")
+    around.get_by_text("Packages and variables").click()
+    expect(around.get_by_role("row", name="variables::RANK 0")).to_be_visible()
+    expect(around.get_by_role("row", name="2.13.0")).to_be_visible()
 
 
 def test_filter_of_config_answers_while_typing(page: Page, url: str) -> None:

@@ -110,7 +110,10 @@ class TopApp(App[None]):
     # ---- what is shown --------------------------------------------------------------------------------------
 
     def _show_list(self, rows: list[Row]) -> None:
-        table = self.query_one("#runs", DataTable)
+        for table in self.query("#runs").results(DataTable):
+            self._fill(table, rows)
+
+    def _fill(self, table: DataTable[Text], rows: list[Row]) -> None:
         now = time.time_ns()
         known = {str(key.value) for key in table.rows}
         if [row.id for row in rows] != [str(key.value) for key in table.rows]:
@@ -138,7 +141,7 @@ class TopApp(App[None]):
     def watch_chosen(self, chosen: str) -> None:
         if chosen:
             self._look = None
-            self.query_one("#head", Static).update(Text("reading …", "dim"))
+            self._put("#head", Text("reading …", "dim"))
             self.follow_run(chosen)
 
     def _show_run(self, id: str, look: Look) -> None:
@@ -146,8 +149,13 @@ class TopApp(App[None]):
             self._look = look
             self.refresh_run()
 
+    def _put(self, name: str, content: Text) -> None:
+        """Show a text in a part of the screen; while that is taken down, what a look has found is let go."""
+        for part in self.query(name).results(Static):
+            part.update(content)
+
     def _show_error(self, text: str) -> None:
-        self.query_one("#head", Static).update(Text(safe(text), "yellow"))
+        self._put("#head", Text(safe(text), "yellow"))
 
     def refresh_run(self) -> None:
         """Draw the run as it was at the last look."""
@@ -161,10 +169,10 @@ class TopApp(App[None]):
         head.append(f"  last sign {ago(run.last_ns, time.time_ns())}", "dim")
         if run.observed is not None and run.observed.kind != "ok":
             head.append(f"\n{safe(run.observed.line, 300)}", "yellow")
-        self.query_one("#head", Static).update(head)
-        self.query_one("#curves-body", Static).update(self._curves(look.keys))
-        self.query_one("#ranks-body", Static).update(_ranks(look))
-        self.query_one("#logging-body", Static).update(_counts(look))
+        self._put("#head", head)
+        self._put("#curves-body", self._curves(look.keys))
+        self._put("#ranks-body", _ranks(look))
+        self._put("#logging-body", _counts(look))
 
     def _curves(self, keys: list[Key]) -> Text:
         drawn = [key for key in keys if key.curves and self._filter in key.name.lower()]

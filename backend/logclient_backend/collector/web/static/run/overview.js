@@ -2,14 +2,18 @@
 
 import { fill, h } from "../core/dom.js";
 import { duration, time, value } from "../core/format.js";
+import { environments } from "./environment.js";
 import { leaves } from "./leaves.js";
 
 /** Show the overview in `root`. */
 export function open(root, { run }) {
   let filter = "";
   let last = "";
+  let lastEnvironments = "";
+  const ended = new AbortController();
   const facts = h("section", { "aria-label": "Facts" });
   const events = h("section", { "aria-label": "Events" });
+  const around = h("section", { "aria-label": "Environment" });
   const input = h("input", { type: "search", placeholder: "Filter names and values", "aria-label": "Filter config and summary" });
   const config = h("section", { "aria-label": "Config" });
   const summary = h("section", { "aria-label": "Summary" });
@@ -17,7 +21,7 @@ export function open(root, { run }) {
     filter = input.value.toLowerCase();
     showTrees();
   });
-  fill(root, h("div", { class: "columns" }, h("div", {}, facts, events), h("div", {}, input, config, summary)));
+  fill(root, h("div", { class: "columns" }, h("div", {}, facts, events, around), h("div", {}, input, config, summary)));
 
   function showTrees() {
     fill(config, h("h2", {}, "Config"), table(run.config, filter, "No config was given to init."));
@@ -31,10 +35,13 @@ export function open(root, { run }) {
     const trees = JSON.stringify([run.config, run.summary]);
     if (trees !== last) showTrees();
     last = trees;
+    const surroundings = JSON.stringify(run.more?.environments);
+    if (surroundings !== lastEnvironments) fill(around, environments(run, ended));
+    lastEnvironments = surroundings;
   }
 
   show(run);
-  return { show, close() {} };
+  return { show, close: () => ended.abort() };
 }
 
 function factsOf(run) {
