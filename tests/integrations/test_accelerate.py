@@ -112,9 +112,13 @@ def test_bad_settings_are_said_at_once(run_dir: Path) -> None:
         train(LogclientTracker(mode="onlien"))
 
 
+BY_PROGRAM = {"log_images", "log_table"}  # Accelerate calls neither by itself
+
+
 def test_hooks_are_found() -> None:
     """All that Accelerate calls."""
-    assert set(HOOKS) == {"_found", "start", "store_init_configuration", "log", "finish"}
+    called = {"_found", "start", "store_init_configuration", "log", "finish"}
+    assert set(HOOKS) == called | BY_PROGRAM
 
 
 @pytest.mark.first_is_quick
@@ -127,7 +131,10 @@ def test_a_failing_hook_ends_no_training(
     exec(f"def {hook}(self, *args, **kwargs):\n    raise RuntimeError('ours')", ours)
     decorated = guard.opening if hook == "start" else guard.hook
     monkeypatch.setattr(LogclientTracker, hook, decorated(ours[hook]))
-    assert train(LogclientTracker()) == 8
+    tracker = LogclientTracker()
+    assert train(tracker) == 8
+    if hook in BY_PROGRAM:
+        getattr(tracker, hook)({}, step=1)
     status = run[0].status()
     (notice,) = status["notices"]
     assert f"LogclientTracker.{hook} failed" in notice and status["refused"] >= 1

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 import socket
+import time
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 _BACKLOG = 4096  # the kernel takes at most net.core.somaxconn
 _TRIES = 20  # to find one port that is free for each address of a host
+# A collector that was killed leaves web processes, which hold its port until they notice that it is gone.
+_FREE_S, _LOOK_S = 5.0, 0.05
 _Where: TypeAlias = tuple[Any, ...]  # host, port, and more for IPv6
 _NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
@@ -19,13 +22,17 @@ def listen(host: str, port: int) -> list[socket.socket]:
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
     )
     wheres = list(dict.fromkeys((family, where) for family, _, _, _, where in found))
-    for attempt in range(_TRIES if port == 0 else 1):
+    attempt, end = 0, time.monotonic() + _FREE_S
+    while True:
         try:
             return _listen_all(wheres)
         except OSError as error:
-            if port or error.errno != errno.EADDRINUSE or attempt == _TRIES - 1:
+            attempt += 1
+            is_last = time.monotonic() > end if port else attempt == _TRIES
+            if error.errno != errno.EADDRINUSE or is_last:
                 raise
-    raise OSError(errno.EADDRINUSE, "no port is free")
+        if port:
+            time.sleep(_LOOK_S)
 
 
 def _listen_all(wheres: Sequence[tuple[socket.AddressFamily, _Where]]) -> list[socket.socket]:

@@ -62,8 +62,8 @@ def orders(collector: Subject, node_reports: NodeReports, metrics: Callable[[], 
         found, has_more = node_reports.page(
             order["run"],
             order["after"],
-            most_bytes=int(order["most_bytes"]),
-            most_nodes=int(order["most_nodes"]),
+            most_bytes=int(order["page_bytes"]),
+            most_nodes=int(order["page_nodes"]),
         )
         return {"nodes": [[node, _packed(seen)] for node, seen in found], "has_more": has_more}
 
@@ -172,7 +172,7 @@ class RemoteReports:
         self, run: str, after: str, *, most_bytes: int, most_nodes: int
     ) -> tuple[Sequence[tuple[str, SeenNode]], bool]:
         answer = self._committing.ask(
-            "reports", run=run, after=after, most_bytes=most_bytes, most_nodes=most_nodes
+            "reports", run=run, after=after, page_bytes=most_bytes, page_nodes=most_nodes
         )
         return [(node, _seen(packed)) for node, packed in answer["nodes"]], bool(answer["has_more"])
 

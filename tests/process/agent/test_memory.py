@@ -102,6 +102,16 @@ def test_mount_full_from_the_start_of_the_agent_is_harmless(run_dir: Path, tmp_p
 
 
 @pytest.mark.slow
+def remove(folder: str) -> None:
+    """Remove a folder in which the agent may make a file at the same moment."""
+
+    def is_gone() -> bool:
+        shutil.rmtree(folder, ignore_errors=True)
+        return not os.path.exists(folder)
+
+    wait_until(is_gone, 20, "the folder is removed")
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("victims", ["nobody", "worker", "supervisor, then worker"])
 def test_shm_dir_removed_costs_no_record(run_dir: Path, tmp_path: Path, victims: str) -> None:
@@ -111,7 +121,7 @@ def test_shm_dir_removed_costs_no_record(run_dir: Path, tmp_path: Path, victims:
     wait_until(lambda: trainer.word(layout.AGENT_WRITTEN), 20, "the agent has started to store")
     wait_until(lambda: trainer.word(layout.AGENT_OBSERVED), 60, "the observer has written its files")
     worker, supervisor = trainer.agent_pid(WORKER), trainer.agent_pid(SUPERVISOR)
-    shutil.rmtree(os.path.dirname(trainer.shm_dir))
+    remove(os.path.dirname(trainer.shm_dir))
     if "supervisor" in victims:
         kill(supervisor)
         successor(trainer, SUPERVISOR, supervisor)
@@ -139,7 +149,7 @@ def test_run_made_anew_in_the_removed_shm_dir_has_an_agent_of_its_own(run_dir: P
     first.status_page()  # mapped before it goes
     agent = first.agent_pid(SUPERVISOR)
     wait_until(lambda: first.word(layout.AGENT_DRAINED), 20, "its agent has seen it")
-    shutil.rmtree(first.shm_dir)
+    remove(first.shm_dir)
     second = Trainer(tmp_path / "2", {"LOGCLIENT_RUN_ID": first.run_id}, records=8_000, rate=4_000)
     assert second.shm_dir == first.shm_dir
     assert second.agent_pid(SUPERVISOR) != agent

@@ -100,7 +100,11 @@ def test_clock_that_is_off_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "from logclient_backend.cli import main\nmain()"
     )
     words = ["server", "--no-auth", "--data", str(tmp_path / "d"), "--listen", f"127.0.0.1:{port}", "--http"]
-    words += [f"127.0.0.1:{free_port()}"]
+    words += [
+        f"127.0.0.1:{free_port()}",
+        "--limit",
+        "web_processes=0",
+    ]  # the clock of this process alone is off
     with subprocess.Popen(
         [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT
     ) as process:

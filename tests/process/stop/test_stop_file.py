@@ -194,7 +194,11 @@ def test_next_supervisor_has_a_reader_of_its_own(run_dir: Path, tmp_path: Path) 
 def test_hanging_mount_holds_up_the_reader_alone(mount: Fuse, run_dir: Path, tmp_path: Path) -> None:
     """Stat and open hang: readers hang in the kernel, a bounded number of them; afterwards the file is found."""
     path = mount.path / "STOP"
-    env = {"LOGCLIENT_STOP_FILE": str(path), "LOGCLIENT_DIR": str(tmp_path / "runs")}
+    env = {
+        "LOGCLIENT_STOP_FILE": str(path),
+        "LOGCLIENT_DIR": str(tmp_path / "runs"),
+        "LOGCLIENT_CAPTURE": "off",
+    }
     with training(tmp_path, env) as trainer:
         first = reader(trainer)
         worker = trainer.agent_pid(WORKER)
@@ -254,7 +258,7 @@ def test_file_is_refused_where_others_would_wait(run_dir: Path, tmp_path: Path) 
 
 def test_without_a_stop_file_nobody_looks(run_dir: Path, tmp_path: Path) -> None:
     """No process is kept for it."""
-    with training(tmp_path) as trainer:
+    with training(tmp_path, {"LOGCLIENT_CAPTURE": "off"}) as trainer:
         worker, supervisor = trainer.agent_pid(WORKER), trainer.agent_pid(SUPERVISOR)
         wait_until(lambda: trainer.word(layout.AGENT_OBSERVER), 60, "there is an observer")
         alive = {pid for pid in _children(supervisor) if processes.is_alive(pid)}
