@@ -457,7 +457,7 @@ def test_charts_are_a_tab_of_the_page_of_a_run(charts: Charts) -> None:
 
 
 def test_every_control_has_a_name_and_both_themes_have_ink(charts: Charts) -> None:
-    """What a screen reader says, and lines that stand out from the paper."""
+    """A screen reader has words for each chart, and lines stand out from the paper."""
     charts.open("seed0", "seed1", count=2)
     page = charts.page
     nameless = page.locator("button, input, select, canvas, [tabindex='0']").evaluate_all(

@@ -73,7 +73,7 @@ def test_loss_is_shown_and_the_page_goes_on_when_the_collector_is_back(
 
 
 def test_code_of_a_link_logs_in_once(watched: Watched, collector: Collector) -> None:
-    """As `logclient ui` opens the page; the code does not stay in the address, and counts once."""
+    """A link of `logclient ui` opens the page; its code does not stay in the address, and counts once."""
     page = watched.page
     watched.expected.append("401")
     sessions = Sessions(str(collector.data), is_valid=lambda grant: True)

@@ -167,7 +167,7 @@ def test_groups_have_counts_means_and_fold(table: RunsTable) -> None:
 
 
 def test_columns_are_searched_chosen_and_put_in_order(table: RunsTable) -> None:
-    """Of all settings and metrics that runs have; the link holds them."""
+    """Columns are chosen from all settings and metrics that runs have; the link holds them."""
     table.open().page.get_by_role("button", name="Columns").click()
     dialog = table.page.get_by_role("dialog", name="Columns")
     dialog.get_by_label("Search columns").fill("decay")

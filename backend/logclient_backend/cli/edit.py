@@ -12,7 +12,7 @@ from logclient.errors import BadArgument
 from ..runs.edits import Changes, edits_of
 from . import screen
 from .edit_lines import edit_lines
-from .options import run_folder, with_dir, with_json
+from .options import run_folder, with_dir, with_json, with_token_file
 from .text import iso, safe
 
 
@@ -37,12 +37,7 @@ from .text import iso, safe
 @click.option(
     "--server", metavar="URL", help="Edit a run of a server instead; `-`: that of LOGCLIENT_SERVER."
 )
-@click.option(
-    "--token-file",
-    metavar="FILE",
-    default="",
-    help="File with the server's token; default LOGCLIENT_TOKEN, else the config file.",
-)
+@with_token_file
 @with_json
 def command(
     run: str,

@@ -41,12 +41,7 @@ def with_source(function: F) -> F:
             source = ServerSource(server, token_file=token_file)
         return function(*args, source=source, **more)
 
-    made = click.option(
-        "--token-file",
-        metavar="FILE",
-        default="",
-        help="File with the server's token; default LOGCLIENT_TOKEN, else the config file.",
-    )(wrapped)
+    made = with_token_file(wrapped)
     made = click.option(
         "--server",
         metavar="URL",
@@ -54,6 +49,15 @@ def with_source(function: F) -> F:
         "or of the config file.",
     )(made)
     return with_dir(made)  # type: ignore[return-value]
+
+
+def with_token_file(function: F) -> F:
+    return click.option(
+        "--token-file",
+        metavar="FILE",
+        default="",
+        help="File with the server's token; default LOGCLIENT_TOKEN, else the config file.",
+    )(function)
 
 
 def run_folder(dir: str | None) -> str:

@@ -18,7 +18,7 @@ from ..runs.elsewhere import has_other_nodes
 from ..runs.live import LiveShmDir
 from ..runs.requests import Asked, asked
 from . import screen
-from .options import with_json
+from .options import with_json, with_token_file
 from .text import safe
 
 _TAKEN_S = 5.0  # for the agent to take it
@@ -42,12 +42,7 @@ _POLL_S = 0.02
 @click.option(
     "--server", metavar="URL", help="Ask a collector to ask the run; `-`: that of LOGCLIENT_SERVER."
 )
-@click.option(
-    "--token-file",
-    metavar="FILE",
-    default="",
-    help="File with the server's token; default LOGCLIENT_TOKEN, else the config file.",
-)
+@with_token_file
 @with_json
 def command(
     run: str,

@@ -18,7 +18,7 @@ from ..observe.verdict import CANNOT_TELL, Verdict
 from ..runs import live
 from ..runs.live import LiveShmDir
 from . import Problem, screen, why_calls, why_page
-from .options import with_dir, with_json
+from .options import with_dir, with_json, with_token_file
 from .text import safe
 
 NOT_STUCK, STUCK, UNSURE = 0, 3, 4
@@ -42,12 +42,7 @@ Look = Callable[[], Job | None]  # one look at all processes; None: there is nob
     metavar="URL",
     help="All nodes of a run, as a collector has them; `-`: that of LOGCLIENT_SERVER or of the config file.",
 )
-@click.option(
-    "--token-file",
-    metavar="FILE",
-    default="",
-    help="File with the server's token; default LOGCLIENT_TOKEN, else the config file.",
-)
+@with_token_file
 @click.option(
     "-f", "--follow", is_flag=True, help="Look again and again; one line for each change, until the run ends."
 )

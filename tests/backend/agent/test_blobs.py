@@ -19,7 +19,7 @@ def names(folder: Path) -> set[str]:
 
 
 def test_a_blob_is_stored_once_under_its_hash(tmp_path: Path) -> None:
-    """Of equal values, in one settling or in two, by one process or another, one file is made."""
+    """One file is made of equal values, in one settling or in two, by one process or another."""
     folder = BlobFolder(str(tmp_path), 1 << 30)
     data = b"x" * 5000
     assert folder.add(data).sha256 == folder.add(data).sha256 == hashlib.sha256(data).hexdigest()

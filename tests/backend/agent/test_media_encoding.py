@@ -27,7 +27,7 @@ def value(payload: bytes, **described: Any) -> RawValue:
 
 
 def shown(data: bytes) -> Any:
-    """What another program sees in a PNG."""
+    """Return the pixels that another program reads from a PNG."""
     image = Image.open(io.BytesIO(data))
     image.verify()
     return np.asarray(Image.open(io.BytesIO(data)))
@@ -45,7 +45,7 @@ def maybe_numpy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("layout", ["HW", "HWC", "CHW"])
 @pytest.mark.parametrize("dtype", ["u1", "f4", "f8", "f2", "b1", "i4", "u2"])
 def test_a_png_shows_the_pixels_that_were_logged(dtype: str, layout: str, maybe_numpy: str) -> None:
-    """Of every type and order, floats as 0 to 1, bools as black and white, wider ints clipped and counted."""
+    """Every type and order is taken: floats as 0 to 1, bools as black and white, wider ints clipped and counted."""
     shape = {"HW": (7, 5), "HWC": (7, 5, 3), "CHW": (3, 7, 5)}[layout]
     random = np.random.default_rng(1)
     whole = random.integers(0, 256, shape)
@@ -72,7 +72,7 @@ def test_what_is_no_number_is_black_and_counted(maybe_numpy: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u1", "b1"])
 def test_a_histogram_counts_each_value_once(dtype: str, maybe_numpy: str) -> None:
-    """As numpy.histogram does over the finite ones; the others are counted apart."""
+    """The counts of the finite values are those of numpy.histogram; the others are counted apart."""
     values = np.random.default_rng(2).normal(size=5000) * 50
     array = (values > 0 if dtype == "b1" else np.abs(values) if dtype == "u1" else values).astype(
         "?" if dtype == "b1" else dtype
@@ -193,7 +193,7 @@ def test_a_type_is_told_by_first_bytes_and_belongs_to_its_kind() -> None:
 
 
 def test_references_are_bounded_and_strictly_read() -> None:
-    """What is too long loses what explains least; what is odd is no reference."""
+    """A reference that is too long loses what explains least; an odd one is none."""
     whole = Reference(
         "image", "ab" * 32, 7, "image/png", fields={"width": 3, "caption": "c", "counts": [1, 2.5]}
     )
@@ -226,7 +226,7 @@ def test_references_are_bounded_and_strictly_read() -> None:
 
 
 def test_every_kind_of_the_client_is_known() -> None:
-    """What the client describes the agent stores."""
+    """The agent stores each kind that the client describes."""
     from logclient.encode import media_values
 
     kinds = {

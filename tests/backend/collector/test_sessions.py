@@ -82,7 +82,7 @@ def until(is_so: Callable[[], bool]) -> float:
 
 
 def anew(folder: Path, tokens: Tokens | None = None) -> Sessions:
-    """As a process that starts now has them."""
+    """Return the sessions as a process that starts now has them."""
     return Sessions(str(folder), (tokens or Tokens(str(folder))).is_valid)
 
 
@@ -146,7 +146,7 @@ def test_session_ends_with_its_token_in_every_process(tmp_path: Path, other: Oth
 
 
 def test_logout_holds_in_every_process_and_after_a_restart(tmp_path: Path, other: OtherProcess) -> None:
-    """Of that session alone, and twice is once."""
+    """A logout ends that session alone, and a second one changes nothing."""
     tokens = Tokens(str(tmp_path))
     grant = granted(tokens, "alice", "read")
     made = anew(tmp_path, tokens)

@@ -85,7 +85,7 @@ def test_commands_of_the_page(world: tuple[Path, str]) -> None:
 
 @pytest.mark.slow
 def test_python_of_the_page(world: tuple[Path, str]) -> None:
-    """As a script, on a folder and on a server."""
+    """The page runs as a script, on a folder and on a server."""
     base, url = world
     (script,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     said = []

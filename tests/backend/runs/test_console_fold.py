@@ -49,7 +49,7 @@ def test_bar_is_one_line_in_its_newest_state() -> None:
 
 
 def test_shorter_text_overwrites_the_beginning_alone() -> None:
-    """As in a terminal: whoever wants the rest gone pads it or erases it."""
+    """The rest of a longer line stays, as in a terminal: whoever wants it gone pads it or erases it."""
     assert texts("long text\rshort") == ["shorttext"]
     assert texts("long text\rshort    ") == ["short"]
     assert texts("long text\r\x1b[Kshort") == texts("long text\x1b[2K\rshort") == ["short"]
@@ -75,7 +75,7 @@ def test_colours_and_titles_are_taken_away() -> None:
 
 
 def test_live_display_that_redraws_lines_above_keeps_the_last_state() -> None:
-    """As rich draws tables: up, erase, again."""
+    """Lines are drawn anew as rich draws tables: up, erase, again."""
     first = "a 1\nb 1\n"
     again = "\x1b[1A\x1b[2K\x1b[1A\x1b[2Ka 2\nb 2\n"
     assert texts(first, again, again.replace("2\n", "3\n"), "end") == ["a 3", "b 3", "end"]
@@ -89,7 +89,7 @@ def test_long_line_is_cut_and_the_rest_counted() -> None:
 
 
 def test_lines_before_and_after_a_gap_are_apart() -> None:
-    """What is missing is known by number, and joins nothing."""
+    """A missing piece is known by its number, and joins nothing."""
     made = Fold()
     made.feed("stdout", 1, 10, 1, "before")
     made.lose(5)
@@ -143,7 +143,7 @@ def test_any_text_is_folded_to_lines_without_control_characters(pieces: list[str
 @settings(max_examples=20)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=20))
 def test_bars_by_tqdm_end_in_their_last_state(steps: list[int]) -> None:
-    """What tqdm itself draws, nested or not."""
+    """Bars that tqdm itself draws are folded, nested or not."""
     out = io.StringIO()
     bar = tqdm.tqdm(total=sum(steps), file=out, mininterval=0, miniters=1, ascii=True, ncols=60, desc="outer")
     for step in steps:

@@ -84,7 +84,7 @@ def test_pages_from_either_end_have_each_line_once(limit: int) -> None:
 
 
 def test_last_page_reads_the_end_alone() -> None:
-    """Of an output that is long."""
+    """A long output is read page by page."""
     output = Output(prints(50_000))
     page = output.pages.before(None, 100, everything)
     assert [line.text for line in page.lines] == [f"line {number}" for number in range(49_901, 50_001)]

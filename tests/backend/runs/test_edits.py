@@ -106,7 +106,7 @@ def test_an_edit_that_changes_nothing_is_none() -> None:
 
 
 def test_history_is_bounded() -> None:
-    """Of each field the newest edits stay; a run has at most 250 edited tags, and says so."""
+    """The newest edits of each field stay; a run has at most 250 edited tags, and says so."""
     edits = NONE
     for number in range(50):
         edits = edits.edited(Changes(name=str(number), notes=str(number)), WHO, FOLDER, 0)

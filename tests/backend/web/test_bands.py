@@ -71,7 +71,7 @@ def test_band_of_a_group(url: str) -> None:
 
 
 def test_no_width_hides_a_spike(url: str) -> None:
-    """As few buckets as one asks for at least."""
+    """The fewest buckets that may be asked for are given."""
     for most in (2, 3, 10, 50):
         _, made = ask(url, key="loss", group="seeds", most=most)
         assert len(made["start"]) <= most

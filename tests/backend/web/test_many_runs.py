@@ -67,7 +67,7 @@ def test_configs_are_whole_and_bounded(url: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_extremes_of_many_runs(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As each run's own; runs beyond the limit of one answer are named."""
+    """Each is the run's own; runs beyond the limit of one answer are named."""
     asked = ["trial-3", "twice", "mixed", "none"]
     made = ask(url, "/extremes", run=asked, key=["loss", "x"])
     found = {(row["run"], row["key"]): row for row in made["values"]}
@@ -82,7 +82,7 @@ def test_extremes_of_many_runs(url: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_series_of_many_runs(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `/run/series` has them, in a range of steps; a page that is full says where to go on."""
+    """Points are those of `/run/series` in a range of steps; a page that is full says where to go on."""
     made = ask(
         url, "/series", run=["trial-2", "mixed", "twice", "none"], key="loss", first_step=15, last_step=70
     )

@@ -167,7 +167,7 @@ def test_what_is_idle_gets_a_comment_with_the_newest_id(
 
 
 def test_a_reader_that_takes_nothing_is_dropped(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits for it is bounded; its place is free again."""
+    """The memory that waits for it is bounded; its place is free again."""
     monkeypatch.setattr(live, "MAX_WAITING", 20_000)
     monkeypatch.setattr(stream, "SEND_S", 1.0)
     monkeypatch.setattr(live, "MAX_STREAMS", 1)

@@ -48,7 +48,7 @@ def repo(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ask(tmp_path: Path) -> Ask:
-    """What is known of a folder, and that nothing is left in the scratch folder's place but ours."""
+    """Return what is known of a folder; nothing is left in the scratch folder's place but ours."""
     count = iter(range(100))
 
     def asked(folder: Path, path: str = PATH, *, wants_diff: bool = False) -> dict[str, Any]:

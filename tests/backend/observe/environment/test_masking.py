@@ -81,7 +81,7 @@ def test_addresses_have_no_password(url: str, shown: str) -> None:
 
 
 def test_variables_are_kept_by_a_list() -> None:
-    """What decides how a training runs, and nothing else unless all are asked for."""
+    """Variables that decide how a training runs are kept, and no others unless all are asked for."""
     for name in (
         "CUDA_VISIBLE_DEVICES",
         "NCCL_DEBUG",
@@ -96,7 +96,7 @@ def test_variables_are_kept_by_a_list() -> None:
 
 
 def test_packages_are_found_by_their_folders(tmp_path: Path) -> None:
-    """Of the first folder that has one; what is no package, and a folder that is not there, cost nothing."""
+    """The first folder that has a package counts; what is no package, or not there, costs nothing."""
     first, second = tmp_path / "first", tmp_path / "second"
     for path in (
         first / "torch-2.1.0+cu118.dist-info",

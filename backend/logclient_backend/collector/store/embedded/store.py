@@ -23,7 +23,28 @@ if TYPE_CHECKING:
     from .schema import Migration
 
 
-class EmbeddedStore:
+class _Answering:
+    """Readers over the connections of one process, for a store of its own or of another process."""
+
+    def __init__(self, connections: Connections, shared: Shared) -> None:
+        self._connections = connections
+        self._reader = EmbeddedReader(connections, shared)
+        self._live = EmbeddedLiveReader(connections, shared)
+
+    @property
+    def id(self) -> str:
+        return self._connections.id
+
+    @property
+    def reader(self) -> EmbeddedReader:
+        return self._reader
+
+    @property
+    def live(self) -> EmbeddedLiveReader:
+        return self._live
+
+
+class EmbeddedStore(_Answering):
     """See `interface.Store`. Belongs to one process; not used over a fork."""
 
     def __init__(
@@ -41,24 +62,11 @@ class EmbeddedStore:
         self._is_closed = False
         self._compactor = Compactor(self._database, self._shared)
         self._writer = EmbeddedWriter(self._database, self._shared)
-        self._reader = EmbeddedReader(self._database, self._shared)
-        self._live = EmbeddedLiveReader(self._database, self._shared)
-
-    @property
-    def id(self) -> str:
-        return self._database.id
+        super().__init__(self._database, self._shared)
 
     @property
     def writer(self) -> EmbeddedWriter:
         return self._writer
-
-    @property
-    def reader(self) -> EmbeddedReader:
-        return self._reader
-
-    @property
-    def live(self) -> EmbeddedLiveReader:
-        return self._live
 
     def compact(self, *, deadline_s: float, now: bool = False) -> bool:
         """Do what upkeep is due; `now`: all of it is. Called again and again by one thread; False: nothing was due."""
@@ -91,26 +99,13 @@ class EmbeddedStore:
             self._database.close()
 
 
-class ReadOnlyStore:
+class ReadOnlyStore(_Answering):
     """A store that another process has open; see `interface.ReadableStore`."""
 
     def __init__(self, folder: str, clock: Clock | None = None) -> None:
         self._database = ReadOnlyDatabase(folder)
         self._shared = Shared(clock)
-        self._reader = EmbeddedReader(self._database, self._shared)
-        self._live = EmbeddedLiveReader(self._database, self._shared)
-
-    @property
-    def id(self) -> str:
-        return self._database.id
-
-    @property
-    def reader(self) -> EmbeddedReader:
-        return self._reader
-
-    @property
-    def live(self) -> EmbeddedLiveReader:
-        return self._live
+        super().__init__(self._database, self._shared)
 
     def take_seen(self, news: Mapping[str, Any]) -> None:
         """Take over what the process that writes knows of runs that were seen (`EmbeddedStore.seen_feed`)."""
