@@ -35,6 +35,7 @@ const areHeld = async (count) => {
 };
 const letGo = () => {
   window.fetch = real;
+  held.push = (go) => go();
   for (const go of held) go();
 };
 """  # answers, each made when it was asked for
@@ -48,7 +49,7 @@ def model(page: Page, tmp_path: Path) -> Iterator[Page]:
         serving(backing(store, check=lambda token: EVERYBODY)) as url,
     ):
         fill(store, RUNS)
-        page.goto(f"{url}/#/runs")
+        page.goto(f"{url}/#/compare")  # it asks for no list of runs itself
         module(page, "runs/model.js", MODEL + "globalThis.model = model; model.ask(ask);")
         page.wait_for_function("() => model.hasLoaded && !model.isLoading")
         yield page

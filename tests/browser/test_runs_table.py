@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from logclient_backend.collector.store.interface import Store
 from logclient_backend.collector.tokens import EVERYBODY
@@ -263,7 +263,7 @@ def test_only_rows_in_sight_are_in_the_document(table: RunsTable) -> None:
     """The others are counted for those who cannot see the table."""
     table.open()
     grid = table.page.get_by_role("grid")
-    assert grid.get_attribute("aria-rowcount") == str(RUNS + 1)
+    expect(grid).to_have_attribute("aria-rowcount", str(RUNS + 1))
     assert table.rows.count() < 60
     table.page.locator(".scroll").evaluate("(box) => (box.scrollTop = box.scrollHeight)")
     expect(table.page.locator(f"tr[aria-rowindex='{RUNS + 1}']")).to_be_in_viewport()
@@ -336,8 +336,10 @@ def test_filter_that_matches_nothing_offers_to_clear_it(table: RunsTable) -> Non
 
 
 def test_store_without_runs_teaches_how_to_log_one(watched: Watched, tmp_path: Path) -> None:
-    """Three lines of Python, and the command that sends a run here."""
+    """Three lines of Python, and the command that sends a run here, also where the collector's address comes late."""
     page = watched.page
+    late: list[Route] = []
+    page.route("**/api/v1/info", lambda route: late.append(route))
     facts = {"grpc": "grpc://127.0.0.1:7788"}
     with (
         made_store(tmp_path / "data") as store,
@@ -346,6 +348,7 @@ def test_store_without_runs_teaches_how_to_log_one(watched: Watched, tmp_path: P
         page.goto(url)
         expect(page.get_by_role("heading", name="No runs yet")).to_be_visible()
         expect(page.locator("pre").first).to_contain_text("logclient.init(")
+        late[0].continue_()
         expect(page.locator("pre").last).to_contain_text("LOGCLIENT_SERVER=grpc://127.0.0.1:7788")
         store.writer.write([run_of(1, time.time_ns())])
         expect(page.get_by_role("link", name=re.compile("resnet50"))).to_be_visible()

@@ -104,6 +104,24 @@ def test_records_come_back_as_they_were(store: Store, settle: Callable[[Store], 
     assert page[0].columns.shape == Shape(("note",), "s")
 
 
+@pytest.mark.parametrize(
+    "numbers",
+    [[-(2**63), 2**63 - 1], [2**63 - 1, -(2**63)], [-(2**63), 2**63 - 1, 0], [2**63 - 2, 2**63 - 1]],
+)
+def test_steps_as_far_apart_as_there_are(
+    store: Store, settle: Callable[[Store], Store], numbers: list[int]
+) -> None:
+    """Before they are merged into blocks and after that."""
+    rows = [[number, 1.0] for number in range(len(numbers))]
+    seqs = list(range(1, len(numbers) + 1))
+    sent = columns(Shape(("n", "x"), "qr"), seqs, rows, steps=numbers)
+    store.writer.write([parcel(StreamColumns(STREAM, PROCESS, 0, sent))])
+    store = settle(store)
+    found, _ = store.reader.records("run", STREAM, 1)
+    assert [list(item.columns.step) for item in found] == [numbers]
+    assert sorted(store.reader.points("run", "x").step.tolist()) == sorted(numbers)
+
+
 def test_late_records_take_their_place(store: Store, settle: Callable[[Store], Store]) -> None:
     """Seqs that come after higher ones, as after an upload of what was missing."""
     for first in (31, 1, 21):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from logclient.shm.record import Value
 
 _FLOAT, _INT = Struct("<d"), Struct("<q")
+_WORD = (1 << 64) - 1
 
 Cells: TypeAlias = "Words | list[bytes]"
 
@@ -191,19 +192,19 @@ class _ArrayCodec(Codec):
     """A codec that makes columns with numpy, for bodies that another one has checked: some ten times faster."""
 
     def numbers(self, reader: Reader, mode: int, code: str, first: int, count: int) -> array[int]:
+        # Modulo 2**64: two steps may lie further apart than an int64 holds, and a time or a seq may begin beyond one.
         found: npt.NDArray[Any]
-        kind = np.uint64 if code == "Q" else np.int64
         if mode == RANGE and count > 1:
-            stride = reader.zigzag()
-            found = np.arange(count, dtype=np.int64) * stride + first
+            stride = np.uint64(reader.zigzag() & _WORD)
+            found = np.arange(count, dtype=np.uint64) * stride + np.uint64(first & _WORD)
         elif mode == DELTA and count > 1:
-            found = np.empty(count, np.int64)
-            found[0] = first
-            found[1:] = np.frombuffer(self.unplanes(reader, count - 1), np.int64)
+            found = np.empty(count, np.uint64)
+            found[0] = first & _WORD
+            found[1:] = np.frombuffer(self.unplanes(reader, count - 1), np.uint64)
             np.cumsum(found, out=found)
         else:
             return super().numbers(reader, mode, code, first, count)
-        return found.astype(kind, copy=False)  # type: ignore[return-value]  # it is read by index and as a buffer
+        return found.view(np.uint64 if code == "Q" else np.int64)  # type: ignore[return-value]  # read as a buffer
 
 
 class _Codecs(threading.local):

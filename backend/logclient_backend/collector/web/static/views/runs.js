@@ -128,7 +128,10 @@ class RunsView {
     addEventListener("pagehide", () => this._link(), { signal });
     this._ticker = setInterval(() => !document.hidden && this._table.show({}), TICK_MS);
     get("info", {}, this._ended).then(
-      (info) => (this._info = info),
+      (info) => {
+        this._info = info;
+        this._recompute();
+      },
       () => {},
     );
     this.refresh();
