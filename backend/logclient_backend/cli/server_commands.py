@@ -148,17 +148,19 @@ def revoke(ctx: click.Context, name: str, data: str | None, as_json: bool) -> No
 
 @click.command(
     "backup",
-    short_help="Copy store and tokens to a new folder.",
-    epilog="Exit codes: 0 the backup is whole, 1 it is not.",
+    short_help="Copy store, tokens and media to a new folder.",
+    epilog="Exit codes: 0 the backup is whole, 1 it is not, or bytes of media values are damaged.",
 )
 @click.argument("folder", metavar="FOLDER")
+@click.option("--no-media", is_flag=True, help="Leave out the bytes of media values.")
 @with_data
 @with_json
 @click.pass_context
-def backup(ctx: click.Context, folder: str, data: str | None, as_json: bool) -> None:
-    """Copy store and tokens into a new folder, also while the collector works.
+def backup(ctx: click.Context, folder: str, no_media: bool, data: str | None, as_json: bool) -> None:
+    """Copy store, tokens and the bytes of media values into a new folder, also while the collector works.
 
-    Where one runs it makes the copy itself, so FOLDER has to be one that its user may write.
+    Where one runs it makes the copy itself, so FOLDER has to be one that its user may write. Bytes that are damaged in
+    the data folder are left out and named; all else is in the backup, and it can be restored.
 
     \b
     logclient server backup /backup/logclient-monday --data DIR
@@ -169,24 +171,27 @@ def backup(ctx: click.Context, folder: str, data: str | None, as_json: bool) -> 
 
     found = data_folder(ctx, data)
     folder = os.path.abspath(folder)
-    made: Any = control.ask(found, "backup", timeout_s=_BACKUP_S, folder=folder)
+    made: Any = control.ask(found, "backup", timeout_s=_BACKUP_S, folder=folder, media=not no_media)
     if made is None:
         check_store(found)
         store = open_store(found.store)
         try:
-            made = copy(store, found, folder)
+            made = copy(store, found, folder, has_media=not no_media)
         finally:
             store.close()
     if as_json:
-        _print({name: made[name] for name in ("folder", "bytes", "seconds")})
+        _print({name: made.get(name) for name in ("folder", "bytes", "seconds", "media")})
     else:
-        click.echo(f"{safe(folder)} holds all of it: {size(made['bytes'])}, in {made['seconds']:.1f} s")
+        what = "the store and its media" if made.get("media") else "the store, without media"
+        click.echo(f"{safe(folder)} holds {what}: {size(made['bytes'])}, in {made['seconds']:.1f} s")
+    if _warn_of_media(made.get("media")):
+        ctx.exit(1)
 
 
 @click.command(
     "restore",
     short_help="Make a data folder of a backup.",
-    epilog="Exit codes: 0 restored, 1 FOLDER holds no whole backup, or DIR is in use.",
+    epilog="Exit codes: 0 restored, 1 FOLDER holds no whole backup, DIR is in use, or media values are damaged.",
 )
 @click.argument("folder", metavar="FOLDER")
 @with_data
@@ -212,6 +217,27 @@ def restore(ctx: click.Context, folder: str, data: str | None, as_json: bool) ->
         click.echo(
             f"{safe(data)} holds what was backed up {when}; start `logclient server --data {safe(data)}`"
         )
+    if _warn_of_media(made["media"]):
+        ctx.exit(1)
+
+
+def _warn_of_media(media: Any) -> bool:
+    """Write what the copy of media lacks to standard error; are some damaged?"""
+    if not media:
+        return False
+    if media["missing"]:
+        click.echo(
+            f"{media['missing']} media values have no bytes here: they did not come yet, or were removed",
+            err=True,
+        )
+    if media["damaged"]:
+        names = ", ".join(media["damaged_names"])
+        click.echo(
+            f"{media['damaged']} blobs of media values are damaged and were left out: {names}. "
+            f"An older backup may have them, in its folder media",
+            err=True,
+        )
+    return bool(media["damaged"])
 
 
 @click.command(

@@ -81,7 +81,7 @@ class Blobs:
 
     def _take(self, run: str, node: str, piece: Piece) -> tuple[int, bool]:
         coming = os.path.join(self._path, "coming")
-        os.makedirs(coming, mode=0o700, exist_ok=True)
+        make_private(coming)
         path = os.path.join(coming, f"{piece.sha256}-{_name(f'{run} {node}')}")
         fd = open_regular(path, os.O_RDWR | os.O_CREAT, 0o600, max_bytes=MAX_STORE_BYTES)
         try:
@@ -100,7 +100,7 @@ class Blobs:
         finally:
             os.close(fd)
         home = self._blob(piece.sha256)
-        os.makedirs(os.path.dirname(home), mode=0o700, exist_ok=True)
+        make_private(os.path.dirname(home))
         os.rename(path, home)
         REAL.fsync_folder(os.path.dirname(home))
         self._link(run, piece.sha256)
@@ -117,7 +117,7 @@ class Blobs:
         if not os.path.lexists(home):
             return False
         if not os.path.isdir(folder):
-            os.makedirs(folder, mode=0o700, exist_ok=True)
+            make_private(folder)
             with open(os.path.join(folder, "id"), "w", encoding="utf-8", opener=_private) as file:
                 file.write(run)
         try:
@@ -147,6 +147,18 @@ class Blobs:
             return open_regular(os.path.join(self._run(run), sha256), max_bytes=MAX_STORE_BYTES)
         except OSError:
             return None
+
+    # ---- for a restore -----------------------------------------------------------------------------------------
+
+    @property
+    def home(self) -> str:
+        """The folder of the blobs themselves, each by its hash."""
+        return os.path.join(self._path, "blobs")
+
+    def link(self, run: str, names: list[str]) -> None:
+        """Give a run blobs that are there."""
+        for sha256 in names:
+            self._link(run, sha256)
 
     # ---- for the upkeep ----------------------------------------------------------------------------------------
 
@@ -187,14 +199,25 @@ class Blobs:
         return gone
 
     def _blobs(self) -> Iterator[str]:
-        for folder in _listed(os.path.join(self._path, "blobs")):
+        for folder in _listed(self.home):
             yield from _listed(folder)
 
     def _blob(self, sha256: str) -> str:
-        return os.path.join(self._path, "blobs", sha256[:2], sha256)
+        return os.path.join(self.home, sha256[:2], sha256)
 
     def _run(self, run: str) -> str:
         return os.path.join(self._path, "runs", _name(run))
+
+
+def make_private(folder: str) -> None:
+    """Make a folder that is the user's alone; those above it that are not there, too."""
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        make_private(os.path.dirname(folder))
+        make_private(folder)
 
 
 def _name(text: str) -> str:

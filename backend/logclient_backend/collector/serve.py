@@ -167,7 +167,7 @@ class Collector:
             data,
             {
                 "about": lambda order: self.facts(),
-                "backup": lambda order: self._backup(str(order.get("folder") or "")),
+                "backup": self._backup,
                 "delete": lambda order: {"done": self.delete(str(order.get("run") or ""))},
                 "undelete": lambda order: {"done": self.undelete(str(order.get("run") or ""))},
             },
@@ -258,8 +258,9 @@ class Collector:
         self.ingest.node_reports.forget(run)
         return self.store.writer.delete(run, time.time_ns())
 
-    def _backup(self, folder: str) -> Mapping[str, Any]:
-        made = backup(self.store, self.settings.data, folder)
+    def _backup(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
+        folder = str(order.get("folder") or "")
+        made = backup(self.store, self.settings.data, folder, has_media=order.get("media") is not False)
         self.log.event(f"a backup was made in {folder}")
         return made
 

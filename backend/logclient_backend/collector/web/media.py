@@ -17,6 +17,7 @@ from pydantic import Field
 from logclient.shm.side_stream import MEDIA
 
 from ...runs.media import MediaItem, media_items
+from ..media_records import media_columns
 from ..store.interface import side_id
 from .access import Stands, reader
 from .listing import known_run
@@ -28,7 +29,6 @@ from .strict_query import only_known
 router = APIRouter(dependencies=[Depends(reader), Depends(only_known)])
 
 MOST = 1_000  # references of a page
-_RECORDS = 1 << 12  # that are asked of the store at a time
 _PIECE = 1 << 18
 _SHOWN = frozenset(
     f"{family}/{name}"
@@ -108,18 +108,11 @@ def media(
 
 
 def _references(stands_on: Stands, run: str, key: str | None) -> tuple[list[str], list[MediaItem]]:
-    asked, id = stands_on.store.reader, side_id(run, MEDIA)
-    keys = sorted(asked.key_names(id))
+    asked = stands_on.store.reader
+    keys = sorted(asked.key_names(side_id(run, MEDIA)))
     if key is not None and key not in keys:
         return keys, []
-    columns = []
-    for stream, span in asked.contents(id).items():
-        first = span.first or 0
-        while first:
-            some, after = asked.records(id, stream, first, most=_RECORDS, keys=None if key is None else [key])
-            columns += some
-            first = after if after > first else 0
-    return keys, media_items(columns)
+    return keys, media_items(media_columns(asked, run, None if key is None else [key]))
 
 
 def _row(item: MediaItem) -> dict[str, Any]:
