@@ -105,9 +105,61 @@ def test_the_answer_of_an_edit_takes_back_no_later_edit(model: Page) -> None:
     edit = """
       const ask = async () => {
         model.apply([{id, group: 'later'}, {id: other, group: model.byId.get(other).group, records: 7}]);
-        return [id, other];
+        return {done: [id, other], at: 1};
       };
       await model.edit([id, other], 'group', ask, () => 'mine');
       return [model.byId.get(id).group, model.byId.get(other).group];
     """
     assert change(model, edit) == ["later", "mine"]
+
+
+EDIT = """
+  const edit = async (group) => {
+    const headers = {'Content-Type': 'application/json', 'X-Logclient': '1'};
+    const body = JSON.stringify({runs: [id], group});
+    const {at} = await (await fetch('/api/v1/runs/edit', {method: 'POST', headers, body})).json();
+    return {done: [id], at};
+  };
+  const until = async (condition) => {
+    while (!condition()) await new Promise((go) => setTimeout(go, 5));
+  };
+"""
+
+
+def test_an_event_from_before_an_edit_takes_back_nothing_of_it(model: Page) -> None:
+    """Its other fields hold; what somebody else has set since is asked for; a newer event holds."""
+    found = change(
+        model,
+        EDIT
+        + """
+        let last;
+        await model.edit([id], 'group', async () => (last = await edit('mine')), () => 'mine');
+        model.apply([{id, group: 'old', records: 7}], [], last.at - 1);
+        const kept = [model.byId.get(id).group, model.byId.get(id).records];
+        await edit('theirs');
+        model.apply([{id, group: 'old'}], [], last.at - 1);
+        await until(() => model.byId.get(id).group !== 'mine');
+        const asked = model.byId.get(id).group;
+        model.apply([{id, group: 'newest'}], [], last.at);
+        return [...kept, asked, model.byId.get(id).group];
+        """,
+    )
+    assert found == ["mine", 7, "theirs", "newest"]
+
+
+def test_a_list_from_before_the_stream_is_loaded_again(model: Page) -> None:
+    """A change between the two is in no event; a stream that began before the list changes nothing."""
+    found = change(
+        model,
+        EDIT
+        + """
+        const first = model.byId.get(id).group;
+        const {at} = await edit('between');
+        model.streamBegan(at - 1);
+        const before = [model.isLoading, model.byId.get(id).group === first];
+        model.streamBegan(at);
+        await until(() => !model.isLoading);
+        return [...before, model.byId.get(id).group];
+        """,
+    )
+    assert found == [False, True, "between"]

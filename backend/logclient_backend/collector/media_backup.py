@@ -37,7 +37,7 @@ from .store.interface import Reader, StoreError
 FOLDER, RUNS = "media", "runs"
 _PIECE = 1 << 20
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_MOST_NAMED = 20  # damaged blobs that a result names
+_MAX_NAMED = 20  # damaged blobs that a result names
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class MediaCopied:
             "bytes": self.bytes,
             "missing": self.missing,
             "damaged": len(self.damaged),
-            "damaged_names": self.damaged[:_MOST_NAMED],
+            "damaged_names": self.damaged[:_MAX_NAMED],
         }
 
 

@@ -33,7 +33,7 @@ class Looks:
         """Take one look; runs that are over are looked at with `at_all` only."""
         self.changes.has_changed = True
         self._patch.setattr(live_runs, "SCAN_S", -1.0 if at_all else 1e9)
-        rows, gone = self.changes.look(0)
+        rows, gone = self.changes.look(lambda: 0)
         for row in rows:
             self.rows[row["id"]] = {**self.rows.get(row["id"], {}), **row}
         for id in gone:

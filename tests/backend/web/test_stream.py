@@ -14,7 +14,7 @@ import pytest
 from logclient_backend.collector.store.embedded import EmbeddedStore
 from logclient_backend.collector.store.interface import Store
 from logclient_backend.collector.tokens import READ, Grant
-from logclient_backend.collector.web import live, stream
+from logclient_backend.collector.web import live, live_runs, stream
 from tests.backend.store.samples import described, parcel, ramp
 from tests.served import backing, grant_of, made_store, serving
 
@@ -119,6 +119,55 @@ def test_one_who_comes_again_gets_the_rows_that_changed_meanwhile(served: Served
     with page.following():
         page.wait(lambda: any(row.get("name") == "after" for each in page.of("runs") for row in each["rows"]))
     assert not page.of("reload")
+
+
+def test_an_edit_is_not_missed_by_one_who_goes_on_at_another_process(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Points came after it, and the first process had not looked at all runs since; the other one has seen it only."""
+    store = served.store
+    store.writer.write([described(name="before", state="finished"), parcel(ramp(1, 1))])
+    monkeypatch.setattr(live_runs, "SCAN_S", 1e9)
+    page = served.page(["run"], ["loss"], follows_runs=True)
+    with serving(backing(store)) as second:
+        with page.following():
+            page.wait(lambda: page.of("hello"))
+            store.writer.write([described(name="after", state="finished")])
+            store.writer.write([parcel(ramp(2, 1))])
+            page.wait(lambda: page.of("points"))
+        assert not any("name" in row for each in page.of("runs") for row in each["rows"])
+        page.url = second
+        with page.following():
+            page.wait(lambda: any(each["runs"] for each in page.of("reload")))
+        assert page.ask("/runs").json()["runs"][0]["name"] == "after"
+
+
+def test_a_list_that_is_older_than_a_stream_is_known_by_its_position(served: Served) -> None:
+    """What changes runs without a record moves the position too: a name, the bin, and back."""
+    store = served.store
+    store.writer.write([described(name="before", state="finished")])
+    page = served.page([], [], follows_runs=True)
+    positions = [page.ask("/runs").json()["at"]]
+    for change in (
+        lambda: store.writer.write([described(name="after", state="finished")]),
+        lambda: store.writer.delete("run", 1),
+        lambda: store.writer.undelete("run"),
+    ):
+        change()
+        positions.append(page.ask("/runs").json()["at"])
+    assert positions == sorted(set(positions))
+    with page.following():
+        page.wait(lambda: page.of("hello"))
+    assert page.of("hello")[0]["at"] == positions[-1]
+
+
+def test_a_state_that_changed_with_the_clock_is_sent_to_one_who_goes_on(served: Served) -> None:
+    """No position moves then: rows of runs that are not over come whole."""
+    served.store.writer.write([described(name="live", state="running")])
+    page = served.page([], [], follows_runs=True)
+    page.cursor = served.store.live.position().cursor(served.store.id)
+    with page.following():
+        page.wait(lambda: any(row["id"] == "run" for each in page.of("runs") for row in each["rows"]))
 
 
 @pytest.mark.parametrize("cursor", ["00000000-1-1-1", "{}-999999-1-1"])

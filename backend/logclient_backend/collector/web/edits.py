@@ -100,7 +100,7 @@ def edit_several(
     """Edit several runs in the same way, one after the other."""
     runs, rest = _runs(body)
     changes = _changes(rest)
-    return as_json(request, _of_each(runs, lambda run: _edit(stands_on, run, changes, grant)))
+    return as_json(request, _of_each(stands_on, runs, lambda run: _edit(stands_on, run, changes, grant)))
 
 
 @router.post("/runs/delete", response_model=ChangedRuns, openapi_extra=_body({"runs": _RUNS}, ["runs"]))
@@ -115,7 +115,7 @@ def delete_several(
         if not stands_on.delete(run):
             raise no_run(run)
 
-    return as_json(request, _of_each(_only_runs(body), delete))
+    return as_json(request, _of_each(stands_on, _only_runs(body), delete))
 
 
 @router.post("/runs/undelete", response_model=ChangedRuns, openapi_extra=_body({"runs": _RUNS}, ["runs"]))
@@ -130,7 +130,7 @@ def undelete_several(
         if not stands_on.undelete(run):
             raise Refused(404, "not_deleted", f"no run {run[:100]!r} is deleted here")
 
-    return as_json(request, _of_each(_only_runs(body), undelete))
+    return as_json(request, _of_each(stands_on, _only_runs(body), undelete))
 
 
 def _edit(stands_on: Backing, run: str, changes: Changes, grant: Grant) -> Edits:
@@ -177,7 +177,7 @@ def _only_runs(body: dict[str, Any]) -> list[str]:
     return runs
 
 
-def _of_each(runs: list[str], change: Callable[[str], object]) -> dict[str, Any]:
+def _of_each(stands_on: Backing, runs: list[str], change: Callable[[str], object]) -> dict[str, Any]:
     found = []
     for run in runs:
         told = {"run": run, "done": True, "error": "", "message": ""}
@@ -188,4 +188,4 @@ def _of_each(runs: list[str], change: Callable[[str], object]) -> dict[str, Any]
         except StoreError as error:
             told |= {"done": False, "error": "store", "message": str(error)}
         found.append(told)
-    return {"runs": found}
+    return {"runs": found, "at": stands_on.store.live.position().row}

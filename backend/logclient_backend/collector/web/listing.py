@@ -82,11 +82,12 @@ def list_runs(
     paths = [column_path(each) for each in dict.fromkeys(column)]
     columns = [path for path in paths if path[0] != "last"]
     query = RunQuery(wanted, sort_key(sort), order == "desc", limit, after, deleted, columns)
+    at = stands_on.store.live.position().row
     page = stands_on.store.reader.runs(query)
     now_ns = time.time_ns()
     lasts = _lasts(stands_on, page.runs, [key for group, key in paths if group == "last"])
     rows = [_row_text(stands_on, run, now_ns, paths, lasts) for run in page.runs]
-    end = _encoded({"next": page.next, "total": page.total, "now_ns": now_ns})
+    end = _encoded({"next": page.next, "total": page.total, "now_ns": now_ns, "at": at})
     text = f'{{"runs":[{",".join(rows)}],{end[1:]}'
     return packed(request, text.encode("ascii"), "application/json")
 

@@ -17,6 +17,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..store.interface import ReadableStore, StoreError
 from ..store.news import Position, Question
@@ -101,6 +102,7 @@ class Live:
     def __init__(self, store: ReadableStore, runs: RunChanges) -> None:
         self._store = store
         self._runs = runs
+        self._runs_seen = 0  # row up to which each follower of the list of runs has what changed
         self._changed = threading.Condition()
         self._followers: list[Follower] = []
         self._left_at = 0.0  # when the last follower left
@@ -133,8 +135,13 @@ class Live:
                 each.stop(STOPPING)
             self._changed.notify_all()
 
-    def cursor(self, position: Position) -> str:
-        """Return a position as the id of an event."""
+    def cursor(self, follower: Follower, position: Position) -> str:
+        """Return the id of an event: a position, or an earlier one as far as the list of runs is behind.
+
+        That is looked at less often; points that come twice then are known by their `at`.
+        """
+        if follower.wants_runs and self._runs_seen < position.row:
+            position = replace(position, row=self._runs_seen)
         return position.cursor(self._store.id)
 
     # ---- the thread -------------------------------------------------------------------------------------------
@@ -200,7 +207,7 @@ class Live:
             for each in group:
                 made = self._greeting(each, news.position) if each in fresh else []
                 made += events.of_news(each.series, news)
-                each.put(events.packed(made, self.cursor(news.position)), news.position)
+                each.put(events.packed(made, self.cursor(each, news.position)), news.position)
 
     def _greeting(self, follower: Follower, position: Position) -> list[events.Event]:
         """Return `hello`, and what a stream that begins again has missed besides points."""
@@ -220,9 +227,10 @@ class Live:
         return made
 
     def _look_at_runs(self, followers: Sequence[Follower]) -> None:
-        rows, gone = self._runs.look(self._store.live.position().row)
+        rows, gone = self._runs.look(lambda: self._store.live.position().row)
         if rows or gone:
             for each in followers:
                 if each.wants_runs and each.position is not None:
                     made = events.of_runs(each.position.row, rows, gone)
-                    each.put(events.packed(made, self.cursor(each.position)), each.position)
+                    each.put(events.packed(made, self.cursor(each, each.position)), each.position)
+        self._runs_seen = self._runs.seen

@@ -8,14 +8,16 @@ Invariants:
 
 - what a page has of a run is what `look` returned last: each later difference is returned by a later look, also where a
   look failed in between, and where a run ends, is edited or deleted between two looks at all runs;
-- an id that was in a row is in `gone` once its run is deleted.
+- an id that was in a row is in `gone` once its run is deleted;
+- what was committed up to the position `seen` has been returned. What was read is kept under a position from after the
+  look: it may be newer than one from before.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,21 +59,27 @@ class RunChanges:
         self._rows: dict[str, dict[str, Any]] = {}  # found, and not returned yet: a look may fail half way
         self._gone: dict[str, None] = {}
         self._changed: dict[str, int] = {}  # by id: position at which it was seen to have changed
+        self.seen = 0
         self._since = 0  # of what changed before that position nothing is known
         self._scanned_at = 0.0
 
-    def look(self, at: int) -> tuple[list[dict[str, Any]], list[str]]:
-        """Return what changed since the last look: rows, of which only fields that changed, and ids that are gone."""
-        is_first = self._digests is None
+    def look(self, position: Callable[[], int]) -> tuple[list[dict[str, Any]], list[str]]:
+        """Return what changed since the last look: rows, of which only fields that changed, and ids that are gone.
+
+        `position` returns the `Position.row` of the store as it is now.
+        """
+        is_first, before = self._digests is None, position()
         self._look_at_live()
         now = time.monotonic()
         if is_first or (self.has_changed and now - self._scanned_at > SCAN_S):
             self._scanned_at, self.has_changed = now, False
             self._look_at_all()
+            self.seen = before
+        at = position()
         rows, self._rows = self._rows, {}
         gone, self._gone = list(self._gone), {}
         if is_first:
-            self._since = at
+            self._since = self.seen = at
             return [], []
         for id in (*rows, *gone):
             self._changed.pop(id, None)
@@ -82,13 +90,16 @@ class RunChanges:
         return list(rows.values()), gone
 
     def since(self, at: int) -> list[dict[str, Any]] | None:
-        """Return the rows of runs that changed from that position on; None where that is not known."""
+        """Return the rows of runs that changed from that position on; None where that is not known.
+
+        Runs that are not over are among them: their state changes with the clock, which moves no position.
+        """
         if self._digests is None or at < self._since:
             return None
-        ids = [id for id, when in self._changed.items() if when >= at]
-        if len(ids) > _PAGE:
+        ids = [id for id, when in self._changed.items() if when >= at and id not in self._live]
+        if len(ids) + len(self._live) > _PAGE:
             return None
-        rows = []
+        rows = [live.row for live in self._live.values()]
         for id in ids:
             if (row := self._whole(id)) is None:
                 return None  # it is gone

@@ -82,6 +82,7 @@ class RunList(Shape):
     next: str = Field(description="Ask again with `after` set to this; empty: that was all.")
     total: int = Field(description="Of all pages.")
     now_ns: int
+    at: int = Field(description="Position of what is in it at least, as in events of the stream.")
 
 
 class RunWhole(RunRow):
@@ -225,6 +226,9 @@ class ChangedRuns(Shape):
     """The outcome for each run, in the order in which they were named."""
 
     runs: list[ChangedRun]
+    at: int = Field(
+        description="Position of the store afterwards: an event of the stream with a lower one is older."
+    )
 
 
 class Environments(Shape):

@@ -85,7 +85,8 @@ class _Events(Response):
             if follower.end:
                 made.append(events.end(follower.end, _ENDS[follower.end]))
             elif not made and now - sent_at > HEARTBEAT_S:
-                made.append(events.heartbeat(self._live.cursor(position) if position is not None else ""))
+                known = self._live.cursor(follower, position) if position is not None else ""
+                made.append(events.heartbeat(known))
             if made:
                 sent_at = now
                 limit.reschedule(loop.time() + SEND_S)
@@ -120,11 +121,13 @@ async def stream(
     Series are numbered as in `/curves`, the `system_key`s of a run behind its `key`s. Without `after` (a `cursor` of
     `/curves`, or an event's id) and `Last-Event-ID` (which wins) it begins now.
 
-    - `hello` `{at, series, now_ns}`: nothing is missed from here on. A list of runs is best asked for after it.
+    - `hello` `{at, series, now_ns}`: nothing is missed from here on. Without `after`, a list of runs whose `at` is
+      lower may lack a change that no event has: ask for it again.
     - `points` `{at, time_ns, groups}`: a group is `[at, series, attempt, rank, steps, offsets, values]`: numbers of the
       series that were logged in these records, `offsets` in ns from `time_ns`, and per series a list of values. A
       group holds for a series only where its `at` is higher than that of the series: of its curve, or the last group.
-    - `runs` `{at, now_ns, rows, gone}`: rows with `id` and those fields that changed; ids that were deleted.
+    - `runs` `{at, now_ns, rows, gone}`: rows with `id` and those fields that changed; ids that were deleted. Changes
+      behind `at` (the answer of an edit has one) may not be in it.
     - `keys` `{at, keys}`: new keys, each `[number of the run, key, is it of host or device metrics]`.
     - `reload` `{at, series, runs, keys}`: too much was missed, or comes too fast, or a series got texts: load these
       series, the list of runs, the keys of these runs anew.

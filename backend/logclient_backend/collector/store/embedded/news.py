@@ -4,6 +4,8 @@ Numbers of tail rows rise in the order of commits, and the upkeep leaves rows al
 who looks often finds there all that came. Whoever comes late learns which series to read anew: those with blocks that
 were made since, of rows that may not have been seen.
 
+What changes runs without a record (documents, edits, the bin) moves the position too (`move`).
+
 Invariants: a point is in one answer, or its series is in `missed`; an answer takes no more than `most` points a series.
 """
 
@@ -36,6 +38,16 @@ def position(connection: sqlite3.Connection) -> Position:
     """Return the position of what this transaction sees."""
     found = dict(connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
     return Position(*(found.get(name, 0) for name in _SEQUENCES))
+
+
+def move(connection: sqlite3.Connection) -> None:
+    """Give the state that this transaction makes a position of its own, where it adds no tail row.
+
+    A number of a tail row is left out for it: `sqlite_sequence` is a table like others, and numbers may have gaps.
+    """
+    found = connection.execute("UPDATE sqlite_sequence SET seq=seq+1 WHERE name=?", _SEQUENCES[:1])
+    if not found.rowcount:
+        connection.execute("INSERT INTO sqlite_sequence(name, seq) VALUES(?, 1)", _SEQUENCES[:1])
 
 
 def note_packed(connection: sqlite3.Connection, row: int) -> None:

@@ -16,6 +16,7 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 from ..interface import SIDE_MARK
+from . import news
 from .blocks import parts_of
 from .catalog import SIDE
 from .database import errors
@@ -45,6 +46,7 @@ class Remover:
                 (max(1, now_ns), self._shared.open_ns(), run),
             )
             _save_open(connection, self._shared.open_ns())
+            news.move(connection)
             there = connection.execute("SELECT 1 FROM runs WHERE id=? AND deleted_ns!=?", (run, SIDE))
             return there.fetchone() is not None
 
@@ -54,6 +56,7 @@ class Remover:
                 "UPDATE runs SET deleted_ns=0 WHERE id=? AND deleted_ns>0", (run,)
             ).rowcount
             gone = connection.execute("DELETE FROM tombstones WHERE id=?", (run,)).rowcount
+            news.move(connection)
             return bool(kept or gone)
 
     def purge(self, keep_ns: int) -> int:

@@ -20,7 +20,7 @@ from ....wal.encoded import StreamColumns, encode, pack
 from ....wal.scan import Gap
 from ....wal.seal import unseen_part
 from ..interface import Parcel, RunDeleted, StoreError, Written, side_id
-from . import catalog
+from . import catalog, news
 from .key_tables import WriterTables
 from .ledger import MAX_SEQ, Ledger
 from .remove import Remover
@@ -104,6 +104,7 @@ class _Write:
 
     def __init__(self, writer: EmbeddedWriter, connection: sqlite3.Connection) -> None:
         self.records = self.repeated = self.points = self.tail_rows = 0
+        self.has_described = False
         self._writer = writer
         self._connection = connection
         self._runs: dict[str, _RunWrite] = {}
@@ -123,6 +124,7 @@ class _Write:
         if parcel.edits is not None:
             packed = self._writer._session.packer.plain(parcel.edits)
             self._connection.execute("INSERT OR REPLACE INTO edits VALUES(?, ?)", (run.number, packed))
+        self.has_described |= parcel.description is not None or parcel.edits is not None
         if parcel.description is not None:
             catalog.describe(self._connection, run.number, parcel.description)
 
@@ -228,6 +230,8 @@ class _Write:
 
     def finish(self, seen: Mapping[str, int]) -> None:
         """Store what changed of the runs."""
+        if self.has_described and not self.tail_rows:
+            news.move(self._connection)
         now_ns = self._writer._shared.clock.wall_ns()
         self._connection.executemany(
             f"UPDATE runs SET {_SEEN}, records=records+?, points=points+?, bytes=bytes+? WHERE run=?",

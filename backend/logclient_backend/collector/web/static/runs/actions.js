@@ -47,7 +47,7 @@ export class Actions {
   async delete() {
     const ids = this._ids ?? [];
     if (!ids.length || !session.may("admin")) return;
-    const done = await each("runs/delete", ids, {});
+    const { done } = await each("runs/delete", ids, {});
     this._runs.apply([], done);
     this._clear();
     const undo = async () => {
@@ -188,16 +188,18 @@ export class Actions {
   }
 }
 
-/** Ask the collector for a change of each of these runs; returns the ids of those that were changed. */
+/** Ask the collector for a change of each of these runs; returns the ids of those that were changed, and the position then. */
 async function each(path, ids, changes) {
   const done = [];
   const wrong = [];
-  for (let at = 0; at < ids.length; at += AT_ONCE) {
-    const answer = await send("POST", path, {}, { body: { runs: ids.slice(at, at + AT_ONCE), ...changes } });
+  let at = 0;
+  for (let first = 0; first < ids.length; first += AT_ONCE) {
+    const answer = await send("POST", path, {}, { body: { runs: ids.slice(first, first + AT_ONCE), ...changes } });
+    at = answer.at;
     for (const run of answer.runs) (run.done ? done : wrong).push(run.done ? run.run : run.message);
   }
   if (wrong.length) showError(new Error(`${runs(wrong.length)} not changed: ${wrong[0]}`));
-  return done;
+  return { done, at };
 }
 
 function guarded(work) {

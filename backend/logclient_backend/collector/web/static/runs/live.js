@@ -57,6 +57,7 @@ export class Live {
     const source = new EventSource(url("stream", { runs: 1, after: this._cursor || null }));
     this._source = source;
     let hasBegun = false;
+    let isFollowed = Boolean(this._cursor); // the list is up to date as of the beginning
     const on = (name, take) =>
       source.addEventListener(name, (event) => {
         hasBegun = true;
@@ -64,10 +65,14 @@ export class Live {
         if (event.lastEventId) this._cursor = event.lastEventId;
         take(JSON.parse(event.data));
       });
-    on("hello", ({ now_ns }) => this._runs.setClock(now_ns));
-    on("runs", ({ now_ns, rows, gone }) => {
+    on("hello", ({ at, now_ns }) => {
       this._runs.setClock(now_ns);
-      this._runs.apply(rows, gone);
+      if (!isFollowed) this._runs.streamBegan(at);
+      isFollowed = true;
+    });
+    on("runs", ({ at, now_ns, rows, gone }) => {
+      this._runs.setClock(now_ns);
+      this._runs.apply(rows, gone, at);
     });
     on("reload", ({ runs }) => runs && this._runs.reload());
     on("end", ({ reason }) => {

@@ -4,7 +4,8 @@
 // and sorts, and the newest MAX_LOADED of what matches are here; `isComplete` says whether that is all.
 //
 // A run is replaced by a new object when anything of it changes, so whoever keeps one can compare. An answer that comes
-// late takes back nothing that is known as of a later moment (`newer.js`).
+// late takes back nothing that is known as of a later moment (`newer.js`), and an event of the stream that is older than an
+// edit takes back nothing of it: both have a position of the store, `at`.
 
 import { get } from "../core/api.js";
 import { Newer } from "./newer.js";
@@ -28,6 +29,9 @@ export class Runs {
     this._failed = failed;
     this._columns = new Set();
     this._newer = new Newer();
+    this._at = 0; // position of the list
+    this._from = 0; // position from which on the stream has all changes
+    this._edited = new Map(); // id -> field -> position of the answer of the newest edit made here
     this._query = NO_QUERY; // what was asked for
     this._isLarge = false; // the store has more runs than are loaded
     this._clock = { now_ns: 0, at: 0 };
@@ -73,8 +77,15 @@ export class Runs {
     return this._start(() => this._whole());
   }
 
-  /** Take over rows that have changed, with the fields that changed, and the ids of runs that are gone. */
-  apply(rows, gone = []) {
+  /** A stream has begun that has the changes from this position on: a list that is older is loaded anew. */
+  streamBegan(at) {
+    this._from = at;
+    if (this.hasLoaded && !this._load && this._at < at) this.reload();
+  }
+
+  /** Take over rows that have changed, with the fields that changed, and the ids of runs that are gone; `at`: of the event. */
+  apply(changed, gone = [], at = Infinity) {
+    const rows = this._withoutEdited(changed, at);
     for (const row of rows) {
       this._newer.note(row.id, row);
       this._put(row);
@@ -102,14 +113,16 @@ export class Runs {
   }
 
   /**
-   * Edit a field of runs: `ask()` returns the ids of those that were changed, `next(run)` what the field of a run is then.
+   * Edit a field of runs: `ask()` returns `{done, at}`, the ids of those that were changed and the position of the answer,
+   * `next(run)` what the field of a run is then.
    * A field that has got another value by the time of the answer is left: that came from the collector, as will what follows.
    */
   async edit(ids, field, ask, next) {
     const before = new Map(ids.map((id) => [id, this.byId.get(id)?.[field]]));
-    const done = await ask();
+    const { done, at } = await ask();
     const rows = [];
     for (const id of done) {
+      this._edited.set(id, (this._edited.get(id) ?? new Map()).set(field, at));
       const known = this.byId.get(id);
       if (known && isSame(known[field], before.get(id))) rows.push({ id, [field]: next(known) });
     }
@@ -151,6 +164,19 @@ export class Runs {
       });
     }
     this._changed();
+  }
+
+  /** Return rows of an event without the fields that were edited since; what they are now is asked for where that differs. */
+  _withoutEdited(rows, at) {
+    return rows.map((row) => {
+      const rest = { ...row };
+      for (const [field, edited] of this._edited.get(row.id) ?? []) {
+        if (at >= edited || !(field in row)) continue;
+        delete rest[field];
+        if (!isSame(row[field], this.byId.get(row.id)?.[field])) this.refresh(["id", "=", row.id], 1).catch(this._failed);
+      }
+      return rest;
+    });
   }
 
   /** Run `work(when)`, which asks for runs as of now. */
@@ -208,6 +234,7 @@ export class Runs {
       this._query = this._wanted;
       return this._whole();
     }
+    this._at = first.at;
     const found = new Set(first.runs.map((run) => run.id));
     this._show(first, began);
     let page = first;
@@ -219,7 +246,9 @@ export class Runs {
         return next;
       });
       for (const run of page.runs) found.add(run.id);
+      if (this._at < this._from) break;
     }
+    if (this._at < this._from) return this._whole(); // the stream began meanwhile
     for (const id of [...this.byId.keys()])
       if (!found.has(id) && (this._isLarge || !this._newer.has(id, "state", began))) this.byId.delete(id);
     if (!this._isLarge && !page.next) this.total = this.byId.size; // others came and went meanwhile
