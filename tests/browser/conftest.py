@@ -6,6 +6,7 @@ Every test fails where the page wrote an error to its console, threw one, or ask
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -83,6 +84,35 @@ def watching(browser: Browser) -> Iterator[Watched]:
     yield found
     found.check()
     context.close()
+
+
+def set_hidden(page: Page, is_hidden: bool) -> None:
+    """Make the page believe that its tab is hidden, or in sight again: a browser without a screen hides none."""
+    page.evaluate(
+        """(isHidden) => {
+          Object.defineProperty(document, "hidden", {value: isHidden, configurable: true});
+          document.dispatchEvent(new Event("visibilitychange"));
+        }""",
+        is_hidden,
+    )
+
+
+def settled(watched: Watched) -> None:
+    """Wait until the page has a stream, all else is answered, and nothing more was asked for a moment."""
+    deadline = time.monotonic() + PATIENCE_MS / 1000
+    known, since = -1, 0.0
+
+    def is_waiting() -> bool:
+        under_way = [
+            each.url for each in watched.requests if not each.failure and each.timing["responseEnd"] < 0
+        ]
+        return len(under_way) != 1 or "/stream?" not in under_way[0]
+
+    while time.monotonic() - since < 0.5 or is_waiting():
+        assert time.monotonic() < deadline, [each.url for each in watched.requests[-5:]]
+        watched.page.evaluate("1")  # events come within calls
+        if len(watched.requests) != known:
+            known, since = len(watched.requests), time.monotonic()
 
 
 @pytest.fixture

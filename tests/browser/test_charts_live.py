@@ -16,7 +16,7 @@ from logclient_backend.collector.tokens import EVERYBODY
 from tests.served import backing, made_store, serving
 
 from .chart_data import SECOND, columns, loaded, put, until
-from .conftest import Watched
+from .conftest import Watched, set_hidden, settled
 
 PATIENCE_MS = 30_000
 
@@ -80,6 +80,30 @@ def test_new_points_come_alone_and_leave_the_view_as_it_is(watched: Watched, sto
     with serving(stands_on, urlsplit(url).port or 0):
         last(page, 139)
         expect(page.locator(".status")).not_to_contain_text("no connection")
+        page.goto("about:blank")
+
+
+def test_a_hidden_tab_asks_nothing_and_catches_up_once(watched: Watched, store: Store) -> None:
+    """A minute passes; points that came meanwhile are sent by one stream, and no curve is loaded again."""
+    page = watched.page
+    page.clock.install()
+    with serving(backing(store, check=lambda token: EVERYBODY)) as url:
+        page.goto(f"{url}/#/charts?run=goes%20on")
+        loaded(page)
+        last(page, 99)
+        log(store, 100, 5)
+        last(page, 104)
+        settled(watched)
+        set_hidden(page, True)
+        watched.requests.clear()
+        log(store, 105, 5)
+        page.clock.fast_forward(60_000)
+        assert [each.url for each in watched.requests] == []
+        set_hidden(page, False)
+        last(page, 109)
+        asked = [urlsplit(each.url).path.rpartition("/")[2] for each in watched.requests]
+        assert asked.count("stream") == 1
+        assert "curves" not in asked
         page.goto("about:blank")
 
 

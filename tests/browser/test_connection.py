@@ -12,9 +12,10 @@ from playwright.sync_api import Page, expect
 from logclient_backend.collector.sessions import Sessions
 from logclient_backend.collector.store.open import open_store
 from logclient_backend.collector.tokens import Grant
-from tests.browser.conftest import Watched
+from tests.browser.conftest import Watched, set_hidden
 from tests.browser.many_runs import fill
 from tools.collector import Collector
+from tools.faults import processes
 
 
 @pytest.fixture
@@ -70,6 +71,27 @@ def test_loss_is_shown_and_the_page_goes_on_when_the_collector_is_back(
 
     collector.command("token", "revoke", "test")
     expect(page.get_by_text("Your login has ended")).to_be_visible()
+
+
+def test_a_frozen_collector_is_named_and_the_page_goes_on_by_itself(
+    watched: Watched, collector: Collector
+) -> None:
+    """The process that stores, then the one that answers: each is stopped and goes on, and the page with it."""
+    page = watched.page
+    watched.expected.append("401")
+    page.goto(f"{collector.url}/#/runs")
+    log_in(page, collector)
+    expect(page.locator(".toolbar > .count")).to_have_text("5 runs")
+    bar = page.locator("#connection")
+    children = Path(f"/proc/{collector.pid}/task").glob("*/children")
+    (web,) = [int(pid) for each in children for pid in each.read_text().split()]
+    for pid, words in ((collector.pid, "takes nothing new at this moment"), (web, "has not answered for")):
+        with processes.stopped(pid):
+            set_hidden(page, True)
+            set_hidden(page, False)  # who comes back to the page learns it at once, all others within 15 s
+            expect(bar).to_contain_text(words)
+        expect(bar).to_be_hidden()
+    expect(page.locator(".toolbar > .count")).to_have_text("5 runs")
 
 
 def test_code_of_a_link_logs_in_once(watched: Watched, collector: Collector) -> None:

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Locator, Page, Route, expect
 from logclient_backend.collector.store.interface import Store
 from logclient_backend.collector.tokens import EVERYBODY
 from tests.browser import pictures
-from tests.browser.conftest import HEIGHT, WIDTH, Watched, watching
+from tests.browser.conftest import HEIGHT, WIDTH, Watched, set_hidden, settled, watching
 from tests.browser.many_runs import fill, run_of
 from tests.served import backing, made_store, serving
 
@@ -325,6 +325,28 @@ def test_new_runs_and_states_come_without_touching_the_view(table: RunsTable, st
     expect(table.count).to_have_text(f"{before} of {RUNS} runs")
     store.writer.undelete(run_of(19, now_ns).run)
     store.writer.delete(run_of(100_000, now_ns).run, now_ns)
+
+
+def test_a_hidden_tab_asks_nothing_and_catches_up_once(browser: Browser, url: str, store: Store) -> None:
+    """A minute passes; one list and one stream bring what changed meanwhile."""
+    with watching(browser) as watched:
+        page = watched.page
+        page.clock.install()
+        table = RunsTable(page, url).open("?q=resnet50-adamw")
+        expect(table.rows.first).to_be_visible()
+        settled(watched)
+        set_hidden(page, True)
+        watched.requests.clear()
+        now_ns = time.time_ns()
+        store.writer.write([run_of(5, now_ns, state="failed", reason="while hidden")])
+        page.clock.fast_forward(60_000)
+        assert [each.url for each in watched.requests] == []
+        set_hidden(page, False)
+        expect(table.rows.filter(has_text="while hidden")).to_have_count(1)
+        asked = [urlsplit(each.url) for each in watched.requests]
+        assert [each.path for each in asked].count("/api/v1/stream") == 1
+        assert len([each for each in asked if "limit=200&" in each.query]) == 1
+    store.writer.write([run_of(5, now_ns)])
 
 
 def test_filter_that_matches_nothing_offers_to_clear_it(table: RunsTable) -> None:

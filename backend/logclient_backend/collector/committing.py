@@ -93,7 +93,7 @@ def orders(collector: Subject, node_reports: NodeReports, metrics: Callable[[], 
         },
         "reports": reports,
         "metrics": lambda order: {"text": metrics()},
-        "facts": lambda order: collector.facts(),
+        "facts": lambda order: {**collector.facts(), "not_ready": collector.not_ready()},
         "not_ready": lambda order: {"why": collector.not_ready()},
     }
 
@@ -137,7 +137,7 @@ class Committing:
         try:
             return self.ask("facts", timeout_s=LOOK_S)
         except StoreError as error:
-            return {"data": self._data.path, "warnings": [str(error)]}
+            return {"data": self._data.path, "warnings": [str(error)], "not_ready": str(error)}
 
     def not_ready(self) -> str:
         try:

@@ -10,9 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import requests
 
 from logclient_backend.collector import web_processes
 from tests.backend.web.streams import Page
+from tests.certificates import Authority
 from tests.ingest import Client, records
 from tools.collector import Collector
 from tools.faults import processes
@@ -146,6 +148,36 @@ def test_several_processes_share_the_port(tmp_path: Path) -> None:
         wait_until(lambda: len(web_pids(server)) == 2 and pids[0] not in web_pids(server), 60, "it is back")
         assert server.stop() == 0
         assert all(map(_is_dead, pids))
+    finally:
+        server.kill()
+
+
+def test_a_browser_is_served_over_tls_until_its_token_is_revoked(tmp_path: Path) -> None:
+    """The page, a login whose cookie goes over TLS only, and a stream by that cookie, which ends with the token."""
+    cert, key = (str(path) for path in Authority(tmp_path / "ca").certificate("good"))
+    server = Collector(tmp_path / "data", "--tls-cert", cert, "--tls-key", key, roles=("read",))
+    try:
+        server.start()
+        with requests.Session() as browser:
+            browser.trust_env, browser.verify = False, str(tmp_path / "ca" / "ca.pem")
+            page = browser.get(f"{server.url}/", timeout=60)
+            assert page.status_code == 200 and "<title>" in page.text
+            assert browser.get(f"{server.url}/api/v1/runs", timeout=60).status_code == 401
+            login = {"Authorization": f"Bearer {server.token}"}
+            made = browser.post(f"{server.url}/api/v1/session", headers=login, timeout=60)
+            cookie = made.headers["set-cookie"]
+            assert cookie.startswith("__Host-logclient-")
+            assert {"Secure", "HttpOnly", "Path=/"} <= set(cookie.split("; "))
+            reader = Page(server.url, "", [], [], follows_runs=True)
+            ended: list[str] = []
+            stream = browser.get(f"{server.url}/api/v1/stream?runs=1", stream=True, timeout=60)
+            thread = threading.Thread(target=lambda: ended.append(reader.follow(stream)), daemon=True)
+            thread.start()
+            reader.wait(lambda: reader.of("hello"))
+            server.command("token", "revoke", "test")
+            thread.join(30)
+            assert ended == ["unauthorized"]
+            assert browser.get(f"{server.url}/api/v1/runs", timeout=60).status_code == 401
     finally:
         server.kill()
 

@@ -80,10 +80,12 @@ def info(request: Request, stands_on: Stands, grant: Grant = Depends(anybody)) -
     """This collector: its id, version, what your token may do, sizes, where its data lies."""
     from importlib.metadata import version
 
+    facts = stands_on.facts()
     return as_json(
         request,
         {
-            **stands_on.facts(),
+            **facts,
+            "not_ready": facts["not_ready"] if "not_ready" in facts else stands_on.not_ready(),
             "collector": stands_on.store.id,
             "version": version("logclient"),
             "api": API_VERSION,

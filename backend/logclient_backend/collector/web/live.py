@@ -213,11 +213,11 @@ class Live:
         """Return `hello`, and what a stream that begins again has missed besides points."""
         began = follower.position
         made = [events.hello(follower.series, (began or position).row)]
-        rows = None
+        changed = None
         if began is not None and follower.wants_runs:
-            rows = self._runs.since(began.row)
-            made += events.of_runs(position.row, rows, []) if rows else []
-        misses_runs = follower.wants_runs and rows is None and (began is not None or follower.has_missed)
+            changed = self._runs.since(began.row)
+            made += events.of_runs(position.row, *changed) if changed and any(changed) else []
+        misses_runs = follower.wants_runs and changed is None and (began is not None or follower.has_missed)
         if follower.has_missed or misses_runs:
             series, runs = follower.series.all, follower.series.run_numbers
             if not follower.has_missed:

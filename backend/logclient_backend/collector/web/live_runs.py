@@ -89,8 +89,8 @@ class RunChanges:
             self._since = self._changed.pop(first) + 1
         return list(rows.values()), gone
 
-    def since(self, at: int) -> list[dict[str, Any]] | None:
-        """Return the rows of runs that changed from that position on; None where that is not known.
+    def since(self, at: int) -> tuple[list[dict[str, Any]], list[str]] | None:
+        """Return rows of runs that changed from that position on, and ids that are gone; None where that is not known.
 
         Runs that are not over are among them: their state changes with the clock, which moves no position.
         """
@@ -100,11 +100,13 @@ class RunChanges:
         if len(ids) + len(self._live) > _PAGE:
             return None
         rows = [live.row for live in self._live.values()]
+        gone = []
         for id in ids:
             if (row := self._whole(id)) is None:
-                return None  # it is gone
-            rows.append(row)
-        return rows
+                gone.append(id)
+            else:
+                rows.append(row)
+        return rows, gone
 
     def _pages(self, *filters: Filter) -> Iterator[Listed]:
         after = ""

@@ -484,6 +484,7 @@ class Info(Shape):
     version: str
     api: int
     role: str
+    not_ready: str = Field(description="Why nothing new is taken at this moment; empty: it is.")
     now_ns: int
     statistics: dict[str, Any]
 

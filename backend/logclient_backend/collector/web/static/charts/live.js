@@ -2,15 +2,18 @@
 // seconds where streams do not come through.
 //
 // An event holds for a curve only if its position lies behind that of the curve (`Curve.at`); so the stream may begin too
-// early, and nothing is counted twice.
+// early, and nothing is counted twice. Nothing is asked while the page is hidden; when it is seen again, the stream goes on
+// where it was.
 
 import { get, url } from "../core/api.js";
+import * as connection from "../core/connection.js";
 import { toNumber } from "../core/format.js";
 import { fromCurves } from "./curve.js";
 
 const SETTLE_MS = 300; // charts that scroll by change nothing
 const FIRST_MS = 8_000; // until `hello`: a proxy that holds events back is as good as none
 const POLL_MS = 5_000;
+const CHECK_MS = 15_000; // a collector that is frozen keeps the stream open
 const AGAIN_MS = 1_000; // after the collector has ended a stream
 const MAX_SERIES = 4_000; // of one stream
 const MAX_NAMES = 200; // runs, and keys
@@ -29,6 +32,10 @@ export class Live {
     this._source = null;
     this._subscribed = "";
     this._isPolling = false;
+    this._rounds = 0; // of polling, begun so far
+    this._ended = new AbortController();
+    const visible = () => (document.hidden ? this._stop() : this.settle());
+    document.addEventListener("visibilitychange", visible, { signal: this._ended.signal });
   }
 
   /** Note that curves were loaded up to this position, and what is wanted may have changed. */
@@ -47,6 +54,11 @@ export class Live {
   }
 
   close() {
+    this._ended.abort();
+    this._stop();
+  }
+
+  _stop() {
     clearTimeout(this._timer);
     this._isPolling = false;
     this._end();
@@ -54,12 +66,14 @@ export class Live {
 
   _end() {
     clearTimeout(this._patience);
+    clearInterval(this._checking);
     this._source?.close();
     this._source = null;
     this._subscribed = "";
   }
 
   _open() {
+    if (document.hidden) return;
     const wanted = this.wanted();
     const runs = wanted.runs.slice(0, MAX_NAMES);
     const keys = wanted.keys.slice(0, MAX_NAMES);
@@ -83,6 +97,7 @@ export class Live {
     this._source = source;
     this._listen(source, runs, chosen);
     this._patience = setTimeout(() => this._poll(), FIRST_MS);
+    this._checking = setInterval(connection.check, CHECK_MS);
   }
 
   _listen(source, runs, keys) {
@@ -137,7 +152,8 @@ export class Live {
     this._end();
     if (this._isPolling) return;
     this._isPolling = true;
-    while (this._isPolling) {
+    const round = (this._rounds += 1);
+    while (this._isPolling && round === this._rounds) {
       const { runs, keys } = this.wanted();
       try {
         for (const key of keys) await this._askAfter(runs, key);
@@ -146,7 +162,7 @@ export class Live {
         this.onStatus(error.message);
       }
       await new Promise((resolve) => setTimeout(resolve, POLL_MS));
-      if (!this._isPolling) return;
+      if (!this._isPolling || round !== this._rounds) return;
       if (!this.wanted().runs.length) this._isPolling = false;
     }
   }

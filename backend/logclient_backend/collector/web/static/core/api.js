@@ -68,7 +68,10 @@ async function ask(method, path, params, { headers = {}, body, signal } = {}) {
   throw await errorOf(answer);
 }
 
-connection.probeBy(() => get("info", {}));
+connection.probeBy(async () => {
+  const { not_ready } = await get("info", {});
+  connection.ready(not_ready);
+});
 
 async function errorOf(answer) {
   let told = {};

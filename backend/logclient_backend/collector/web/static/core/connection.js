@@ -1,4 +1,5 @@
-// Whether the collector answers: a bar at the top while it does not, and a call to whoever shows live data when it is back.
+// Whether the collector answers, and takes what is new: a bar at the top while it does not, and a call to whoever shows live
+// data when it answers again.
 //
 // Every request reports here (`begin`). A request without an answer for WAITING_S, or one that failed, is a loss; from then
 // on the collector is asked every PROBE_MS while the page is visible, and the first answer ends it.
@@ -13,6 +14,7 @@ const pending = new Map(); // request -> when it began
 const listeners = new Set();
 let answeredAt = performance.now();
 let isLost = false;
+let notReady = ""; // why nothing new is taken
 let probe = async () => {};
 let ticker = 0;
 let probedAt = 0;
@@ -48,7 +50,15 @@ export function lost() {
   tick();
 }
 
-/** A stream broke off: ask whether the collector is there. */
+/** Note whether the collector takes what is new: `why` not, empty where it does. It is asked again until it does. */
+export function ready(why) {
+  if (why === notReady) return;
+  notReady = why;
+  show();
+  tick();
+}
+
+/** Ask whether the collector is there: a stream broke off, or has sent nothing for a while. */
 export function check() {
   if (!isLost) ask();
 }
@@ -75,8 +85,8 @@ function tick() {
   ticker ||= setInterval(() => {
     const now = performance.now();
     const oldest = Math.min(...pending.values());
-    if (now - oldest > WAITING_S * 1000) lost();
-    if (isLost) {
+    if (now - oldest > WAITING_S * 1000 && !document.hidden) lost();
+    if (isLost || notReady) {
       show();
       if (!document.hidden && now - probedAt >= PROBE_MS) {
         probedAt = now;
@@ -91,19 +101,15 @@ function tick() {
 
 function show() {
   const bar = document.getElementById("connection");
-  bar.hidden = !isLost;
+  bar.hidden = !isLost && !notReady;
   const silent = Math.round((performance.now() - answeredAt) / 1000);
-  fill(
-    bar,
-    isLost &&
-      h(
-        "span",
-        {},
-        `The collector has not answered for ${silent} s. What you see is as it was then; the page goes on by itself when it is back.`,
-      ),
-  );
+  const lost = `The collector has not answered for ${silent} s. What you see is as it was then; the page goes on by itself when it is back.`;
+  const behind = `The collector takes nothing new at this moment: ${notReady}. What is stored is shown.`;
+  fill(bar, !bar.hidden && h("span", {}, isLost ? lost : behind));
 }
 
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden && isLost) probedAt = 0; // at once
+  if (document.hidden) return;
+  if (isLost) probedAt = 0; // at once
+  for (const key of pending.keys()) pending.set(key, performance.now()); // the computer may have been asleep
 });

@@ -40,7 +40,10 @@ export class Live {
 
   _start(isCatchUp) {
     this._stop();
-    if (isCatchUp) this._runs.reload();
+    if (isCatchUp) {
+      this._runs.reload();
+      connection.check();
+    }
     if (this._canStream) this._stream();
     else this._timers.push(setInterval(() => this._poll().catch(() => {}), POLL_MS));
     this._timers.push(setInterval(connection.check, CHECK_MS));
