@@ -64,6 +64,13 @@ class RunsTable:
         found: list[str] = self.rows.evaluate_all(texts, at)
         return found
 
+    def column_of_groups(self, name: str) -> list[str]:
+        """The texts of a column, of the groups in sight."""
+        heads = [text.rstrip("▲▼") for text in self.page.locator("table.runs thead th").all_inner_texts()]
+        texts = "(rows, at) => rows.map((row) => row.children[at].innerText)"
+        found: list[str] = self.groups.evaluate_all(texts, heads.index(name))
+        return found
+
     def parameters(self) -> dict[str, list[str]]:
         """Return those of the link."""
         return parameters(self.page.url)
@@ -386,6 +393,35 @@ def test_link_of_a_view_works_in_another_browser(watched: Watched, url: str) -> 
     found = [float(each) for each in table.column("train/loss")]
     assert found and found == sorted(found)
     assert "state=finished" in unquote(watched.page.url)
+
+
+def test_groups_are_over_all_runs_where_more_are_there_than_are_loaded(watched: Watched, url: str) -> None:
+    """Their counts and means are the store's; groups of which no run is loaded are there, too, and a filter holds."""
+    page = watched.page
+
+    def load_few(route: Route) -> None:
+        answer = route.fetch()
+        text, count = re.subn(r"(MAX_LOADED|FIRST_PAGE) = \d+;", r"\1 = 3;", answer.text())
+        assert count == 2
+        route.fulfill(response=answer, body=text)
+
+    page.route("**/runs/model.js", load_few)
+    table = RunsTable(page, url)
+    lr, loss = "config%3A%3Alr", "last%3A%3Atrain%2Floss"
+    page.goto(f"{url}/#/runs?by={lr}&fold=all&col={loss}")
+    expect(table.count).to_have_text(f"3 of {RUNS} runs")
+    expect(table.groups).to_have_count(4)
+    expect(table.groups.locator(".count")).to_have_text([str(RUNS // 4)] * 4)
+    means = [each.split("\n")[0] for each in table.column_of_groups("train/loss")]
+    assert len(means) == 4 and all(re.fullmatch(r"0\.\d+", each) for each in means), means
+    expect(table.groups.first.locator("td.number").last).to_have_attribute(
+        "title", re.compile(rf"^Mean of {RUNS // 4} runs")
+    )
+    table.filter.fill("config.seed=1")
+    expect(table.groups.locator(".count")).to_have_text([str(RUNS // 20)] * 4)
+    table.filter.fill("dropped>=0")
+    expect(table.note).to_contain_text("Groups: over the 3 runs that are loaded.")
+    page.goto("about:blank")
 
 
 def test_more_runs_than_are_loaded_are_filtered_and_sorted_by_the_collector(

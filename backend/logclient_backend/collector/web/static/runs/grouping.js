@@ -1,8 +1,7 @@
 // From runs to the rows of the table: filtered, sorted, and put into groups.
 
 import { compare, stateOf } from "./columns.js";
-
-const NONE = "none";
+import { idOf } from "./store_groups.js";
 
 /** Return the runs that a test lets through, sorted by a column; runs without a value come last, whichever way. */
 export function sorted(runs, test, column, order, now) {
@@ -28,30 +27,39 @@ export function flat(runs) {
 
 /**
  * Return the rows of runs in groups by a column; tags: a run is in the group of each of its tags. Groups are in the order
- * of their first run, runs without a value last. `folded`: the labels of the groups whose runs are not shown.
+ * of their first run, runs without a value last. `folded`: the labels of the groups whose runs are not shown. `whole`: rows
+ * of `store_groups.js` by id where not all runs are loaded; groups of which none is loaded follow.
  */
-export function grouped(runs, column, folded, now) {
+export function grouped(runs, column, folded, now, whole = new Map()) {
   const groups = new Map();
   for (const run of runs) {
     for (const value of valuesOf(column, run, now)) {
-      const id = value === undefined ? NONE : `${typeof value}${value}`;
+      const id = idOf(value);
       const known = groups.get(id);
       if (known) known.runs.push(run);
       else groups.set(id, { id, value, runs: [run] });
     }
   }
+  for (const [id, { value }] of whole)
+    if (!groups.has(id)) groups.set(id, { id, value: value ?? undefined, runs: [] });
   const ordered = [...groups.values()].sort((a, b) => (a.value === undefined) - (b.value === undefined));
-  return ordered.flatMap((each) => rows(each, column, folded, now));
+  return ordered.flatMap((each) => rows(each, column, folded, now, whole.get(each.id)));
 }
 
-function rows({ id, value, runs }, column, folded, now) {
+function rows({ id, value, runs }, column, folded, now, all) {
   const isOpen = !folded.has(id);
   const label =
     value === undefined
       ? `no ${column.label.toLowerCase()}`
       : `${column.part ? `${column.label} = ` : ""}${String(value)}`;
-  const figures = (shown) => (shown.isNumber && !shown.isTime ? figuresOf(runs, shown, now) : null);
-  const group = { id, value, label, isOpen, count: runs.length, states: statesOf(runs), figures, runs };
+  const isPart = all && all.runs > runs.length;
+  const figures = (shown) => {
+    if (!shown.isNumber || shown.isTime) return null;
+    if (!isPart) return figuresOf(runs, shown, now);
+    return all.columns[shown.id]?.runs ? all.columns[shown.id] : null;
+  };
+  const states = isPart ? textOf(Object.entries(all.states)) : statesOf(runs);
+  const group = { id, value, label, isOpen, count: isPart ? all.runs : runs.length, states, figures, runs };
   const members = isOpen ? runs.map((run) => ({ key: `g${id}\n${run.id}`, same: run, run, isMember: true })) : [];
   return [{ key: `g${id}`, same: group, group }, ...members];
 }
@@ -81,5 +89,9 @@ function figuresOf(runs, column, now) {
 function statesOf(runs) {
   const counts = new Map();
   for (const run of runs) counts.set(stateOf(run), (counts.get(stateOf(run)) ?? 0) + 1);
-  return [...counts].map(([state, count]) => `${count} ${state}`).join(", ");
+  return textOf([...counts]);
+}
+
+function textOf(counts) {
+  return counts.map(([state, count]) => `${count} ${state}`).join(", ");
 }

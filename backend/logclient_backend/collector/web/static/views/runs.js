@@ -17,6 +17,7 @@ import { Live } from "../runs/live.js";
 import { MAX_LOADED, Runs } from "../runs/model.js";
 import { openViews } from "../runs/saved_views.js";
 import { Selection } from "../runs/selection.js";
+import { StoreGroups } from "../runs/store_groups.js";
 import { Table } from "../runs/table.js";
 
 const PARAMETERS = ["q", "sort", "by", "fold", "but", "col"];
@@ -42,6 +43,12 @@ export function open(root) {
   };
 }
 
+/** Return a sentence about groups and runs that one answer has no room for. */
+function ofGroups({ groups, runs }) {
+  if (groups) return `${groups.toLocaleString("en")} more groups are not shown: filter for them.`;
+  return runs ? `Groups: over the newest runs, without ${runs.toLocaleString("en")} older ones.` : "";
+}
+
 class RunsView {
   constructor() {
     this._runs = new Runs({ changed: perFrame(() => this._recompute()), failed: showError });
@@ -56,6 +63,7 @@ class RunsView {
       key: (event) => this._key(event),
     });
     this._actions = new Actions(this._runs, () => this._selection.clear());
+    this._storeGroups = new StoreGroups({ changed: perFrame(() => this._recompute()), failed: showError });
     this._filter = { text: null, parsed: null };
     this._shownColumns = { key: "", list: [] };
     this._ended = new AbortController();
@@ -145,6 +153,7 @@ class RunsView {
     clearTimeout(this._asking);
     for (const end of this._unwatch) end();
     this._live.close();
+    this._storeGroups.close();
     this._runs.close();
     this._table.close();
   }
@@ -184,7 +193,8 @@ class RunsView {
     const now = this._runs.now();
     const runs = grouping.sorted(this._runs.byId.values(), parsed.test, sort, order, now);
     this._listed = runs;
-    const items = by ? grouping.grouped(runs, by, this._folded(), now) : grouping.flat(runs);
+    this._whole = this._groupsOfStore(by, shown, parsed, runs, now);
+    const items = by ? grouping.grouped(runs, by, this._folded(), now, this._whole?.byId) : grouping.flat(runs);
     this._selection.setItems(items, runs);
     this._table.show({ items, columns: shown, sort: sort.id, order, now: () => this._runs.now() });
     this._showToolbar(by);
@@ -254,6 +264,14 @@ class RunsView {
 
   // ---- groups ----
 
+  /** Return groups over all runs where not all are loaded, and the collector can choose and group them; else null. */
+  _groupsOfStore(by, shown, parsed, runs, now) {
+    const isPart = this._runs.hasLoaded && !this._runs.isComplete;
+    const isPlain = (run) => typeof by.value(run, now) !== "object";
+    if (!by || !isPart || parsed.here.length || !runs.every(isPlain)) return this._storeGroups.none();
+    return this._storeGroups.get(by, shown, parsed.conditions);
+  }
+
   _folded() {
     const isAll = this._params.get("fold") === "all";
     const but = new Set(this._params.getAll("but"));
@@ -321,7 +339,9 @@ class RunsView {
     const [sortId] = this._sorting();
     if (isPart && !columns.column(sortId)?.sort)
       notes.push(`Sorted and shown: ${loaded} runs that are loaded; filter for the others.`);
-    const text = problem || notes.join(" ");
+    if (isPart && this._params.has("by"))
+      notes.push(this._whole ? ofGroups(this._whole.leftOut) : `Groups: over the ${loaded} runs that are loaded.`);
+    const text = problem || notes.filter(Boolean).join(" ");
     if (this._note.textContent !== text) this._note.textContent = text;
     this._note.classList.toggle("bad", Boolean(problem));
     this._field.setAttribute("aria-invalid", String(Boolean(problem)));
