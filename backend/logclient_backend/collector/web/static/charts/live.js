@@ -5,6 +5,7 @@
 // early, and nothing is counted twice.
 
 import { get, url } from "../core/api.js";
+import * as connection from "../core/connection.js";
 import { toNumber } from "../core/format.js";
 import { fromCurves } from "./curve.js";
 
@@ -12,6 +13,7 @@ const SETTLE_MS = 300; // charts that scroll by change nothing
 const FIRST_MS = 8_000; // until `hello`: a proxy that holds events back is as good as none
 const POLL_MS = 5_000;
 const AGAIN_MS = 1_000; // after the collector has ended a stream
+const CHECK_MS = 15_000; // a network that is cut, or a collector that is frozen, leaves the stream open
 const MAX_SERIES = 4_000; // of one stream
 const MAX_NAMES = 200; // runs, and keys
 
@@ -29,6 +31,11 @@ export class Live {
     this._source = null;
     this._subscribed = "";
     this._isPolling = false;
+    const check = () => this._source && !document.hidden && connection.check();
+    this._checker = setInterval(check, CHECK_MS);
+    this._ended = new AbortController();
+    addEventListener("offline", check, { signal: this._ended.signal });
+    this._unwatch = connection.onBack(() => this._again());
   }
 
   /** Note that curves were loaded up to this position, and what is wanted may have changed. */
@@ -48,8 +55,18 @@ export class Live {
 
   close() {
     clearTimeout(this._timer);
+    clearInterval(this._checker);
+    this._ended.abort();
+    this._unwatch();
     this._isPolling = false;
     this._end();
+  }
+
+  /** The collector answers again: nothing may ever come by the stream that there was. */
+  _again() {
+    if (!this._source) return;
+    this._end();
+    this._open();
   }
 
   _end() {
