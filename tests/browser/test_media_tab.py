@@ -6,6 +6,7 @@ import hashlib
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -13,8 +14,10 @@ from playwright.sync_api import Locator, Page, expect
 from logclient_backend.collector.blobs import Blobs
 from logclient_backend.collector.tokens import EVERYBODY
 from logclient_backend.wire.blobs import Piece
+from tests.backend.runs.build import simple_run
 from tests.served import backing, made_store, serving, take_in
 
+from . import pictures
 from .conftest import Watched
 
 MARKDOWN = (
@@ -46,7 +49,10 @@ run.log(5, {
     "page": logclient.Html(page),
     "plain": logclient.Text("<b>text</b>"),
     "lost": logclient.File("/none/such"),
+    "report": logclient.File(b"a,b", "rows <b>1</b>.csv"),
 })
+for step, size in ((0, 3000), (1, 20)):
+    run.log(step, {"weights file": logclient.File(bytes(size), f"model-{step}.bin")})
 assert run.finish(60)
 """
 
@@ -59,7 +65,10 @@ class Served:
         self.ids = ids
 
     def media(self, query: str = "") -> str:
-        return f"{self.url}/#/run/{self.ids['one']}/media{query}"
+        return self.tab(f"media{query}")
+
+    def tab(self, name: str, run: str = "one") -> str:
+        return f"{self.url}/#/run/{self.ids[run]}/{name}"
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +77,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     for name in ("one", "two"):
         words = [sys.executable, "-c", PROGRAM, str(base / "runs"), name, MARKDOWN, PAGE]
         subprocess.run(words, check=True, timeout=100)
+    simple_run(base / "runs", "bare", 3)
     blobs = Blobs(str(base / "data"))
-    ids = {}
+    ids = {"bare": "bare"}
     with made_store(base / "data" / "store") as store:
         for found in take_in(store, base / "runs"):
             ids[found.run_name] = found.id
@@ -84,6 +94,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def refused(watched: Watched) -> None:
     """Faults of the page that was logged as HTML: all that it tries is refused."""
     watched.expected += ["Content Security Policy", "Blocked a frame", "cross-origin frame"]
+
+
+def files(page: Page) -> list[str]:
+    """Names in the list of files, in their order."""
+    return [text.strip() for text in page.locator("table.files tbody td:first-child").all_inner_texts()]
 
 
 def panel(page: Page, key: str) -> Locator:
@@ -152,3 +167,39 @@ def test_runs_are_side_by_side_at_the_same_step(page: Page, served: Served) -> N
     expect(images.get_by_role("img", name="after 4")).to_have_count(2)
     images.get_by_role("slider").fill("0")
     expect(images.get_by_role("img", name="after 0")).to_have_count(2)
+
+
+def test_files_are_a_list_with_downloads(page: Page, served: Served, tmp_path: Path) -> None:
+    """By any column, also in the link; each is an attachment under its name; without any, it says how to log one."""
+    page.goto(served.tab("files"))
+    link = page.get_by_role("link", name="Download rows <b>1</b>.csv", exact=True)
+    expect(link).to_be_visible()
+    assert files(page)[:2] == ["model-0.bin", "model-1.bin"] and len(files(page)) == 4
+    expect(page.get_by_role("row", name="such")).to_contain_text("Not stored:")
+    for _ in pictures.take(page, "run-files", tmp_path):
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    with page.expect_download() as waited:
+        link.click()
+    assert waited.value.suggested_filename.endswith(".csv")
+    assert Path(waited.value.path()).read_bytes() == b"a,b"
+    page.get_by_role("button", name="Size").click()
+    page.get_by_role("button", name="Size ↑").click()
+    expect(page.get_by_role("columnheader", name="Size")).to_have_attribute("aria-sort", "descending")
+    page.reload()
+    expect(page.get_by_role("row").nth(1)).to_contain_text("model-0.bin")
+    page.get_by_role("searchbox").fill("rows")
+    expect(page.get_by_role("row")).to_have_count(2)
+    page.get_by_role("searchbox").fill("")
+    page.get_by_label("Which values").select_option("all")
+    expect(page.get_by_role("link", name="Download image-4.png")).to_be_visible()
+    shown = page.request.get(f"{served.url}/api/v1/run/blob", params=blob_of(page, served, "image"))
+    assert shown.headers["content-disposition"] == "attachment; filename*=UTF-8''a_b_exe.png"
+    page.goto(served.tab("files", "bare"))
+    expect(page.get_by_text('logclient.File("config.yaml")')).to_be_visible()
+
+
+def blob_of(page: Page, served: Served, key: str) -> dict[str, str | float | bool]:
+    """Parameters of the bytes of a value, under a name that is to mislead."""
+    run = served.ids["one"]
+    found = page.request.get(f"{served.url}/api/v1/run/media", params={"run": run, "key": key}).json()
+    return {"run": run, "sha256": found["media"][0]["sha256"], "name": "a/b\\\u202eexe.png"}

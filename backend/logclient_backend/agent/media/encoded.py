@@ -64,15 +64,17 @@ def described(value: RawValue) -> tuple[str, str, dict[str, Any]]:
     return kind, key, found
 
 
+def said_of(given: dict[str, Any]) -> dict[str, Any]:
+    """Return what a program said of its value, as fields of a reference."""
+    names = ("caption", "name", "rows", "columns", "rate", "fps")
+    return {name: given[name] for name in names if isinstance(given.get(name), str | int | float)}
+
+
 def encode(value: RawValue, *, is_hurried: bool) -> Encoded:
     """Make what is stored of a value; `is_hurried`: others wait, so compress little. Raises BadValue."""
     kind, key, given = described(value)
-    fields = {
-        name: given[name]
-        for name in ("caption", "name", "rows", "columns", "rate", "fps")
-        if isinstance(given.get(name), str | int | float)
-    }
-    made = Encoded(kind, key, fields)
+    made = Encoded(kind, key, said_of(given))
+    fields = made.fields
     form, payload = given.get("form"), value.payload
     if form == "pixels":
         _encode_pixels(made, payload, given, 1 if is_hurried else 6)

@@ -21,6 +21,7 @@ import fcntl
 import os
 import signal
 import time
+from typing import Any
 
 from logclient.shm import layout
 from logclient.shm.media_ring import RawValue
@@ -35,7 +36,7 @@ from ..host.shm_dir_handle import ShmDirHandle, side_of_file
 from ..host.status import StatusPage
 from ..settings import Settings
 from .blobs import Blob, BlobFolder
-from .encoded import Encoded, described, encode, mime_of, size_of
+from .encoded import Encoded, described, encode, mime_of, said_of, size_of
 from .media_files import MediaFile, MediaFiles
 from .pixels import BadValue
 
@@ -193,8 +194,9 @@ class MediaProcess:
         if value.damage:
             return LOST_KEY, Reference("value", lost=value.damage)
         kind, key = "value", LOST_KEY
+        given: dict[str, Any] = {}
         try:
-            kind, key, _ = described(value)
+            kind, key, given = described(value)
             if lost or blobs is None:
                 raise BadValue(lost)
             made = self._encode(file, value)
@@ -205,7 +207,7 @@ class MediaProcess:
                 blob = blobs.add(made.data)
             return key, _refer(made, blob)
         except BadValue as why:
-            return key, Reference(kind, lost=str(why))
+            return key, Reference(kind, lost=str(why), fields=said_of(given))
 
     def _encode(self, file: MediaFile, value: RawValue) -> Encoded:
         if file.reader.deaths(value) >= _MAX_DEATHS:

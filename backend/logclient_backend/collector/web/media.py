@@ -7,8 +7,10 @@ sound and films are attachments; nothing in them may run or load anything; and n
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Iterator
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -30,6 +32,7 @@ router = APIRouter(dependencies=[Depends(reader), Depends(only_known)])
 MOST = 1_000  # references of a page
 _RECORDS = 1 << 12  # that are asked of the store at a time
 _PIECE = 1 << 18
+_MAX_NAME = 150  # characters of a file's name
 _SHOWN = frozenset(
     f"{family}/{name}"
     for family, names in {
@@ -89,6 +92,7 @@ def media(
     stands_on: Stands,
     run: RunId,
     key: Annotated[Name | None, Query(description="Of this key alone.")] = None,
+    kind: Annotated[str | None, Query(max_length=20, description="Of this kind alone.")] = None,
     first_step: Annotated[int, Query(ge=-(1 << 63), lt=1 << 63)] = -(1 << 63),
     last_step: Annotated[int, Query(ge=-(1 << 63), lt=1 << 63)] = (1 << 63) - 1,
     after: Annotated[int, Query(ge=0, lt=1 << 40, description="The `next` of the page before.")] = 0,
@@ -97,7 +101,9 @@ def media(
     """Return references to media values by step, and all keys; `next` is 0 where nothing follows."""
     known_run(stands_on, run)
     keys, found = _references(stands_on, run, key)
-    wanted = [each for each in found if first_step <= each.step <= last_step]
+    wanted = [
+        each for each in found if first_step <= each.step <= last_step and kind in (None, each.reference.kind)
+    ]
     page = wanted[after : after + limit]
     following = after + len(page)
     rows = [_row(each) for each in page]
@@ -155,13 +161,14 @@ def blob(
     run: RunId,
     sha256: Annotated[str, Query(pattern="^[0-9a-f]{64}$")],
     mime: Annotated[str, Query(max_length=80, description="Of the reference.")] = _OCTETS,
+    name: Annotated[str, Query(max_length=1000, description="Under which an attachment is kept.")] = "",
 ) -> Response:
     """Return the bytes that a media value of this run refers to, as the type of its reference if it is a known one."""
     fd = _blob(stands_on, run, sha256)
     kind = mime if mime in _TYPES else _OCTETS
     headers = {**_HEADERS, "content-length": str(os.fstat(fd).st_size)}
     if kind not in _SHOWN:
-        headers["content-disposition"] = f'attachment; filename="{sha256[:16]}"'
+        headers["content-disposition"] = _attachment(name, sha256[:16])
     return StreamingResponse(
         _pieces(fd), 200, headers, f"{kind}; charset=utf-8" if kind[:5] == "text/" else kind
     )
@@ -178,6 +185,12 @@ def frame(stands_on: Stands, run: RunId, sha256: Annotated[str, Query(pattern="^
     headers = {**_HEADERS, "content-security-policy": _FRAME, "x-frame-options": "SAMEORIGIN"}
     headers["content-length"] = str(os.fstat(fd).st_size)
     return StreamingResponse(_pieces(fd), 200, headers, "text/html; charset=utf-8")
+
+
+def _attachment(name: str, usual: str) -> str:
+    """Return the header of a download. Of the name all goes that is no visible character, or part of a path."""
+    seen = "".join("_" if each in "/\\:" else each for each in name if unicodedata.category(each)[0] != "C")
+    return f"attachment; filename*=UTF-8''{quote(seen.strip(' .')[:_MAX_NAME] or usual, safe='')}"
 
 
 def _blob(stands_on: Stands, run: str, sha256: str) -> int:

@@ -4,7 +4,7 @@
 import { fill, h } from "../core/dom.js";
 import { bytes } from "../core/format.js";
 import { bars } from "./histogram.js";
-import { address, frame, text } from "./loader.js";
+import { address, download, fileName, frame, text } from "./loader.js";
 import { rendered } from "./markdown.js";
 import { table } from "./table.js";
 
@@ -27,16 +27,17 @@ function content(run, value, ended) {
   if (value.mime.startsWith("video/")) return h("video", { src, controls: true, preload: "metadata", "aria-label": name });
   if (value.mime === "text/html") return h("iframe", { src: frame(run, value), sandbox: "allow-scripts", title: name, loading: "lazy" });
   if (["table", "text", "markdown"].includes(value.kind)) return later(run, value, ended);
-  return download(src, value);
+  return downloadLink(run, value);
 }
 
-function download(src, value) {
-  return h("a", { href: src, download: value.fields.name ?? "" }, `Download ${value.fields.name ?? value.kind} (${bytes(value.bytes)})`);
+function downloadLink(run, value) {
+  const name = fileName(value);
+  return h("a", { href: download(run, value), download: name }, `Download ${name} (${bytes(value.bytes)})`);
 }
 
 function later(run, value, ended) {
   const box = h("div", {}, h("span", { class: "dim" }, "loading …"));
-  if (value.bytes > MAX_TEXT && value.kind !== "table") return download(address(run, value), value);
+  if (value.bytes > MAX_TEXT && value.kind !== "table") return downloadLink(run, value);
   text(run, value, ended)
     .then((found) => fill(box, ofText(value, found)))
     .catch((error) => ended.signal.aborted || fill(box, h("p", { class: "error" }, error.message)));
