@@ -1,8 +1,8 @@
 """W&B's media. Those that logclient has are its media values, under W&B's arguments; the others keep nothing.
 
 Runs in the training process. What an image or histogram is made with is kept until it is logged: an array that is
-changed between the two is logged as changed. A table keeps its rows, since programs read them back; images in its cells
-are not stored.
+changed between the two is logged as changed. A table keeps its rows, since programs read them back; of media in its
+cells images alone are stored.
 """
 
 from __future__ import annotations

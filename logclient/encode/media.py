@@ -67,33 +67,38 @@ class Media:
                 del self._claims["make"]
         return self._why
 
-    def offer(self, head: int, step: int, key: str, value: Value) -> str:
-        """Commit one value; returns why it is left out, else nothing. `head`: the rank, as a head word has it."""
+    def offer(self, head: int, step: int, key: str, value: Value) -> tuple[str, int]:
+        """Commit one value; returns why something is left out (empty: nothing is), and how many parts of the value.
+
+        0 parts: all of it is. `head`: the rank, as a head word has it.
+        """
         why = self.reserve()
         file = self.file
         if why or file is None:
-            return why
+            return why, 0
         me = object()
         try:
             if self._claims.setdefault("write", me) is not me:
-                return "another thread is just logging a media value"
+                return "another thread is just logging a media value", 0
             described, payload = value.packed(min(file.largest, value.most_bytes))
             described["key"] = key
             description = self._json(described).encode()
             file.offer(head & ~layout.SHAPE_MASK, step, description, payload)
-            return ""
-        except LeftOut as reason:
-            return str(reason)
-        except TooLarge:
+            omitted = described.get("omitted", 0)
             return (
-                f"with its options it does not fit into the {len(file.mem):,} bytes of LOGCLIENT_MEDIA_BYTES"
-            )
+                "they did not fit (LOGCLIENT_MEDIA_BYTES), or could not be read" if omitted else ""
+            ), omitted
+        except LeftOut as reason:
+            return str(reason), 0
+        except TooLarge:
+            room = f"{len(file.mem):,} bytes of LOGCLIENT_MEDIA_BYTES"
+            return f"with its options it does not fit into the {room}", 0
         except Forked:
-            return ""  # the process that was forked from goes on with the very same call
+            return "", 0  # the process that was forked from goes on with the very same call
         except Exception as error:
             if not foreign.is_own(error):
                 raise
-            return f"it could not be read ({type(error).__name__})"
+            return f"it could not be read ({type(error).__name__})", 0
         finally:  # no call here
             if "write" in self._claims and self._claims["write"] is me:
                 del self._claims["write"]

@@ -20,6 +20,7 @@ from itertools import islice
 from ..guest import foreign, stdlib
 from ..session import handles, media_memory
 from .arrays import array_of
+from .media_table import joined
 from .values import LeftOut
 
 TYPE_CHECKING = False
@@ -243,10 +244,11 @@ class Html(Text):
 
 
 class Table(Value):
-    """Rows of texts, numbers, bools and None under named columns; a pandas DataFrame gives both.
+    """Rows of texts, numbers, bools, None and `Image` under named columns; a pandas DataFrame gives both.
 
-    Its JSON is made in the call of `log`, which takes some 0.5 us a cell. At most 200,000 cells; any other object is
-    stored as its text.
+    Its JSON is made in the call of `log`, which takes some 0.5 us a cell. At most 200,000 cells, and 1,000 images, for
+    which the whole table has the room of one value; what is beyond is left out and counted. Any other object is stored
+    as its text.
     """
 
     __slots__ = ("_columns",)
@@ -273,8 +275,9 @@ class Table(Value):
                 raise LeftOut(f"a table of {rows.shape[0]:,} rows; at most {MAX_CELLS:,} cells are taken")
             rows = rows.itertuples(index=False, name=None)
         left, found = MAX_CELLS, []
+        images: list[Value] = []
         for row in rows:
-            cells = [_cell(each) for each in row]
+            cells = [_cell(each, images) for each in row]
             left -= max(1, len(cells))
             if left < 0:
                 raise LeftOut(f"a table with more than {MAX_CELLS:,} cells")
@@ -287,10 +290,16 @@ class Table(Value):
             cells.extend([None] * (len(columns) - len(cells)))
         data = stdlib.load("json").dumps({"columns": columns, "rows": found}, separators=(",", ":")).encode()
         described = self._described(form="bytes", rows=len(found), columns=len(columns))
-        return described, _fitting(data, most_bytes)
+        if not images:
+            return described, _fitting(data, most_bytes)
+        data, omitted = joined(data, images, most_bytes)
+        described |= {"form": "images", "images": len(images)}
+        if omitted:
+            described["omitted"] = omitted
+        return described, data
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: Any, images: list[Value]) -> Any:
     kind = type(value)
     if value is None or kind is bool:
         return value
@@ -307,7 +316,10 @@ def _cell(value: Any) -> Any:
     if generic is not None and isinstance(value, generic):
         number = value.item()
         if type(number) in (bool, int, float, str):
-            return _cell(number)
+            return _cell(number, images)
+    if isinstance(value, Image):
+        images.append(value)
+        return {"image": len(images) - 1}
     if isinstance(value, Value):
         return f"({value.kind}: not stored in a table)"
     return _text(value, MAX_CELL).encode("utf-8", "backslashreplace").decode()

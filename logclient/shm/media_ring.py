@@ -61,6 +61,7 @@ DIED_TIMES = 18  # so many processes in a row died of it
 MIN_BYTES = 1 << 20
 _KEYS, _SLOT, _REFERENCES = 16 << 10, 1 << 10, 128 << 10
 _META = Struct("<IIQ")
+TABLE_SIZES = Struct("<QQ")  # in front of a table with images: `encode/media_table.py` draws what follows
 _END = 4096
 MAX_DESCRIPTION = 16 << 10
 _LOOKS = 3  # at a frame that does not check

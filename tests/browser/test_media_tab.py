@@ -42,9 +42,11 @@ for step in range(5):
         "weights": logclient.Histogram(np.random.default_rng(step).normal(size=1000)),
     })
     assert run.flush(60)
+pixels, gone = np.full((16, 24), 90, "u1"), logclient.Image("/none/such.png")
 rows = [[at, f"row {at}", at % 7] for at in range(120)]
 run.log(5, {
     "table": logclient.Table(rows, columns=["number", "name", "rest"]),
+    "pictures": logclient.Table([[at, logclient.Image(pixels, f"cell {at}")] for at in range(9)] + [[9, gone]]),
     "note": logclient.Markdown(markdown),
     "page": logclient.Html(page),
     "plain": logclient.Text("<b>text</b>"),
@@ -140,6 +142,19 @@ def test_table_is_sorted_filtered_and_paged(page: Page, served: Served) -> None:
     expect(table.get_by_role("row").nth(1)).to_contain_text("row 119")
     table.get_by_role("searchbox").fill("row 7")
     expect(table.get_by_role("row")).to_have_count(12)  # 7 and 70 to 79, below the head
+
+
+def test_images_in_cells_are_thumbnails(page: Page, served: Served, tmp_path: Path) -> None:
+    """With their captions, which the filter finds; one that was not stored says why."""
+    page.goto(served.media("?media=pictures"))
+    table = panel(page, "pictures")
+    expect(table.get_by_role("img")).to_have_count(9)
+    expect(table.get_by_role("img", name="cell 3", exact=True)).to_have_js_property("naturalWidth", 24)
+    expect(table.get_by_role("row").last).to_contain_text("Not stored: '/none/such.png'")
+    for _ in pictures.take(page, "run-table", tmp_path):
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    table.get_by_role("searchbox").fill("cell 7")
+    expect(table.get_by_role("row")).to_have_count(2)
 
 
 def test_nothing_that_was_logged_runs_on_the_page(page: Page, served: Served, watched: Watched) -> None:

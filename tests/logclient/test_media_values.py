@@ -19,6 +19,7 @@ import logclient
 from logclient.encode.media_values import Value
 from logclient.encode.values import LeftOut
 from logclient.shm import layout
+from logclient.shm.media_ring import TABLE_SIZES
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 MOST = 1 << 20
@@ -187,6 +188,26 @@ class Foreign:
 
     def __str__(self) -> str:
         raise self.error("no")
+
+
+def test_images_in_cells_of_a_table_travel_with_it_as_far_as_there_is_room() -> None:
+    """Each has a description and bytes; those that do not fit, or cannot be read, are counted; the table stays."""
+    pixels = [np.full((8, 8), number, "u1") for number in range(4)]
+    rows = [[number, logclient.Image(each, f"no {number}")] for number, each in enumerate(pixels)]
+    rows.append([4, logclient.Image(object())])
+    described, payload = packed(logclient.Table([*rows, [5, None]], columns=["n", "image"]))
+    assert (described["form"], described["images"], described["omitted"]) == ("images", 5, 1)
+    head, table = TABLE_SIZES.unpack_from(payload)
+    listed = json.loads(payload[16 : 16 + head])
+    assert [each.get("caption") for each in listed] == ["no 0", "no 1", "no 2", "no 3", None]
+    assert "no array" in listed[4]["lost"]
+    assert json.loads(payload[16 + head :][:table])["rows"][2] == [2, {"image": 2}]
+    assert payload[16 + head + table :] == b"".join(each.tobytes() for each in pixels)
+    described, payload = packed(logclient.Table(rows), 1500)
+    assert 1 <= described["omitted"] < 5 and len(payload) <= 1500
+    assert "bytes; at most" in why(logclient.Table(rows), 200)
+    many = logclient.Image(pixels[0])
+    assert packed(logclient.Table([[many]] * 1002))[0]["omitted"] == 2
 
 
 def test_scalars_stay_when_their_media_values_are_left_out(run_dir: Path, patient: None) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logclient.shm.media_ring import RawValue
+from logclient.shm.media_ring import TABLE_SIZES, RawValue
 from logclient_backend.agent.media import encoded, pixels
 from logclient_backend.agent.media.encoded import encode, mime_of
 from logclient_backend.agent.media.pixels import BadValue, histogram, png
@@ -223,6 +223,32 @@ def test_references_are_bounded_and_strictly_read() -> None:
         assert parse(odd) is None, odd
     with pytest.raises(ValueError, match="no SHA-256"):
         blob_path("/folder", "../x")
+
+
+def test_a_table_with_images_is_believed_as_far_as_its_sizes_are_right() -> None:
+    """Images become PNGs, a broken one a reason in its cell; sizes and numbers that are wrong give up the table."""
+    table = json.dumps(
+        {"columns": ["a"], "rows": [[{"image": 0}], [{"image": 1}], [{"image": 2}], ["x"]]}
+    ).encode()
+    good = {"form": "pixels", "dtype": "u1", "shape": [2, 2], "layout": "HW", "bytes": 4}
+    listed = json.dumps([good, {**good, "shape": [9, 9]}]).encode()
+    payload = TABLE_SIZES.pack(len(listed), len(table)) + listed + table + bytes(8)
+    made = encode(value(payload, kind="table", form="images"), is_hurried=True)
+    assert made.data == table and isinstance(made.images[0], encoded.Encoded)
+    assert shown(made.images[0].data or b"").shape == (2, 2) and "no image of shape" in str(made.images[1])
+    rows = json.loads(encoded.with_images(table, [{"kind": "image", "sha256": "a"}, {"kind": "image"}]))[
+        "rows"
+    ]
+    assert (
+        rows[0] == [{"image": {"kind": "image", "sha256": "a"}}]
+        and "takes 2 images" in rows[2][0]["image"]["lost"]
+    )
+    for bad in (b"", bytes(16), TABLE_SIZES.pack(1 << 60, 1) + b"[]", payload[:40]):
+        with pytest.raises(BadValue):
+            encode(value(bad, kind="table", form="images"), is_hurried=True)
+    for bad in (b"{}", b'{"rows": [[{"image": "x"}]]}', b'{"rows": 3}'):
+        with pytest.raises(BadValue):
+            encoded.with_images(bad, [])
 
 
 def test_every_kind_of_the_client_is_known() -> None:

@@ -39,13 +39,13 @@ function later(run, value, ended) {
   const box = h("div", {}, h("span", { class: "dim" }, "loading …"));
   if (value.bytes > MAX_TEXT && value.kind !== "table") return downloadLink(run, value);
   text(run, value, ended)
-    .then((found) => fill(box, ofText(value, found)))
+    .then((found) => fill(box, ofText(run, value, found)))
     .catch((error) => ended.signal.aborted || fill(box, h("p", { class: "error" }, error.message)));
   return box;
 }
 
-function ofText(value, found) {
+function ofText(run, value, found) {
   if (value.kind === "markdown") return rendered(found);
-  if (value.kind === "table") return table(JSON.parse(found));
+  if (value.kind === "table") return table(run, JSON.parse(found));
   return h("pre", {}, found);
 }
