@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from logclient_backend.collector.blobs import Blobs
 from logclient_backend.collector.tokens import EVERYBODY
+from logclient_backend.collector.web import plotly_frame
 from logclient_backend.wire.blobs import Piece
 from tests.backend.runs.build import simple_run
 from tests.served import backing, made_store, serving, take_in
@@ -28,12 +30,32 @@ PAGE = (
     "<h1 id=h>mine</h1><script>h.textContent = 'script ran'; parent.document.title = 'taken'</script>"
     "<img src=https://a.example/x>"
 )
+FIGURE = {
+    "data": [
+        {"type": "scatter", "y": [1, 3, 2], "name": "<b>run</b>"},
+        {"type": "scattergl", "y": [2, 2, 2]},
+    ],
+    "layout": {
+        "title": {
+            "text": "</script><script>parent.document.title = 'taken'</script><img src=x onerror=alert(1)>"
+        },
+        "annotations": [{"text": "<a href='javascript:alert(1)'>link</a>", "x": 1, "y": 2}],
+        "images": [{"source": "https://a.example/x.png", "x": 0, "y": 0, "sizex": 1, "sizey": 1}],
+        "template": {"layout": {"title": {"text": "<!--<script>"}}},
+    },
+    "config": {"plotlyServerURL": "https://a.example"},
+}
 PROGRAM = """
 import sys
 import numpy as np
 import logclient
 
-folder, name, markdown, page = sys.argv[1:]
+folder, name, markdown, page, figure = sys.argv[1:]
+
+class Plotly:
+    def __init__(self, text):
+        self.to_json = self.to_plotly_json = lambda: text
+
 run = logclient.init(project="p", name=name, dir=folder, quiet=True)
 for step in range(5):
     run.log(step, {
@@ -49,6 +71,8 @@ run.log(5, {
     "pictures": logclient.Table([[at, logclient.Image(pixels, f"cell {at}")] for at in range(9)] + [[9, gone]]),
     "note": logclient.Markdown(markdown),
     "page": logclient.Html(page),
+    "plot": logclient.Figure(Plotly(figure)),
+    "plot of a map": logclient.Figure(Plotly('{"data": [{"type": "scattergeo", "lat": [1], "lon": [2]}]}')),
     "plain": logclient.Text("<b>text</b>"),
     "lost": logclient.File("/none/such"),
     "report": logclient.File(b"a,b", "rows <b>1</b>.csv"),
@@ -77,7 +101,7 @@ class Served:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     base = tmp_path_factory.mktemp("media")
     for name in ("one", "two"):
-        words = [sys.executable, "-c", PROGRAM, str(base / "runs"), name, MARKDOWN, PAGE]
+        words = [sys.executable, "-c", PROGRAM, str(base / "runs"), name, MARKDOWN, PAGE, json.dumps(FIGURE)]
         subprocess.run(words, check=True, timeout=100)
     simple_run(base / "runs", "bare", 3)
     blobs = Blobs(str(base / "data"))
@@ -95,7 +119,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture(autouse=True)
 def refused(watched: Watched) -> None:
     """Faults of the page that was logged as HTML: all that it tries is refused."""
-    watched.expected += ["Content Security Policy", "Blocked a frame", "cross-origin frame"]
+    watched.expected += [
+        "GL Driver Message",
+        "topojson",
+        "Content Security Policy",
+        "Blocked a frame",
+        "cross-origin frame",
+    ]
 
 
 def files(page: Page) -> list[str]:
@@ -172,6 +202,39 @@ def test_nothing_that_was_logged_runs_on_the_page(page: Page, served: Served, wa
     expect(page).not_to_have_title("taken")
     expect(panel(page, "lost")).to_contain_text("Not stored:")
     assert {host for host in watched.hosts if "example" in host} == set()
+
+
+def test_figures_of_plotly_are_drawn_in_a_frame_without_rights(
+    page: Page, served: Served, watched: Watched, tmp_path: Path
+) -> None:
+    """Nothing of the figure's JSON runs anywhere, and nothing is loaded from elsewhere."""
+    pytest.importorskip("plotly")
+    page.goto(served.media("?media=plot"))
+    plot = panel(page, "plot")
+    drawn = plot.frame_locator("iframe")
+    expect(drawn.locator(".scatterlayer .trace")).to_have_count(1)
+    expect(drawn.get_by_text("parent.document.title")).to_be_visible()
+    expect(plot.get_by_role("link", name="Download plot-5.json")).to_be_visible()
+    for _ in pictures.take(page, "run-plotly", tmp_path):
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    expect(page).not_to_have_title("taken")
+    outline = panel(page, "plot of a map").frame_locator("iframe")
+    expect(outline.get_by_text("cannot be drawn")).to_be_visible()
+    assert drawn.locator("img, a[href^=javascript]").count() == 0
+    assert drawn.locator("script").count() == 3
+    assert {host for host in watched.hosts if "example" in host or "plot" in host} == set()
+    whole = page.request.get(plot.locator("iframe").evaluate("(frame) => frame.src"))
+    assert "unsafe-inline" not in whole.headers["content-security-policy"].partition("style-src")[0]
+
+
+def test_without_plotly_a_sentence_stands_beside_the_download(
+    page: Page, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The collector needs no plotly."""
+    monkeypatch.setattr(plotly_frame, "frame", lambda: None)
+    page.goto(served.media("?media=plot"))
+    expect(panel(page, "plot")).to_contain_text("pip install plotly")
+    expect(panel(page, "plot").get_by_role("link", name="Download plot-5.json")).to_be_visible()
 
 
 def test_runs_are_side_by_side_at_the_same_step(page: Page, served: Served) -> None:

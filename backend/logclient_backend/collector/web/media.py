@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -20,11 +20,12 @@ from logclient.shm.side_stream import MEDIA
 
 from ...runs.media import MediaItem, media_items
 from ..store.interface import side_id
+from . import plotly_frame
 from .access import Stands, reader
 from .listing import known_run
 from .parameters import Name, RunId
 from .response_models import Shape
-from .responses import Refused, as_json
+from .responses import Refused, as_json, takes_gzip
 from .strict_query import only_known
 
 router = APIRouter(dependencies=[Depends(reader), Depends(only_known)])
@@ -84,6 +85,7 @@ class MediaPage(Shape):
     keys: list[str]
     media: list[MediaValue]
     next: int = Field(description="For the next page, as `after`; 0: this was the last one.")
+    plotly: bool = Field(description="Does /run/frame show figures of plotly here?")
 
 
 @router.get("/run/media", response_model=MediaPage)
@@ -109,7 +111,14 @@ def media(
     rows = [_row(each) for each in page]
     return as_json(
         request,
-        {"run": run, "keys": keys, "media": rows, "next": following if following < len(wanted) else 0},
+        {
+            "run": run,
+            "keys": keys,
+            "media": rows,
+            "next": following if following < len(wanted) else 0,
+            "plotly": any(each.reference.kind == "figure" for each in page)
+            and plotly_frame.frame() is not None,
+        },
     )
 
 
@@ -179,12 +188,42 @@ def blob(
     response_class=StreamingResponse,
     responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}},
 )
-def frame(stands_on: Stands, run: RunId, sha256: Annotated[str, Query(pattern="^[0-9a-f]{64}$")]) -> Response:
+def frame(
+    request: Request,
+    stands_on: Stands,
+    run: RunId,
+    sha256: Annotated[str, Query(pattern="^[0-9a-f]{64}$")],
+    kind: Annotated[
+        Literal["html", "figure"], Query(description="figure: the JSON of one of plotly.")
+    ] = "html",
+) -> Response:
     """Return the bytes of a media value as a page for a frame without rights."""
     fd = _blob(stands_on, run, sha256)
+    if kind == "figure":
+        return _figure(request, fd)
     headers = {**_HEADERS, "content-security-policy": _FRAME, "x-frame-options": "SAMEORIGIN"}
     headers["content-length"] = str(os.fstat(fd).st_size)
     return StreamingResponse(_pieces(fd), 200, headers, "text/html; charset=utf-8")
+
+
+def _figure(request: Request, fd: int) -> Response:
+    with open(fd, "rb") as file:
+        found = plotly_frame.frame()
+        if found is None:
+            raise Refused(
+                404, "no_path", "plotly is not installed where the collector runs: pip install plotly"
+            )
+        data = file.read(plotly_frame.MAX_BYTES + 1)
+    if len(data) > plotly_frame.MAX_BYTES:
+        raise Refused(
+            400, "bad_request", f"a figure of more than {plotly_frame.MAX_BYTES:,} bytes is not shown"
+        )
+    headers = {**_HEADERS, "content-security-policy": found.policy, "x-frame-options": "SAMEORIGIN"}
+    headers["vary"] = "accept-encoding"
+    body = found.page(data)
+    if takes_gzip(request):
+        headers["content-encoding"], body = "gzip", found.packed_page(data)
+    return Response(body, 200, headers, "text/html; charset=utf-8")
 
 
 def _attachment(name: str, usual: str) -> str:

@@ -8,6 +8,7 @@ import { address, download, fileName, frame, text } from "./loader.js";
 import { rendered } from "./markdown.js";
 import { table } from "./table.js";
 
+const MAX_FIGURE = 16 << 20; // bytes that the collector puts into a frame
 const MAX_TEXT = 1 << 20; // bytes that are shown; all of it can be downloaded
 
 /** Return the element of a value: a row of `GET run/media`. */
@@ -26,6 +27,7 @@ function content(run, value, ended) {
   if (value.mime.startsWith("audio/")) return h("audio", { src, controls: true, preload: "none", "aria-label": name });
   if (value.mime.startsWith("video/")) return h("video", { src, controls: true, preload: "metadata", "aria-label": name });
   if (value.mime === "text/html") return h("iframe", { src: frame(run, value), sandbox: "allow-scripts", title: name, loading: "lazy" });
+  if (value.kind === "figure" && value.mime === "application/json") return plotly(run, value, name);
   if (["table", "text", "markdown"].includes(value.kind)) return later(run, value, ended);
   return downloadLink(run, value);
 }
@@ -33,6 +35,12 @@ function content(run, value, ended) {
 function downloadLink(run, value) {
   const name = fileName(value);
   return h("a", { href: download(run, value), download: name }, `Download ${name} (${bytes(value.bytes)})`);
+}
+
+function plotly(run, value, name) {
+  if (!value.has_plotly) return h("div", {}, h("p", { class: "dim" }, "This figure is shown where the collector has plotly: pip install plotly."), downloadLink(run, value));
+  if (value.bytes > MAX_FIGURE) return downloadLink(run, value);
+  return h("div", {}, h("iframe", { src: frame(run, value), sandbox: "allow-scripts", title: name, loading: "lazy" }), h("div", {}, downloadLink(run, value)));
 }
 
 function later(run, value, ended) {

@@ -11,7 +11,7 @@ export async function references(run, asked, ended) {
   let after = 0;
   do {
     const page = await get("run/media", { run, ...asked, after }, ended);
-    found.push(...page.media);
+    found.push(...page.media.map((row) => ({ ...row, has_plotly: page.plotly })));
     after = page.next;
   } while (after && found.length < MAX);
   return found;
@@ -39,9 +39,9 @@ export function fileName(value) {
   return `${value.key}-${value.step}.${end ?? "bin"}`;
 }
 
-/** Return the address of a value that is a page of its own, for a frame without rights. */
+/** Return the address of a value as a page for a frame without rights. */
 export function frame(run, value) {
-  return url("run/frame", { run, sha256: value.sha256 });
+  return url("run/frame", { run, sha256: value.sha256, kind: value.kind === "figure" ? "figure" : null });
 }
 
 /** Return the text of a value. */
