@@ -19,6 +19,7 @@ from itertools import islice
 
 from ..guest import foreign, stdlib
 from ..session import handles, media_memory
+from . import film
 from .arrays import array_of
 from .media_table import joined
 from .values import LeftOut
@@ -378,18 +379,47 @@ class Audio(_Media):
 
 
 class Video(_Media):
-    """A film: the bytes or the path of a file, which is stored as it is. Arrays of frames are not encoded."""
+    """A film: the bytes or the path of a file, stored as it is; or frames, and how many of them are a second (`fps`).
 
-    __slots__ = ()
+    Frames are an array of bytes (uint8) of shape T x H x W, T x H x W x C or T x C x H x W with 1, 3 or 4 channels; the
+    sides of `layout` ("THWC", "TCHW") are found as those of an image. PyAV makes a film of them (`pip install av`)
+    outside of the training process; without it they are left out. Of frames that do not fit each n-th is taken, so that
+    the film is whole, and the others are counted.
+    """
+
+    __slots__ = ("_can_encode", "_fps", "_layout")
 
     kind = "video"
+
+    def __init__(
+        self,
+        data: Any,
+        caption: str | None = None,
+        *,
+        fps: float | None = None,
+        layout: str | None = None,
+    ) -> None:
+        super().__init__(data, caption)
+        self._fps = fps
+        self._layout = layout
+        # not in `log`: it asks the disk, once a process
+        self._can_encode = not self._path and not isinstance(data, bytes | bytearray) and film.has_encoder()
 
     def packed(self, most_bytes: int) -> Packed:
         """Implement `Value.packed`."""
         whole = self._whole(most_bytes)
-        if whole is None:
-            raise LeftOut("frames are not encoded: write them to a file, as MP4 or GIF, and log Video(path)")
-        return whole
+        if whole is not None:
+            return whole
+        if not self._can_encode:
+            raise LeftOut(
+                "frames are encoded by PyAV, which is not installed: pip install av, or write them to a file, as MP4 "
+                "or GIF, and log Video(path)"
+            )
+        array, layout, omitted, fps = film.frames(self._content, self._layout, self._fps, most_bytes)
+        described = self._described(form="frames", shape=array.shape, layout=layout, fps=fps)
+        if omitted:
+            described["omitted"] = omitted
+        return described, array.data
 
 
 class Figure(Value):

@@ -68,6 +68,7 @@ pixels, gone = np.full((16, 24), 90, "u1"), logclient.Image("/none/such.png")
 rows = [[at, f"row {at}", at % 7] for at in range(120)]
 run.log(5, {
     "table": logclient.Table(rows, columns=["number", "name", "rest"]),
+    "film": logclient.Video(np.full((8, 32, 48, 3), 99, "u1"), "grey", fps=4),
     "pictures": logclient.Table([[at, logclient.Image(pixels, f"cell {at}")] for at in range(9)] + [[9, gone]]),
     "note": logclient.Markdown(markdown),
     "page": logclient.Html(page),
@@ -172,6 +173,16 @@ def test_table_is_sorted_filtered_and_paged(page: Page, served: Served) -> None:
     expect(table.get_by_role("row").nth(1)).to_contain_text("row 119")
     table.get_by_role("searchbox").fill("row 7")
     expect(table.get_by_role("row")).to_have_count(12)  # 7 and 70 to 79, below the head
+
+
+def test_frames_are_a_film(page: Page, served: Served) -> None:
+    """That the browser plays."""
+    pytest.importorskip("av")
+    page.goto(served.media("?media=film"))
+    film = panel(page, "film").get_by_label("grey")
+    film.scroll_into_view_if_needed()
+    expect(film).to_have_js_property("videoWidth", 48)
+    expect(film).to_have_js_property("duration", 2)
 
 
 def test_images_in_cells_are_thumbnails(page: Page, served: Served, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import logclient
+from logclient.encode import film
 from logclient.encode.media_values import Value
 from logclient.encode.values import LeftOut
 from logclient.shm import layout
@@ -165,7 +166,7 @@ def test_cells_of_a_table_are_plain_values_or_texts() -> None:
         (logclient.File(5), "takes a path or bytes"),
         (logclient.Audio(np.zeros(8)), "without their rate"),
         (logclient.Audio(np.zeros((2, 2, 2)), 8000), "N x channels"),
-        (logclient.Video(np.zeros((2, 4, 4, 3))), "frames are not encoded"),
+        (logclient.Video(np.zeros((2, 4, 4, 3))), "frames "),
         (logclient.Figure(5), "matplotlib or plotly"),
     ],
 )
@@ -208,6 +209,27 @@ def test_images_in_cells_of_a_table_travel_with_it_as_far_as_there_is_room() -> 
     assert "bytes; at most" in why(logclient.Table(rows), 200)
     many = logclient.Image(pixels[0])
     assert packed(logclient.Table([[many]] * 1002))[0]["omitted"] == 2
+
+
+def test_frames_are_taken_as_far_as_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond that each n-th, so that the film is whole; the others are counted. Without PyAV a sentence says so."""
+    monkeypatch.setattr(film, "_FOUND", [True])
+    frames = np.arange(10 * 5 * 6 * 3, dtype="u1").reshape(10, 5, 6, 3)
+    described, payload = packed(logclient.Video(frames, "c", fps=8))
+    assert described == {
+        "kind": "video", "caption": "c", "form": "frames", "shape": (10, 5, 6, 3), "layout": "THWC", "fps": 8.0
+    }  # fmt: skip
+    assert payload == frames.tobytes()
+    described, payload = packed(logclient.Video(frames.transpose(0, 3, 1, 2), fps=8), 300)
+    assert (described["layout"], described["shape"], described["omitted"]) == ("TCHW", (3, 3, 5, 6), 7)
+    assert described["fps"] == 2 and payload == frames.transpose(0, 3, 1, 2)[::4].tobytes()
+    assert packed(logclient.Video(frames[..., 0], fps=1))[0]["layout"] == "THW"
+    assert "number a second" in why(logclient.Video(frames))
+    assert "expected uint8" in why(logclient.Video(frames.astype("f4"), fps=1))
+    assert "at most 40 fit" in why(logclient.Video(frames, fps=1), 40)
+    assert "not 1, 3 or 4 channels" in why(logclient.Video(np.zeros((2, 5, 5, 5), "u1"), fps=1))
+    monkeypatch.setattr(film, "_FOUND", [False])
+    assert "pip install av" in why(logclient.Video(frames, fps=1))
 
 
 def test_scalars_stay_when_their_media_values_are_left_out(run_dir: Path, patient: None) -> None:

@@ -251,6 +251,33 @@ def test_a_table_with_images_is_believed_as_far_as_its_sizes_are_right() -> None
             encoded.with_images(bad, [])
 
 
+@pytest.mark.parametrize("layout", ["THW", "THWC", "TCHW"])
+def test_frames_become_a_film_of_the_same_pictures(layout: str) -> None:
+    """In either order of channels, also with sides of odd length; a description that is wrong is refused."""
+    av = pytest.importorskip("av")
+    whole = np.zeros((6, 33, 49, 3), "u1")
+    for number in range(6):
+        whole[number, :, : 8 * number] = (250, 10, 60) if layout != "THW" else 250
+    frames = {"THW": whole[..., 0], "THWC": whole, "TCHW": whole.transpose(0, 3, 1, 2)}[layout]
+    about = {"kind": "video", "form": "frames", "shape": list(frames.shape), "layout": layout, "fps": 5}
+    made = encode(value(frames.tobytes(), **about), is_hurried=False)
+    assert made.mime == "video/mp4" and mime_of(made.data or b"", "video") == "video/mp4"
+    assert made.fields == {"fps": 5, "frames": 6, "width": 49, "height": 33}
+    decoded = av.open(io.BytesIO(made.data or b"")).decode(video=0)
+    read = np.array([frame.to_ndarray(format="rgb24") for frame in decoded])
+    assert read.shape == (6, 34, 50, 3)
+    assert np.abs(read[:, :33, :49].astype(int) - whole)[:, :, ::5].mean() < 5
+    for wrong in (
+        {"shape": [6, 33]},
+        {"shape": None},
+        {"fps": 0},
+        {"layout": "X"},
+        {"shape": [1 << 40, 1, 1]},
+    ):
+        with pytest.raises(BadValue):
+            encode(value(frames.tobytes(), **{**about, **wrong}), is_hurried=False)
+
+
 def test_every_kind_of_the_client_is_known() -> None:
     """The agent stores each kind that the client describes."""
     from logclient.encode import media_values

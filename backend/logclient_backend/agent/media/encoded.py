@@ -13,7 +13,7 @@ from typing import Any
 
 from logclient.shm.media_ring import TABLE_SIZES, RawValue
 
-from . import pixels
+from . import film, pixels
 from .pixels import BadValue
 
 _KINDS = ("image", "histogram", "text", "markdown", "html", "table", "file", "audio", "video", "figure")
@@ -91,6 +91,12 @@ def encode(value: RawValue, *, is_hurried: bool) -> Encoded:
             pixels.wav(payload, str(given.get("dtype")), given.get("channels"), given.get("rate")),
             "audio/wav",
         )
+    elif form == "frames":
+        shape = given.get("shape")
+        if not isinstance(shape, list) or not all(type(each) is int and each > 0 for each in shape):
+            raise BadValue("frames without a shape")
+        made.data, made.mime, said = film.encode(payload, shape, str(given.get("layout")), given.get("fps"))
+        fields |= said
     elif form == "images":
         made.data, made.images = _encode_table(payload, is_hurried=is_hurried)
         made.mime = _MIMES[kind]

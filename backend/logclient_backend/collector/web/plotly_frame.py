@@ -1,12 +1,12 @@
 """A figure of plotly as a page for a frame without rights: plotly's own script, and the figure's JSON as data.
 
-The script is the one in the Python package `plotly`, where that is installed beside the collector; the package itself is not
-imported. Read and compressed once per web process, some 5 MB.
+The script is the one in the Python package `plotly`, where that is installed beside the collector; the package itself
+is not imported. Read and compressed once per web process, some 5 MB.
 
 Invariants:
 
-- the policy of the page names the two scripts by their hashes, so nothing of the JSON runs; it reaches no network, and has
-  no origin;
+- the policy of the page names the two scripts by their hashes, so nothing of the JSON runs; it reaches no network, and
+  has no origin;
 - the JSON is never decoded here. Its `<` are escaped, so it ends no element: JSON has that character in texts alone.
 """
 
