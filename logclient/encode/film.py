@@ -9,7 +9,7 @@ from _frozen_importlib_external import PathFinder  # `importlib` itself may be t
 
 from ..guest import foreign
 from .arrays import array_of
-from .values import LeftOut
+from .values import LeftOut, NoRoom
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def frames(content: Any, layout: str | None, fps: Any, most_bytes: int) -> tuple
     for side in shape[1:]:
         size *= side
     if size > most_bytes:
-        raise LeftOut(f"frames of {size:,} bytes; at most {most_bytes:,} fit (LOGCLIENT_MEDIA_BYTES)")
+        raise NoRoom(f"frames of {size:,} bytes; at most {most_bytes:,} fit (LOGCLIENT_MEDIA_BYTES)")
     every = -(-shape[0] // (most_bytes // size))
     array = array_of(content[::every] if every > 1 else content, most_bytes)
     if array.dtype != "u1":

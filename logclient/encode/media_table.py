@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from ..guest import foreign, stdlib
 from ..shm.media_ring import TABLE_SIZES
-from .values import LeftOut
+from .values import LeftOut, NoRoom
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,34 +29,38 @@ MAX_IMAGES = 1000  # of a table, each one a file where it is stored; the list en
 _LOST_BYTES = 200  # of an image that is left out, in the list
 
 
-def joined(table: bytes, images: Sequence[Value], most_bytes: int) -> tuple[bytes, int]:
-    """Return the payload, and how many images are left out of it. Raises LeftOut where not even the table fits."""
+def joined(table: bytes, images: Sequence[Value], most_bytes: int) -> tuple[bytes, int, int]:
+    """Return the payload, how many images are left out of it, and how many of these cannot be read.
+
+    Raises NoRoom where not even the table fits.
+    """
     dumps = stdlib.load("json").dumps
     taken = images[:MAX_IMAGES]
     left = most_bytes - TABLE_SIZES.size - len(table) - _LOST_BYTES * len(taken)
     if left < 0:
-        raise LeftOut(f"{len(table):,} bytes; at most {most_bytes:,} fit (LOGCLIENT_MEDIA_BYTES)")
+        raise NoRoom(f"{len(table):,} bytes; at most {most_bytes:,} fit (LOGCLIENT_MEDIA_BYTES)")
     listed: list[str] = []
+    unread = 0
     raw: list[bytes | memoryview] = []
     for image in taken:
+        why = ""
         try:
             described, payload = image.packed(left)
             described["bytes"] = len(payload)
             about = dumps(described, separators=(",", ":"), default=str)
             size = len(about) + len(payload)
-            why = (
-                "a figure of plotly is no image"
-                if "json" in described
-                else "no room is left"
-                if size > left
-                else ""
-            )
+            if "json" in described:
+                raise LeftOut("a figure of plotly is no image")
+            if size > left:
+                raise NoRoom("no room is left")
         except LeftOut as reason:
             why = str(reason)
+            unread += not isinstance(reason, NoRoom)
         except Exception as error:
             if foreign.is_users(error):
                 raise
             why = f"it could not be read ({type(error).__name__})"
+            unread += 1
         if why:
             listed.append(dumps({"lost": why.encode("ascii", "replace").decode()[: _LOST_BYTES - 20]}))
             continue
@@ -64,4 +68,8 @@ def joined(table: bytes, images: Sequence[Value], most_bytes: int) -> tuple[byte
         raw.append(payload)
         left -= size
     head = f"[{','.join(listed)}]".encode()
-    return b"".join((TABLE_SIZES.pack(len(head), len(table)), head, table, *raw)), len(images) - len(raw)
+    return (
+        b"".join((TABLE_SIZES.pack(len(head), len(table)), head, table, *raw)),
+        len(images) - len(raw),
+        unread,
+    )

@@ -22,7 +22,7 @@ from ..session import handles, media_memory
 from . import film
 from .arrays import array_of
 from .media_table import joined
-from .values import LeftOut
+from .values import LeftOut, NoRoom
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _encoded(text: Any, most_bytes: int, what: str) -> bytes:
 
 def _fitting(data: Any, most_bytes: int) -> Any:
     if len(data) > most_bytes:
-        raise LeftOut(f"{len(data):,} bytes; at most {most_bytes:,} fit (LOGCLIENT_MEDIA_BYTES)")
+        raise NoRoom(f"{len(data):,} bytes; at most {most_bytes:,} fit (LOGCLIENT_MEDIA_BYTES)")
     return data
 
 
@@ -293,10 +293,10 @@ class Table(Value):
         described = self._described(form="bytes", rows=len(found), columns=len(columns))
         if not images:
             return described, _fitting(data, most_bytes)
-        data, omitted = joined(data, images, most_bytes)
+        data, omitted, unread = joined(data, images, most_bytes)
         described |= {"form": "images", "images": len(images)}
         if omitted:
-            described["omitted"] = omitted
+            described |= {"omitted": omitted, "unread": unread}
         return described, data
 
 

@@ -248,7 +248,10 @@ def test_scalars_stay_when_their_media_values_are_left_out(run_dir: Path, patien
     status = run.status()
     assert (status["accepted"], status["refused"], status["left_out"]) == (len(bad), 0, len(bad))
     assert any("'bad' is left out" in line for line in status["notices"])
+    assert (status["media"]["over_budget"], status["media"]["refused"]) == (2, 4)
     assert run.finish(60)
+    whole = {"accepted": len(bad), "stored": len(bad), "lost": 0, "forgotten": 0, "damaged": 0}
+    assert run.status()["media"] == {**whole, "over_budget": 2, "refused": 4}
     read = logclient.read(run_dir)[-1]
     assert list(read.series("loss").value) == [1.0] * len(bad)
     assert [each.load() for each in read.media["nested::text"]] == [
@@ -307,7 +310,11 @@ def test_values_of_threads_handlers_and_interrupted_calls_are_counted_exactly(
         if stop.is_set():
             return
         offered["handler"] += 1
-        run.log(offered["handler"], {"of_handler": logclient.Image(pixels)})
+        try:
+            run.log(offered["handler"], {"of_handler": logclient.Image(pixels)})
+        except Interrupt:  # of a signal that came while this one was handled: it ends both calls
+            offered["raised"] += 1
+            raise
         if offered["handler"] % 10 == 0 and is_inside[0]:
             is_inside[0] = False
             raise Interrupt

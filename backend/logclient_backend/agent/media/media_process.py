@@ -182,6 +182,8 @@ class MediaProcess:
                 file.reader.go_back()  # the worker has to take some first; their blobs are there
                 self._pipes.worker.ring()
                 return False
+            if reference.lost:
+                file.reader.note_lost()
             failpoint.hit("media.referred")
             file.reader.release(value)
             self._words[layout.AGENT_MEDIA_STORED] += 1
