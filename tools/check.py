@@ -6,7 +6,8 @@
     python tools/check.py --only benches   the quick form of all benches; `make bench` runs it
     python tools/check.py --fix            the twin: mend and format instead of complaining
 
-A failing step does not stop the ones after it. The tests come last, so that the last summary is pytest's own.
+A failing step stops no other. The tests come last and alone, so that the last summary is pytest's own; the steps before them run
+side by side, as many as there are cores, and what a step prints is shown when it has ended.
 
 The benches are no part of a full run: a time that is measured on a shared machine must not decide whether the code
 is right. What they count (threads, sockets, bytes a point, memory) is asserted by `tests/bench/test_counts.py`.
@@ -19,7 +20,9 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -31,9 +34,12 @@ WORKERS = str(min(8, 2 * (os.cpu_count() or 1)))
 Command = list[str]
 
 STEPS: dict[str, Command] = {
+    # Tests in environments of their own, made with the first call. They and the types take longest.
+    "xla": ["tools/apart.py", "xla"],
+    "jax": ["tools/apart.py", "jax"],
+    "types": ["-m", "mypy"],
     "format": ["-m", "ruff", "format", "--check", "--quiet", "."],
     "lint": ["-m", "ruff", "check", "--quiet", "."],
-    "types": ["-m", "mypy"],
     "imports": ["-c", "from importlinter.cli import lint_imports_command as main; main()", "--no-logo"],
     "rooms": ["tools/rooms.py"],
     "words": ["tools/words.py"],
@@ -41,9 +47,6 @@ STEPS: dict[str, Command] = {
     "page": ["tools/modules.py"],
     "proto": ["tools/genproto.py", "--check"],
     "docs": ["tools/gendocs.py", "--check"],
-    # Tests in environments of their own, made with the first call.
-    "xla": ["tools/apart.py", "xla"],
-    "jax": ["tools/apart.py", "jax"],
     "tests": ["-m", "pytest", "-n", WORKERS, "--dist", "loadgroup", "-m", "not bench", "--durations=25"],
 }
 # Run by name only. Serial and alone: a bench needs a quiet machine.
@@ -59,32 +62,50 @@ ONLY = f"one step: {', '.join([*STEPS, *ASKED_FOR])}"
 QUICK = ["-m", "not slow and not root and not bench"]  # the last -m counts
 
 
-def run(name: str, command: Command) -> bool:
-    """Run one step, its output passing through; tell how it went."""
+class Result(NamedTuple):
+    """The end of a step."""
+
+    name: str
+    seconds: float
+    passed: bool
+
+
+def run(name: str, command: Command) -> Result:
+    """Run a step, its output passing through."""
     print(f"== {name}", flush=True)
-    return subprocess.run([sys.executable, *command], cwd=ROOT).returncode == 0
+    begin = time.monotonic()
+    passed = subprocess.run([sys.executable, *command], cwd=ROOT).returncode == 0
+    return Result(name, time.monotonic() - begin, passed)
 
 
-def run_all(steps: dict[str, Command]) -> list[str]:
-    """Run the steps in order, print the table before the last one, and return the names of those that failed."""
-    failed: list[str] = []
-    rows: list[tuple[str, float, bool]] = []
-    for name, command in steps.items():
-        if name == "tests" and rows:
-            print_table(rows)
-        begin = time.monotonic()
-        passed = run(name, command)
-        rows.append((name, time.monotonic() - begin, passed))
-        if not passed:
-            failed.append(name)
-    if "tests" not in steps:
-        print_table(rows)
-    return failed
+def run_aside(name: str, command: Command) -> Result:
+    """Run a step beside others, and print its output when it has ended."""
+    begin = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, *command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    print(f"== {name}\n{done.stdout}", end="", flush=True)
+    return Result(name, time.monotonic() - begin, done.returncode == 0)
 
 
-def print_table(rows: list[tuple[str, float, bool]]) -> None:
+def run_all(steps: dict[str, Command], *, together: int = 1) -> list[str]:
+    """Run the steps, so many at a time, the tests after all others; return the names of those that failed."""
+    before = [name for name in steps if name != "tests"]
+    if together > 1 and len(before) > 1:
+        with ThreadPoolExecutor(together) as pool:
+            results = list(pool.map(lambda name: run_aside(name, steps[name]), before))
+    else:
+        results = [run(name, steps[name]) for name in before]
+    if results:
+        print_table(results)
+    if "tests" in steps:
+        results.append(run("tests", steps["tests"]))
+    return [result.name for result in results if not result.passed]
+
+
+def print_table(results: list[Result]) -> None:
     print("\nstep       seconds  result")
-    for name, seconds, passed in rows:
+    for name, seconds, passed in results:
         print(f"{name:<10} {seconds:7.1f}  {'passed' if passed else 'FAILED'}")
     print(flush=True)
 
@@ -109,7 +130,7 @@ def main() -> int:
         pace = ["--pace", options.pace] if options.pace else []
         quick = QUICK if options.quick and name == "tests" else []
         steps[name] = [*steps[name], *quick, *pace]
-    failed = run_all(steps)
+    failed = run_all(steps, together=os.cpu_count() or 1)
     if earlier := [name for name in failed if name != "tests"] if "tests" in steps else []:
         print(f"The tests are not all: {', '.join(earlier)} failed too, see above them.", flush=True)
     return 1 if failed else 0

@@ -42,6 +42,7 @@ BENCHES = (
     ),
     *("online", "ingest", "store", "sync", "chaos", "callbacks"),
     *("hangs", "why", "stop_save", "preflight", "detectors"),
+    *("page", "ui", "chart_http", "band", "media", "console"),
 )
 CRASH = ROOT / "tools" / "faults" / "crash.py"
 CRASH_SEEDS, CRASH_SECONDS = 20, 60

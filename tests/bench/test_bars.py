@@ -12,6 +12,7 @@ ratios may not.
 from __future__ import annotations
 
 import json
+import shutil
 from typing import Any
 
 import pytest
@@ -228,3 +229,49 @@ def test_answer_about_many_processes_comes_soon_and_stops_none() -> None:
 def test_a_band_of_twenty_seeds_comes_soon() -> None:
     """100,000 points each, with a spike that is in every answer."""
     check("band", "whole range, median")
+
+
+@pytest.mark.timeout(
+    900
+)  # stores of 20,000 runs and of a long series are made; charts are followed for a minute
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("first rows", "1,000 runs"),
+        ("typing", "median"),
+        ("longest block with 1,000 runs",),
+        ("2,261 keys",),
+        ("chart of", "points"),
+        ("spike",),
+        ("zoom to raw",),
+        ("seeds",),
+        ("a new point",),
+        ("longest update",),
+        ("heap of the page",),
+        ("memory of the collector",),
+    ],
+    ids=" ".join,
+)
+def test_the_page_answers_soon_and_stays_small(words: tuple[str, ...]) -> None:
+    """In Chromium, beside an empty page: tables, charts, and charts that are followed."""
+    if shutil.which("chromium") is None:
+        pytest.skip("needs chromium")
+    check("page", *words)
+
+
+def test_a_chart_comes_soon_while_much_arrives() -> None:
+    """A long series over HTTP beside points that come as fast as they may."""
+    check("chart_http")
+
+
+def test_the_runs_of_a_folder_are_listed_soon() -> None:
+    """`logclient ui` with an empty cache over 1,000 runs."""
+    check("ui", "list of")
+
+
+@pytest.mark.parametrize(
+    "what", ["log() with an image", "log() with a histogram", "lost", "neither stored nor counted"]
+)
+def test_media_values_cost_little_and_no_scalar(what: str) -> None:
+    """In the call, and beside a disk that freezes (as root)."""
+    check("media", what)

@@ -195,7 +195,7 @@ def test_state_verdict_drops_and_lag_are_in_sight(table: RunsTable, store: Store
     assert re.fullmatch(r"\d+ (s|min) ago", table.column("Last data")[0])
 
 
-def test_selected_runs_are_compared(table: RunsTable) -> None:
+def test_selected_runs_are_charted_and_compared(table: RunsTable) -> None:
     """By click, with Shift a range, and with the keyboard."""
     table.open()
     boxes = table.rows.locator("input")
@@ -207,8 +207,9 @@ def test_selected_runs_are_compared(table: RunsTable) -> None:
     for key in ("ArrowDown", "Space", "Shift+ArrowDown", "Shift+ArrowDown"):
         table.page.keyboard.press(key)
     expect(bar.locator(".count")).to_have_text("7 selected")
-    href = bar.get_by_role("link", name="Compare").get_attribute("href") or ""
-    assert href.startswith("#/compare?run=") and href.count("run=") == 7
+    for name in ("Charts", "Compare"):
+        href = bar.get_by_role("link", name=name).get_attribute("href") or ""
+        assert href.startswith(f"#/{name.lower()}?run=") and href.count("run=") == 7
     table.page.keyboard.press("Escape")
     expect(bar).to_be_hidden()
 

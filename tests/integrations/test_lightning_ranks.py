@@ -122,7 +122,8 @@ def test_rank_0_alone(run_dir: Path, tmp_path: Path) -> None:
     assert len(run.series("by_hand").step) == 2
 
 
-def test_switched_off(run_dir: Path, tmp_path: Path) -> None:
-    """No process logs, and none complains; the pickled copy neither."""
-    train(tmp_path, "ddp_spawn", "disabled")
+@pytest.mark.parametrize("strategy", ["ddp_fork", pytest.param("ddp_spawn", marks=pytest.mark.long)])
+def test_switched_off(run_dir: Path, tmp_path: Path, strategy: str) -> None:
+    """No process logs, and none complains; the copy that is inherited or pickled neither."""
+    train(tmp_path, strategy, "disabled")
     assert not list(run_dir.glob("*"))

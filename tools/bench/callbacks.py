@@ -67,9 +67,10 @@ def measure_import(report: harness.Report, name: str, python: str, env: dict[str
 
 def run(report: harness.Report, given: argparse.Namespace) -> None:
     names = [name for name in NAMES if given.only in ("", name)]
-    with harness.place() as place, harness.plain_python() as python:
-        for name in names:
-            measure_import(report, name, python, place.env, given.imports)
+    if given.imports:
+        with harness.place() as place, harness.plain_python() as python:
+            for name in names:
+                measure_import(report, name, python, place.env, given.imports)
     with (
         harness.place() as place,
         collector() as there,
@@ -84,7 +85,7 @@ def run(report: harness.Report, given: argparse.Namespace) -> None:
 if __name__ == "__main__":
     options: dict[str, Any] = {
         "pairs": (50, 8, "pairs of trainings of each framework, 100 steps each"),
-        "imports": (31, 11, "processes that time an import"),
+        "imports": (31, 11, "processes that time an import; 0: none"),
         "only": ("", "", "one framework"),
     }
     sys.exit(harness.main(__doc__, run, **options))

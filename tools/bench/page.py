@@ -30,7 +30,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from tests.browser.conftest import ARGUMENTS
 
 # Name of a case -> module with `run(report, browser, given)`.
-CASES = {"runs": "tools.bench.page_runs", "charts": "tools.bench.page_charts"}
+CASES = {name: f"tools.bench.page_{name}" for name in ("runs", "charts", "live")}
 WIDTH, HEIGHT = 1280, 800
 
 # In each page before its own scripts: keeps when something was in the document and painted, and each long task.

@@ -167,7 +167,7 @@ def long_series(
     median = page.median_of(rounds, whole)
     report.figure(f"chart of {words}", median, "ms", floor=empty, ratio=median / empty, most=WHOLE_MS)
     missed = seen.count(False)
-    report.figure(f"of {rounds} loads without spike, dip or NaN in the pixels", missed, "", most=0)
+    report.figure(f"of {rounds} loads without spike, dip or NaN in the pixels", missed, "loads", most=0)
     turns = iter(range(rounds))
 
     def raw() -> float:

@@ -14,6 +14,12 @@ const KEPT = 12; // charts that went out of sight and are still there
 const MAKE_MS = 6; // of making charts in one frame
 const order = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 
+// The sentence where there is no key, by the side of the run.
+const NOTHING = {
+  "": "No numbers were logged yet.",
+  system: "No metrics of host and devices are here: they are sampled every few seconds, unless LOGCLIENT_SYSTEM=off was set.",
+};
+
 /** Return keys by section, both in natural order: `[[name, [key, …]], …]`. A key without "/" is in section "", which is first. */
 export function bySection(keys) {
   const found = Map.groupBy(keys, (key) => sectionOf(key));
@@ -55,7 +61,7 @@ export class Sections {
     const elements = wanted.map(([name, list]) => this._update(name, list, view));
     const now = [...this._root.children];
     if (elements.length !== now.length || elements.some((each, i) => each !== now[i])) this._root.replaceChildren(...elements);
-    const nothing = keys.length ? "No key matches the filter." : "No numbers were logged yet.";
+    const nothing = keys.length ? "No key matches the filter." : NOTHING[this._board.side];
     if (!elements.length) fill(this._root, h("p", { class: "dim" }, nothing));
     this._reserve();
   }

@@ -9,7 +9,7 @@ import * as session from "../core/session.js";
 import { cut } from "./cells.js";
 
 const AT_ONCE = 1000; // runs of one request
-const MAX_COMPARED = 200; // ids in one link
+const MAX_SHOWN = 200; // ids in one link, and runs of one question for curves
 const MAX_TAGS = 40; // that a panel offers
 
 /** The bar of the runs that are selected; it is hidden where none is. */
@@ -27,13 +27,11 @@ export class Actions {
     this.element.hidden = !ids.length;
     if (!ids.length) return;
     const text = `${ids.length.toLocaleString("en")} selected${listed < ids.length ? ` (${ids.length - listed} not listed)` : ""}`;
-    const compare = ids.length <= MAX_COMPARED;
     fill(
       this.element,
       h("span", { class: "count", role: "status" }, text),
-      compare
-        ? h("a", { class: "button main", href: link(["compare"], { run: ids }) }, "Compare")
-        : h("button", { disabled: true, title: `At most ${MAX_COMPARED} runs are compared` }, "Compare"),
+      this._view("Charts", "charts", "main"),
+      this._view("Compare", "compare"),
       this._button("Add tag…", "edit", (anchor) => this._addTag(anchor)),
       this._button("Remove tag…", "edit", (anchor) => this._removeTag(anchor)),
       this._button("Set group…", "edit", (anchor) => this._setGroup(anchor)),
@@ -58,6 +56,13 @@ export class Actions {
       show(`${runs(done.length)} deleted. The collector keeps them for some days.`, {
         action: ["Undo", guarded(undo)],
       });
+  }
+
+  /** Return the link to a view of all that is selected. */
+  _view(label, name, kind = "") {
+    if (this._ids.length <= MAX_SHOWN)
+      return h("a", { class: `button ${kind}`, href: link([name], { run: this._ids }) }, label);
+    return h("button", { class: kind, disabled: true, title: `At most ${MAX_SHOWN} runs are shown together` }, label);
   }
 
   _button(label, role, work, kind = "") {
