@@ -138,6 +138,13 @@ def panel(page: Page, key: str) -> Locator:
     return page.get_by_role("region", name=key, exact=True)
 
 
+def shown(page: Page, key: str) -> Locator:
+    """Panel of a key, in sight: it loads then."""
+    found = panel(page, key)
+    found.scroll_into_view_if_needed()
+    return found
+
+
 def test_slider_goes_over_the_steps_of_a_key(page: Page, served: Served) -> None:
     """The newest at first; the step is in the link."""
     page.goto(served.media())
@@ -201,17 +208,17 @@ def test_images_in_cells_are_thumbnails(page: Page, served: Served, tmp_path: Pa
 def test_nothing_that_was_logged_runs_on_the_page(page: Page, served: Served, watched: Watched) -> None:
     """Markdown becomes harmless elements; a page runs in a frame without rights, and loads nothing."""
     page.goto(served.media())
-    note = panel(page, "note")
+    note = shown(page, "note")
     expect(note.get_by_role("heading", name="Head")).to_be_visible()
     expect(note.get_by_text("<img src=x onerror=alert(1)>")).to_be_visible()
     expect(note.get_by_role("link", name="link")).to_have_attribute("rel", "noopener noreferrer")
     assert note.locator("img, script").count() == 0
     assert note.locator("a[href^=javascript]").count() == 0
-    expect(panel(page, "plain").get_by_text("<b>text</b>")).to_be_visible()
-    framed = panel(page, "page").frame_locator("iframe")
+    expect(shown(page, "plain").get_by_text("<b>text</b>")).to_be_visible()
+    framed = shown(page, "page").frame_locator("iframe")
     expect(framed.locator("#h")).to_have_text("script ran")
     expect(page).not_to_have_title("taken")
-    expect(panel(page, "lost")).to_contain_text("Not stored:")
+    expect(shown(page, "lost")).to_contain_text("Not stored:")
     assert {host for host in watched.hosts if "example" in host} == set()
 
 
