@@ -2,7 +2,7 @@
 
 import { get, url } from "../core/api.js";
 
-const MAX = 20_000; // references that the page keeps: the newest are not among more
+export const MAX = 20_000; // references that the page keeps: the newest are not among more
 const ENDS = { "text/plain": "txt", "text/markdown": "md", "image/jpeg": "jpg", "audio/mpeg": "mp3", "application/octet-stream": "bin" };
 
 /** Return references by rising step: rows of `GET run/media`. `asked`: of which `key` or `kind` alone. */

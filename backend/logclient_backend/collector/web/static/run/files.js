@@ -5,7 +5,7 @@ import * as address from "../core/address.js";
 import { fill, h } from "../core/dom.js";
 import { bytes, time } from "../core/format.js";
 import { showError } from "../core/messages.js";
-import { download, fileName, references } from "../media/loader.js";
+import { MAX, download, fileName, references } from "../media/loader.js";
 
 const PAGE = 100;
 const FIRST = "name"; // the column by which files are sorted at first
@@ -31,6 +31,7 @@ export function open(root, { id }) {
   const list = h("div", {});
   const loaded = new Map(); // which values -> rows
   let page = 0;
+  let isCut = false;
   find.value = address.current().params.get("find") ?? "";
   find.addEventListener("input", () => address.change({ find: find.value || null }));
   fill(root, h("div", { class: "tool-bar" }, find, which), list);
@@ -43,6 +44,7 @@ export function open(root, { id }) {
       fill(list, h("p", { class: "dim" }, "loading …"));
       const found = await references(id, kind ? {} : { kind: "file" }, ended);
       loaded.set(kind, found.filter((row) => row.sha256 || row.lost));
+      isCut = found.length >= MAX;
     }
     if (which.value === kind) draw(loaded.get(kind), params);
   }
@@ -68,6 +70,7 @@ export function open(root, { id }) {
       list,
       h("div", { class: "wide" }, h("table", { class: "files" }, h("caption", { class: "unseen" }, "Files of this run"), h("thead", {}, h("tr", {}, heads)), h("tbody", {}, body))),
       h("p", { class: "dim", role: "status" }, count, pages > 1 && [" ", turn(-1, "Previous page"), ` ${page + 1} / ${pages} `, turn(1, "Next page")]),
+      isCut && h("p", { class: "dim" }, `Only the first ${MAX.toLocaleString("en")} values by step are listed: logclient export RUN --media has all.`),
     );
   }
 
