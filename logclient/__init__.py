@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from .reading import Runs
     from .session.phases import Phase
     from .session.sections import Section
-    from .typed import AgentStatus, DeviceStatus, ServerStatus, Status
+    from .typed import AgentStatus, DeviceStatus, MediaStatus, ServerStatus, Status
 
     T = TypeVar("T")
 
 __version__ = "0.1.0"
 _MEDIA = ("Audio", "Figure", "File", "Histogram", "Html", "Image", "Markdown", "Table", "Text", "Video")
-_TYPES = ("AgentStatus", "DeviceStatus", "ServerStatus", "Status")
+_TYPES = ("AgentStatus", "DeviceStatus", "MediaStatus", "ServerStatus", "Status")
 __all__ = [
     "AgentStatus",
     "Audio",
@@ -62,6 +62,7 @@ __all__ = [
     "Image",
     "LogclientError",
     "Markdown",
+    "MediaStatus",
     "NoRun",
     "NullRun",
     "RankFailed",

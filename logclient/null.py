@@ -7,7 +7,7 @@ from .encode.nested_config import plain, settings_of
 from .facts import Facts
 from .guest.foreign import is_own
 from .shm.counters import Counter
-from .shm.health import no_agent, no_device, no_server
+from .shm.health import no_agent, no_device, no_media, no_server
 from .shm.notices import write_stderr
 
 TYPE_CHECKING = False
@@ -149,6 +149,7 @@ class NullRun:
             "agent": no_agent(),
             "server": no_server(),
             "device": no_device(),
+            "media": no_media(),
             "notices": [self._closed] if self._closed else [],
         }
 

@@ -291,8 +291,8 @@ class Run(Logger):
 
         `accepted`, `forgotten`, `damaged`, `durable` (stored past an fsync) and `acked` (committed at the collector)
         count records over this process's lanes, `refused` records that got no place, `left_out` single points; `agent`,
-        `server` and `device` (how device values come, and how many records wait for some) are dicts. All keys are there
-        in every state; their types are `logclient.Status` and its parts.
+        `server`, `device` (how device values come, and how many records wait for some) and `media` (counts of media
+        values) are dicts. All keys are there in every state; their types are `logclient.Status` and its parts.
         """
         return status_of(self._session)
 

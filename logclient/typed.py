@@ -50,6 +50,18 @@ class DeviceStatus(TypedDict):
     in_flight: int  # records that wait for some
 
 
+class MediaStatus(TypedDict):
+    """Counts of media values: accepted = stored + forgotten + damaged, when everything is written."""
+
+    accepted: int  # written to shared memory
+    stored: int  # of these, on disk past an fsync
+    lost: int  # of these, without bytes: a file was gone, an encoder failed; the reason is stored
+    forgotten: int  # overwritten before the agent took them
+    damaged: int
+    over_budget: int  # values, images in cells and frames of films left out, since they did not fit
+    refused: int  # the same for any other reason
+
+
 class Status(TypedDict):
     """Counts of this process, health of the agent, and how shipping goes."""
 
@@ -64,4 +76,5 @@ class Status(TypedDict):
     agent: AgentStatus
     server: ServerStatus
     device: DeviceStatus
+    media: MediaStatus
     notices: list[str]

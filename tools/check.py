@@ -6,8 +6,8 @@
     python tools/check.py --only benches   the quick form of all benches; `make bench` runs it
     python tools/check.py --fix            the twin: mend and format instead of complaining
 
-A failing step stops no other. The tests come last and alone, so that the last summary is pytest's own; the steps before them run
-side by side, as many as there are cores, and what a step prints is shown when it has ended.
+A failing step stops no other. The tests come last and alone, so that the last summary is pytest's own; the steps
+before them run side by side, as many as there are cores, and what a step prints is shown when it has ended.
 
 The benches are no part of a full run: a time that is measured on a shared machine must not decide whether the code
 is right. What they count (threads, sockets, bytes a point, memory) is asserted by `tests/bench/test_counts.py`.

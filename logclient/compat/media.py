@@ -1,8 +1,8 @@
 """W&B's media. Those that logclient has are its media values, under W&B's arguments; the others keep nothing.
 
 Runs in the training process. What an image or histogram is made with is kept until it is logged: an array that is
-changed between the two is logged as changed. A table keeps its rows, since programs read them back; images in its cells
-are not stored.
+changed between the two is logged as changed. A table keeps its rows, since programs read them back; of media in its
+cells images alone are stored.
 """
 
 from __future__ import annotations
@@ -71,10 +71,18 @@ class Image(media_values.Image, Stored):
 
 
 class Video(media_values.Video, Stored):
-    """A film, by its path or bytes."""
+    """A film, by its path or bytes, or frames of shape T x C x H x W."""
 
-    def __init__(self, data_or_path: Any, caption: str | None = None, *args: Any, **kwargs: Any) -> None:
-        super().__init__(data_or_path, caption)
+    def __init__(
+        self,
+        data_or_path: Any,
+        caption: str | None = None,
+        fps: float | None = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        is_colour = len(getattr(data_or_path, "shape", ())) == 4
+        super().__init__(data_or_path, caption, fps=fps or 4, layout="TCHW" if is_colour else None)
 
 
 class Audio(media_values.Audio, Stored):

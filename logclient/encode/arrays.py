@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from . import tensor
-from .values import LeftOut
+from .values import LeftOut, NoRoom
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _every(size: int, most_bytes: int, *, sample_bytes: int) -> int:
     if size <= most_bytes:
         return 1
     if not sample_bytes:
-        raise LeftOut(f"{size:,} bytes; at most {most_bytes:,} fit (LOGCLIENT_MEDIA_BYTES)")
+        raise NoRoom(f"{size:,} bytes; at most {most_bytes:,} fit (LOGCLIENT_MEDIA_BYTES)")
     return -(-size // min(sample_bytes, most_bytes))
 
 

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 from ..guest import foreign, stdlib
 from ..shm import layout
+from ..shm.counters import Counter
+from ..shm.health import no_media
 from ..shm.ring import Forked, TooLarge
-from .values import LeftOut
+from .values import LeftOut, NoRoom
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from ..shm.media_ring import MediaWriter
     from ..shm.ring import Mark
+    from ..typed import MediaStatus
     from .media_values import Value
 
 
@@ -34,7 +37,7 @@ def _not_loaded(described: object) -> str:
 class Media:
     """The media memory of one process incarnation. Makes nothing before the first value."""
 
-    __slots__ = ("_claims", "_json", "_make", "_mark", "_why", "file")
+    __slots__ = ("_claims", "_json", "_make", "_mark", "_over_budget", "_refused", "_why", "file")
 
     def __init__(self, make: Callable[[], MediaWriter], mark: Mark) -> None:
         """`make` reserves the memory, or raises OSError."""
@@ -44,6 +47,17 @@ class Media:
         self._claims: dict[str, object] = {}
         self._json: Callable[[object], str] = _not_loaded
         self.file: MediaWriter | None = None
+        self._over_budget = Counter(0)
+        self._refused = Counter(0)
+
+    def counts(self) -> MediaStatus:
+        """Return what became of the values of this process."""
+        file = self.file
+        if file is None:
+            found = no_media()
+            found["over_budget"], found["refused"] = self._over_budget.value, self._refused.value
+            return found
+        return file.counts()
 
     def reserve(self) -> str:
         """Make the memory, once; returns why there is none."""
@@ -57,7 +71,9 @@ class Media:
                 return "its memory is only just being reserved"
             json = stdlib.load("json")  # `dumps` would make an encoder with each call
             self._json = json.JSONEncoder(separators=(",", ":"), default=str).encode
-            self.file = self._make()
+            file = self._make()
+            file.count_with(self._over_budget, self._refused, self._mark)
+            self.file = file
         except OSError as error:
             if foreign.is_users(error):
                 raise
@@ -67,33 +83,46 @@ class Media:
                 del self._claims["make"]
         return self._why
 
-    def offer(self, head: int, step: int, key: str, value: Value) -> str:
-        """Commit one value; returns why it is left out, else nothing. `head`: the rank, as a head word has it."""
+    def offer(self, head: int, step: int, key: str, value: Value) -> tuple[str, int]:
+        """Commit one value; returns why something is left out (empty: nothing is), and how many parts of the value.
+
+        0 parts: all of it is. `head`: the rank, as a head word has it.
+        """
         why = self.reserve()
         file = self.file
         if why or file is None:
-            return why
+            self._refused.add()
+            return why, 0
         me = object()
         try:
             if self._claims.setdefault("write", me) is not me:
-                return "another thread is just logging a media value"
+                self._refused.add()
+                return "another thread is just logging a media value", 0
             described, payload = value.packed(min(file.largest, value.most_bytes))
             described["key"] = key
+            unread = described.pop("unread", 0)
             description = self._json(described).encode()
             file.offer(head & ~layout.SHAPE_MASK, step, description, payload)
-            return ""
+            omitted = described.get("omitted", 0)
+            if not omitted:
+                return "", 0
+            self._over_budget.add(omitted - unread)
+            self._refused.add(unread)
+            return "they did not fit (LOGCLIENT_MEDIA_BYTES), or could not be read", omitted
         except LeftOut as reason:
-            return str(reason)
+            (self._over_budget if isinstance(reason, NoRoom) else self._refused).add()
+            return str(reason), 0
         except TooLarge:
-            return (
-                f"with its options it does not fit into the {len(file.mem):,} bytes of LOGCLIENT_MEDIA_BYTES"
-            )
+            self._over_budget.add()
+            room = f"{len(file.mem):,} bytes of LOGCLIENT_MEDIA_BYTES"
+            return f"with its options it does not fit into the {room}", 0
         except Forked:
-            return ""  # the process that was forked from goes on with the very same call
+            return "", 0  # the process that was forked from goes on with the very same call
         except Exception as error:
             if not foreign.is_own(error):
                 raise
-            return f"it could not be read ({type(error).__name__})"
+            self._refused.add()
+            return f"it could not be read ({type(error).__name__})", 0
         finally:  # no call here
             if "write" in self._claims and self._claims["write"] is me:
                 del self._claims["write"]
@@ -101,12 +130,16 @@ class Media:
     def detach(self) -> None:
         """In a forked child, for good."""
         self._mark = b"\0"
+        self._over_budget.detach()
+        self._refused.detach()
         if self.file is not None:
             self.file.detach()
             self.file.map.let_go()
 
     def release(self) -> None:
         """Write nothing more; the memory goes with the last reference."""
+        self._over_budget.detach()
+        self._refused.detach()
         if self.file is not None:
             self.file.detach()
             self.file.map.let_go()

@@ -19,8 +19,10 @@ from itertools import islice
 
 from ..guest import foreign, stdlib
 from ..session import handles, media_memory
+from . import film
 from .arrays import array_of
-from .values import LeftOut
+from .media_table import joined
+from .values import LeftOut, NoRoom
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,7 +80,7 @@ def _encoded(text: Any, most_bytes: int, what: str) -> bytes:
 
 def _fitting(data: Any, most_bytes: int) -> Any:
     if len(data) > most_bytes:
-        raise LeftOut(f"{len(data):,} bytes; at most {most_bytes:,} fit (LOGCLIENT_MEDIA_BYTES)")
+        raise NoRoom(f"{len(data):,} bytes; at most {most_bytes:,} fit (LOGCLIENT_MEDIA_BYTES)")
     return data
 
 
@@ -243,10 +245,11 @@ class Html(Text):
 
 
 class Table(Value):
-    """Rows of texts, numbers, bools and None under named columns; a pandas DataFrame gives both.
+    """Rows of texts, numbers, bools, None and `Image` under named columns; a pandas DataFrame gives both.
 
-    Its JSON is made in the call of `log`, which takes some 0.5 us a cell. At most 200,000 cells; any other object is
-    stored as its text.
+    Its JSON is made in the call of `log`, which takes some 0.5 us a cell. At most 200,000 cells, and 1,000 images, for
+    which the whole table has the room of one value; what is beyond is left out and counted. Any other object is stored
+    as its text.
     """
 
     __slots__ = ("_columns",)
@@ -273,8 +276,9 @@ class Table(Value):
                 raise LeftOut(f"a table of {rows.shape[0]:,} rows; at most {MAX_CELLS:,} cells are taken")
             rows = rows.itertuples(index=False, name=None)
         left, found = MAX_CELLS, []
+        images: list[Value] = []
         for row in rows:
-            cells = [_cell(each) for each in row]
+            cells = [_cell(each, images) for each in row]
             left -= max(1, len(cells))
             if left < 0:
                 raise LeftOut(f"a table with more than {MAX_CELLS:,} cells")
@@ -287,10 +291,16 @@ class Table(Value):
             cells.extend([None] * (len(columns) - len(cells)))
         data = stdlib.load("json").dumps({"columns": columns, "rows": found}, separators=(",", ":")).encode()
         described = self._described(form="bytes", rows=len(found), columns=len(columns))
-        return described, _fitting(data, most_bytes)
+        if not images:
+            return described, _fitting(data, most_bytes)
+        data, omitted, unread = joined(data, images, most_bytes)
+        described |= {"form": "images", "images": len(images)}
+        if omitted:
+            described |= {"omitted": omitted, "unread": unread}
+        return described, data
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: Any, images: list[Value]) -> Any:
     kind = type(value)
     if value is None or kind is bool:
         return value
@@ -307,7 +317,10 @@ def _cell(value: Any) -> Any:
     if generic is not None and isinstance(value, generic):
         number = value.item()
         if type(number) in (bool, int, float, str):
-            return _cell(number)
+            return _cell(number, images)
+    if isinstance(value, Image):
+        images.append(value)
+        return {"image": len(images) - 1}
     if isinstance(value, Value):
         return f"({value.kind}: not stored in a table)"
     return _text(value, MAX_CELL).encode("utf-8", "backslashreplace").decode()
@@ -366,18 +379,47 @@ class Audio(_Media):
 
 
 class Video(_Media):
-    """A film: the bytes or the path of a file, which is stored as it is. Arrays of frames are not encoded."""
+    """A film: the bytes or the path of a file, stored as it is; or frames, and how many of them are a second (`fps`).
 
-    __slots__ = ()
+    Frames are an array of bytes (uint8) of shape T x H x W, T x H x W x C or T x C x H x W with 1, 3 or 4 channels; the
+    sides of `layout` ("THWC", "TCHW") are found as those of an image. PyAV makes a film of them (`pip install av`)
+    outside of the training process; without it they are left out. Of frames that do not fit each n-th is taken, so that
+    the film is whole, and the others are counted.
+    """
+
+    __slots__ = ("_can_encode", "_fps", "_layout")
 
     kind = "video"
+
+    def __init__(
+        self,
+        data: Any,
+        caption: str | None = None,
+        *,
+        fps: float | None = None,
+        layout: str | None = None,
+    ) -> None:
+        super().__init__(data, caption)
+        self._fps = fps
+        self._layout = layout
+        # not in `log`: it asks the disk, once a process
+        self._can_encode = not self._path and not isinstance(data, bytes | bytearray) and film.has_encoder()
 
     def packed(self, most_bytes: int) -> Packed:
         """Implement `Value.packed`."""
         whole = self._whole(most_bytes)
-        if whole is None:
-            raise LeftOut("frames are not encoded: write them to a file, as MP4 or GIF, and log Video(path)")
-        return whole
+        if whole is not None:
+            return whole
+        if not self._can_encode:
+            raise LeftOut(
+                "frames are encoded by PyAV, which is not installed: pip install av, or write them to a file, as MP4 "
+                "or GIF, and log Video(path)"
+            )
+        array, layout, omitted, fps = film.frames(self._content, self._layout, self._fps, most_bytes)
+        described = self._described(form="frames", shape=array.shape, layout=layout, fps=fps)
+        if omitted:
+            described["omitted"] = omitted
+        return described, array.data
 
 
 class Figure(Value):

@@ -153,11 +153,11 @@ class Encoder:
         points = values.collect(metrics)
         self._offer_points(lane, next_order, step, points, kinds, found)
         for name, value in points.media:
-            why = "this process takes no media values"
+            why, parts = "this process takes no media values", 0
             if self._media is not None:
-                why = self._media.offer(self._rank, step, name, value)
+                why, parts = self._media.offer(self._rank, step, name, value)
             if why:
-                points.skip(name, why)
+                points.skip(f"a part of {name}" if parts else name, why, parts or 1)
         return points if points.left_out else None
 
     def _offer_points(

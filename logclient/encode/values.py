@@ -39,6 +39,10 @@ class LeftOut(Exception):
     """The value cannot be a point; the message says why."""
 
 
+class NoRoom(LeftOut):
+    """It does not fit into the memory for media values."""
+
+
 class Points:
     """The points of one record, and what was left out of it."""
 

@@ -21,7 +21,7 @@ from ..shm.wake import wake
 from . import dropped, waiting
 from .ending import patience_s
 from .final_line import write_end
-from .status import device_of
+from .status import device_of, media_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -128,6 +128,7 @@ def let_go(session: Session) -> None:
     outcome = session.outcome
     outcome.left_ns = time.monotonic_ns()
     outcome.device = device_of(session)
+    outcome.media = media_of(session)
     if session.console is not None:
         session.console.end()
         session.console.leave()

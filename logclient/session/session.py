@@ -36,7 +36,7 @@ from ..launching import launcher_variables as launchers
 from ..shm import layout, refusals
 from ..shm.counters import Counters
 from ..shm.documents import DocumentWriter, TooLarge
-from ..shm.health import no_device
+from ..shm.health import no_device, no_media
 from ..shm.notices import Notices
 from ..shm.owner import ForkMark, LiveLock
 from ..shm.proc import file_limit
@@ -55,14 +55,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..config import Config
-    from ..typed import DeviceStatus
+    from ..typed import DeviceStatus, MediaStatus
     from .capture import Capture
 
 
 class Outcome:
     """The outcome of a run in this process, and its last counts once its memory is released."""
 
-    __slots__ = ("_claims", "counts", "device", "is_durable", "left_ns", "state")
+    __slots__ = ("_claims", "counts", "device", "is_durable", "left_ns", "media", "state")
 
     def __init__(self) -> None:
         self._claims: dict[str, object] = {}
@@ -71,6 +71,7 @@ class Outcome:
         self.state = ""  # how the run ended, as its state document has it
         self.counts = dict.fromkeys(("accepted", "forgotten", "damaged", "stored", "acked"), 0)
         self.device: DeviceStatus = no_device()
+        self.media: MediaStatus = no_media()
 
     def claim(self) -> bool:
         """Take the right to end the run; True for one call only, of any thread or handler."""

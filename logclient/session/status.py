@@ -14,7 +14,7 @@ from ..spawn import agent as spawn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..typed import DeviceStatus, RunState, Status
+    from ..typed import DeviceStatus, MediaStatus, RunState, Status
     from .session import Session
 
 
@@ -42,6 +42,7 @@ def status_of(session: Session) -> Status:
         "agent": agent,
         "server": describe_server(words, session.server, missing_there(counts), now_ns, stall_s),
         "device": device_of(session),
+        "media": media_of(session),
         "notices": list(session.notices.lines),
     }
 
@@ -60,3 +61,11 @@ def device_of(session: Session) -> DeviceStatus:
     if encoder is None or encoder.device is None:
         return {**session.outcome.device}
     return encoder.device.describe()
+
+
+def media_of(session: Session) -> MediaStatus:
+    """Return the counts of media values; after the run those of its end."""
+    encoder = session.encoder if session.mark[0] else None
+    if encoder is None or encoder.media is None:
+        return {**session.outcome.media}
+    return encoder.media.counts()

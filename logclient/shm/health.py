@@ -12,7 +12,7 @@ from . import layout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..typed import AgentStatus, DeviceStatus, ServerStatus
+    from ..typed import AgentStatus, DeviceStatus, MediaStatus, ServerStatus
 
 _START_STALLS = 2  # stall times within which the worker of an agent that was called for is heard
 _SHIP_STALLS = 6  # stall times after which the process that ships has been replaced, if that is any use
@@ -36,6 +36,19 @@ def no_agent() -> AgentStatus:
 def no_device() -> DeviceStatus:
     """Device values of a process that logged none."""
     return {"way": "", "trouble": "", "in_flight": 0}
+
+
+def no_media() -> MediaStatus:
+    """Media values of a process that logged none."""
+    return {
+        "accepted": 0,
+        "stored": 0,
+        "lost": 0,
+        "forgotten": 0,
+        "damaged": 0,
+        "over_budget": 0,
+        "refused": 0,
+    }
 
 
 def describe_agent(words: memoryview | None, now_ns: int, stall_s: float) -> AgentStatus:

@@ -8,7 +8,8 @@
         lane 0            references: what the media process stored, one record a value. The worker takes them as
                           it takes all records
         lane header 1     words of the raw ring, which no reader of lanes counts; the words of a lane, and
-                          IN_HAND ... below. LANE_STREAM: the id of the process that logs, which names its lane file
+                          IN_HAND ... LOST below. LANE_STREAM: the id of the process that logs, which names its lane
+                          file
         behind lane 0     the raw ring
 
     frame of the raw ring (multiple of 8 bytes, never wraps; padding fills the end of a lap)
@@ -44,7 +45,7 @@ from . import lane_file, layout, modes
 from .documents import DocumentWriter
 from .layout import FORGOT, LENGTH_MASK, PADDING, RELEASED, SEQ, STAGED_SEQ, TAIL
 from .record import BODY, PREFIX, Shape, pack_payload
-from .ring import Blocks, Forked, RingReader, RingWriter, TooLarge
+from .ring import Blocks, Forked, RingReader, RingWriter, TooLarge, read_counts
 from .side_stream import MARKS, MEDIA, suffix_of
 
 TYPE_CHECKING = False
@@ -52,15 +53,23 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from ..typed import MediaStatus
+    from .counters import Counter
     from .ring import Mark
 
 RAW_HEADER = 1  # index of its lane header
 IN_HAND = 16  # by the media process: seq of the value that is being encoded; 0: none is
 DIED_OF = 17  # seq of the value that the last process died of, which had it in hand
 DIED_TIMES = 18  # so many processes in a row died of it
+OVER_BUDGET = 19  # by the producer: values, images in cells and frames left out, since they did not fit
+REFUSED = 20  # by the producer: the same for any other reason
+LOST = (
+    21  # by the media process: references without bytes, since a file was gone, an encoder failed or the like
+)
 MIN_BYTES = 1 << 20
 _KEYS, _SLOT, _REFERENCES = 16 << 10, 1 << 10, 128 << 10
 _META = Struct("<IIQ")
+TABLE_SIZES = Struct("<QQ")  # in front of a table with images: `encode/media_table.py` draws what follows
 _END = 4096
 MAX_DESCRIPTION = 16 << 10
 _LOOKS = 3  # at a frame that does not check
@@ -69,6 +78,21 @@ _LOOKS = 3  # at a frame that does not check
 def ends_check(payload: bytes | memoryview) -> int:
     """Return the CRC-32 of the first and last 4 KiB of a payload."""
     return crc32(payload[-_END:], crc32(payload[:_END]))
+
+
+def media_counts(words: memoryview) -> MediaStatus:
+    """Return what became of the values of a media file, from all its words."""
+    durable, stored, damaged = read_counts(words[layout.lane_header(0) :])
+    raw = words[layout.lane_header(RAW_HEADER) :]
+    return {
+        "accepted": raw[SEQ],
+        "stored": stored,
+        "lost": raw[LOST],
+        "forgotten": max(0, durable - stored - damaged),
+        "damaged": damaged,
+        "over_budget": raw[OVER_BUDGET],
+        "refused": raw[REFUSED],
+    }
 
 
 class MediaWriter:
@@ -119,9 +143,25 @@ class MediaWriter:
                 os.close(fd)
 
     @property
+    def raw_words(self) -> memoryview:
+        """Words of the raw ring."""
+        at = layout.lane_header(RAW_HEADER)
+        return self.words[at : at + layout.LANE_HEADER_WORDS]
+
+    @property
     def largest(self) -> int:
         """Bytes of the largest payload that surely fits."""
         return self._ring.largest - _META.size - MAX_DESCRIPTION
+
+    def counts(self) -> MediaStatus:
+        """Return what became of the values so far."""
+        return media_counts(self.words)
+
+    def count_with(self, over_budget: Counter, refused: Counter, mark: Mark) -> None:
+        """Publish these counters here."""
+        words = self.raw_words
+        over_budget.attach(words, mark, OVER_BUDGET)
+        refused.attach(words, mark, REFUSED)
 
     def offer(self, head: int, step: int, description: bytes, payload: bytes | memoryview) -> None:
         """Commit one value. Raises TooLarge and Forked, with nothing written."""
@@ -309,6 +349,10 @@ class MediaReader:
     def end(self) -> None:
         """Note that it was encoded: what kills this process from now on is not the value."""
         self.words[IN_HAND] = 0
+
+    def note_lost(self) -> None:
+        """Count a value whose reference has no bytes."""
+        self.words[LOST] += 1
 
     def go_back(self) -> None:
         """Take again what was taken and not released."""

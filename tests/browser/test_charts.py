@@ -176,7 +176,7 @@ def test_spike_dip_and_nan_of_a_million_points_are_in_the_pixels(charts: Charts)
 
 
 def test_thousands_of_keys_are_sections_of_which_only_what_is_near_is_drawn(charts: Charts) -> None:
-    """Charts come as they scroll into view and go when they are far away; a key is text, whatever it holds."""
+    """R2-12: charts come as they scroll into view and go when they are far away; a key is text, whatever it holds."""
     charts.open("many", count=6)
     page = charts.page
     assert page.locator(".section").count() == 1 + math.ceil((MANY - 1) / 20)

@@ -107,6 +107,34 @@ def test_a_hidden_tab_asks_nothing_and_catches_up_once(watched: Watched, store: 
         page.goto("about:blank")
 
 
+def test_view_outlives_a_cut_network_and_a_reload(watched: Watched, store: Store) -> None:
+    """R2-46: zoom, smoothing, log axis, hidden runs and the place on the page stay. What came meanwhile is shown."""
+    page = watched.page
+    watched.expected += ["ERR_", "502"]
+    put(store, "third", [columns({f"other{at}": np.arange(9.0) for at in range(40)}, np.arange(9))])
+    view = "run=goes%20on&run=over&run=third&hide=over&hide=third&logy=1&smooth=50&zoom=60,500"
+    with serving(backing(store, check=lambda token: EVERYBODY)) as url:
+        page.goto(f"{url}/#/charts?{view}")
+        last(page, 99)
+        canvas = page.get_by_role("figure", name="loss", exact=True).locator("canvas")
+        page.evaluate("scrollTo(0, 200)")
+        bar = page.locator("#connection")
+        page.context.set_offline(True)  # streams that are open stay so
+        expect(bar).to_be_visible(timeout=PATIENCE_MS)
+        log(store, 100, 10)
+        page.context.set_offline(False)
+        last(page, 109)
+        expect(bar).to_be_hidden(timeout=PATIENCE_MS)
+        text = "loss, steps 60 to 500. goes on: last 109, min 60, max 109."
+        expect(canvas).to_have_attribute("aria-label", text)
+        assert page.evaluate("scrollY") == 200 and page.url.endswith(view)
+        page.reload()
+        expect(canvas).to_have_attribute("aria-label", text)
+        expect(page.get_by_label("Log y")).to_be_checked()
+        assert page.url.endswith(view)
+        page.goto("about:blank")
+
+
 def test_points_come_without_streams_too(browser: Browser, store: Store) -> None:
     """A browser, or a proxy, that lets no stream through: every few seconds the page asks for what follows."""
     context = browser.new_context()

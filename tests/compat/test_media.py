@@ -61,7 +61,12 @@ def test_media_of_wandb_are_stored(run_dir: Path, tmp_path: Path, patient: None)
         "plot": "table",
     }
     media = logclient.read(run_dir)[-1].media
-    assert media["table"][0].load().rows == [[1, "(image: not stored in a table)"], [2, "x"]]
+    (one, cell), last = media["table"][0].load().rows
+    assert (
+        (one, last) == (1, [2, "x"])
+        and cell.caption == "c"
+        and (cell.load().max(), cell.load().min()) == (255, 0)
+    )
     assert (media["image"][0].load().min(), media["image"][0].load().max()) == (0, 255)
     assert media["counted"][0].load().counts.tolist() == [1, 0, 0, 2]
     assert media["page"][0].load() == "<b>page</b>" and media["audio"][0].mime == "audio/wav"

@@ -16,9 +16,11 @@ import numpy as np
 import pytest
 
 import logclient
+from logclient.encode import film
 from logclient.encode.media_values import Value
 from logclient.encode.values import LeftOut
 from logclient.shm import layout
+from logclient.shm.media_ring import TABLE_SIZES
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 MOST = 1 << 20
@@ -164,7 +166,7 @@ def test_cells_of_a_table_are_plain_values_or_texts() -> None:
         (logclient.File(5), "takes a path or bytes"),
         (logclient.Audio(np.zeros(8)), "without their rate"),
         (logclient.Audio(np.zeros((2, 2, 2)), 8000), "N x channels"),
-        (logclient.Video(np.zeros((2, 4, 4, 3))), "frames are not encoded"),
+        (logclient.Video(np.zeros((2, 4, 4, 3))), "frames "),
         (logclient.Figure(5), "matplotlib or plotly"),
     ],
 )
@@ -189,6 +191,47 @@ class Foreign:
         raise self.error("no")
 
 
+def test_images_in_cells_of_a_table_travel_with_it_as_far_as_there_is_room() -> None:
+    """Each has a description and bytes; those that do not fit, or cannot be read, are counted; the table stays."""
+    pixels = [np.full((8, 8), number, "u1") for number in range(4)]
+    rows = [[number, logclient.Image(each, f"no {number}")] for number, each in enumerate(pixels)]
+    rows.append([4, logclient.Image(object())])
+    described, payload = packed(logclient.Table([*rows, [5, None]], columns=["n", "image"]))
+    assert (described["form"], described["images"], described["omitted"]) == ("images", 5, 1)
+    head, table = TABLE_SIZES.unpack_from(payload)
+    listed = json.loads(payload[16 : 16 + head])
+    assert [each.get("caption") for each in listed] == ["no 0", "no 1", "no 2", "no 3", None]
+    assert "no array" in listed[4]["lost"]
+    assert json.loads(payload[16 + head :][:table])["rows"][2] == [2, {"image": 2}]
+    assert payload[16 + head + table :] == b"".join(each.tobytes() for each in pixels)
+    described, payload = packed(logclient.Table(rows), 1500)
+    assert 1 <= described["omitted"] < 5 and len(payload) <= 1500
+    assert "bytes; at most" in why(logclient.Table(rows), 200)
+    many = logclient.Image(pixels[0])
+    assert packed(logclient.Table([[many]] * 1002))[0]["omitted"] == 2
+
+
+def test_frames_are_taken_as_far_as_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond that each n-th, so that the film is whole; the others are counted. Without PyAV a sentence says so."""
+    monkeypatch.setattr(film, "_FOUND", [True])
+    frames = np.arange(10 * 5 * 6 * 3, dtype="u1").reshape(10, 5, 6, 3)
+    described, payload = packed(logclient.Video(frames, "c", fps=8))
+    assert described == {
+        "kind": "video", "caption": "c", "form": "frames", "shape": (10, 5, 6, 3), "layout": "THWC", "fps": 8.0
+    }  # fmt: skip
+    assert payload == frames.tobytes()
+    described, payload = packed(logclient.Video(frames.transpose(0, 3, 1, 2), fps=8), 300)
+    assert (described["layout"], described["shape"], described["omitted"]) == ("TCHW", (3, 3, 5, 6), 7)
+    assert described["fps"] == 2 and payload == frames.transpose(0, 3, 1, 2)[::4].tobytes()
+    assert packed(logclient.Video(frames[..., 0], fps=1))[0]["layout"] == "THW"
+    assert "number a second" in why(logclient.Video(frames))
+    assert "expected uint8" in why(logclient.Video(frames.astype("f4"), fps=1))
+    assert "at most 40 fit" in why(logclient.Video(frames, fps=1), 40)
+    assert "not 1, 3 or 4 channels" in why(logclient.Video(np.zeros((2, 5, 5, 5), "u1"), fps=1))
+    monkeypatch.setattr(film, "_FOUND", [False])
+    assert "pip install av" in why(logclient.Video(frames, fps=1))
+
+
 def test_scalars_stay_when_their_media_values_are_left_out(run_dir: Path, patient: None) -> None:
     """Values that cannot be read, are too large, or raise cost one point each, counted and said; log raises nothing."""
     run = logclient.init(quiet=True, media_bytes=1 << 20)
@@ -205,7 +248,10 @@ def test_scalars_stay_when_their_media_values_are_left_out(run_dir: Path, patien
     status = run.status()
     assert (status["accepted"], status["refused"], status["left_out"]) == (len(bad), 0, len(bad))
     assert any("'bad' is left out" in line for line in status["notices"])
+    assert (status["media"]["over_budget"], status["media"]["refused"]) == (2, 4)
     assert run.finish(60)
+    whole = {"accepted": len(bad), "stored": len(bad), "lost": 0, "forgotten": 0, "damaged": 0}
+    assert run.status()["media"] == {**whole, "over_budget": 2, "refused": 4}
     read = logclient.read(run_dir)[-1]
     assert list(read.series("loss").value) == [1.0] * len(bad)
     assert [each.load() for each in read.media["nested::text"]] == [
@@ -264,7 +310,11 @@ def test_values_of_threads_handlers_and_interrupted_calls_are_counted_exactly(
         if stop.is_set():
             return
         offered["handler"] += 1
-        run.log(offered["handler"], {"of_handler": logclient.Image(pixels)})
+        try:
+            run.log(offered["handler"], {"of_handler": logclient.Image(pixels)})
+        except Interrupt:  # of a signal that came while this one was handled: it ends both calls
+            offered["raised"] += 1
+            raise
         if offered["handler"] % 10 == 0 and is_inside[0]:
             is_inside[0] = False
             raise Interrupt

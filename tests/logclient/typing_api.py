@@ -20,6 +20,7 @@ from logclient import (
     Image,
     LogclientError,
     Markdown,
+    MediaStatus,
     NoRun,
     NullRun,
     RankFailed,
@@ -76,6 +77,7 @@ assert_type(run.status()["agent"], AgentStatus)
 assert_type(run.status()["agent"]["disk_silent_s"], float)
 assert_type(run.status()["server"], ServerStatus)
 assert_type(run.status()["device"], DeviceStatus)
+assert_type(run.status()["media"], MediaStatus)
 assert_type(run.status()["accepted"], int)
 assert_type(run.id, str)
 assert_type(run.project, str)

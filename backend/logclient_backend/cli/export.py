@@ -16,7 +16,7 @@ from ..runs.formats import FORMATS
 from ..runs.media import media_items
 from ..runs.source import RunSource
 from . import export_html, media_page, screen
-from .options import with_json, with_source
+from .options import amount, with_json, with_source
 from .text import plural, safe, safe_lines
 
 
@@ -59,6 +59,22 @@ from .text import plural, safe, safe_lines
     metavar="FILE",
     help="Write a page that shows the run, complete in one file, instead of its points.",
 )
+@click.option(
+    "--console", "with_console", is_flag=True, help="With --html: also the end of the captured output."
+)
+@click.option(
+    "--variables",
+    "with_variables",
+    is_flag=True,
+    help="With --html: also the captured environment variables; secrets are masked.",
+)
+@amount(
+    "--media-bytes",
+    click.IntRange(0),
+    export_html.MEDIA_BYTES,
+    "BYTES",
+    "With --html: how much of the page images and other media values may take.",
+)
 @with_source
 @with_json
 @click.pass_context
@@ -72,6 +88,9 @@ def command(
     of_system: bool,
     of_media: bool,
     html: str | None,
+    with_console: bool,
+    with_variables: bool,
+    media_bytes: int,
     source: RunSource,
     as_json: bool,
 ) -> None:
@@ -84,8 +103,8 @@ def command(
     With --out, run.json holds the rest: config and all other documents, streams, ranks, gaps and counts.
     `logclient import FOLDER` makes the same run of it again. parquet needs `pip install 'logclient[parquet]'`.
 
-    With --html FILE, one page with config, values, curves and gaps, which any browser shows without a network. It
-    holds no script.
+    With --html FILE, one page with config, values, curves, gaps and media values, which any browser shows without a
+    network. It holds no script. What the program printed and its environment variables are in it only if asked for.
 
     The order: within a process as it was logged, processes merged by time.
 
@@ -102,13 +121,27 @@ def command(
         raise BadArgument(
             "--html writes a page and no points: leave --out, --format, --replace and --json out"
         )
+    if html is None and (with_console or with_variables or media_bytes != export_html.MEDIA_BYTES):
+        raise BadArgument(
+            "--console, --variables and --media-bytes are for the page: give --html FILE too, or see `logclient show`"
+        )
+    if of_media and html is not None:
+        raise BadArgument("--html has media values in it by itself: leave --media out, or use --out FOLDER")
     if of_media and out is None:
         raise BadArgument("--media writes files: give --out FOLDER too")
     stored = source.run(run)
+    if of_system and html is not None and (with_console or with_variables):
+        raise BadArgument("--system shows metrics alone: leave --console and --variables out, or --system")
     if of_system:
         stored = stored.of_side(SYSTEM)
     if html is not None:
-        troubles = export_html.write(stored, html)
+        troubles = export_html.write(
+            stored,
+            html,
+            media_bytes=0 if of_system else media_bytes,
+            has_console=with_console,
+            has_variables=with_variables,
+        )
         _report(ctx, troubles)
         return
     shown = stored.view()

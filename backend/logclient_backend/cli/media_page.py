@@ -10,6 +10,7 @@ from typing import Any
 from logclient.shm.side_stream import MEDIA
 
 from ..runs.media import MediaItem, NoBlob, media_items
+from ..runs.media_reference import Reference, images_in
 from ..runs.source import StoredRun
 from ..wal.whole import write_whole
 from . import screen
@@ -82,6 +83,10 @@ def _what(item: MediaItem) -> str:
         parts.append(f"{fields['width']} x {fields.get('height')}")
     if "rows" in fields:
         parts.append(f"{fields['rows']} x {fields.get('columns')} cells")
+    if "images" in fields:
+        parts.append(plural(int(fields["images"]), "image"))
+    if "omitted" in fields:
+        parts.append(f"{fields['omitted']} left out")
     if "values" in fields:
         parts.append(f"{fields['values']:,} values from {fields.get('low')} to {fields.get('high')}")
     if reference.sha256:
@@ -95,23 +100,35 @@ def _what(item: MediaItem) -> str:
 def write(stored: StoredRun, items: Sequence[MediaItem], out: str) -> tuple[int, list[str]]:
     """Write each blob once, and a list of all values; returns the number of files, and what could not be read.
 
+    Images in the cells of a table are files, too: their hashes are in the table's JSON.
     Files are named by their hashes: a key of the user's is never part of a path.
     """
     folder = os.path.join(out, FOLDER)
     os.makedirs(folder, exist_ok=True)
-    lines, troubles, done = [], [], set()
-    for item in items:
-        table, reference = as_dict(item), item.reference
-        if reference.sha256:
-            end = _ENDS.get(reference.mime, "bin")
-            name = f"{reference.sha256}.{end}"
+    lines: list[str] = []
+    troubles: list[str] = []
+    done: set[str] = set()
+
+    def put(item: MediaItem, reference: Reference) -> str:
+        """Write a blob, unless it is there; returns its file, empty where it cannot be read."""
+        name = f"{reference.sha256}.{_ENDS.get(reference.mime, 'bin')}"
+        if name not in done:
             try:
-                if name not in done:
-                    write_whole(os.path.join(folder, name), stored.blob(reference.sha256))
-                    done.add(name)
-                table["file"] = f"{FOLDER}/{name}"
+                data = stored.blob(reference.sha256)
             except NoBlob as error:
                 troubles.append(f"{item.key} at step {item.step}: {error}")
+                return ""
+            write_whole(os.path.join(folder, name), data)
+            done.add(name)
+            if reference.kind == "table":
+                for image in images_in(data):
+                    put(item, image)
+        return f"{FOLDER}/{name}"
+
+    for item in items:
+        table = as_dict(item)
+        if item.reference.sha256 and (file := put(item, item.reference)):
+            table["file"] = file
         lines.append(json.dumps(table, ensure_ascii=False))
     write_whole(os.path.join(out, LIST), "".join(f"{line}\n" for line in lines).encode())
     return len(done), troubles

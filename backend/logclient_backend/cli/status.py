@@ -11,6 +11,7 @@ import click
 from ..agent.settings import Settings
 from ..runs import live
 from ..runs.live import LiveShmDir
+from ..runs.live_media import media_of
 from ..runs.requests import asked
 from . import alert_lines, screen
 from .ls import dropped
@@ -109,6 +110,7 @@ def describe(live_dir: LiveShmDir) -> dict[str, Any]:
         "device_records": sum(entry["device_records"] for entry in processes),
         "device_s": max((entry["device_s"] for entry in processes), default=0.0),
         "counts": total,
+        "media": media_of(live_dir.shm_dir.path),
         "processes": processes,
         "bad_files": live_dir.bad,
         "alerts": alert_lines.described(live_dir),
@@ -185,6 +187,8 @@ def _page(entry: dict[str, Any]) -> Iterator[Any]:
         ("memory", f"{size(entry['memory_bytes'])} in {safe(entry['meeting_place'])}"),
         ("goes to", _where(entry)),
     ]
+    if any(entry["media"].values()):
+        facts.insert(-2, ("media", _media(entry["media"])))
     if entry["device_records"]:
         facts.insert(3, ("device", _device(entry)))
     if entry["server"]["state"] != "off":
@@ -293,6 +297,13 @@ def _lag(entry: dict[str, Any]) -> str:
 def _device(entry: dict[str, Any]) -> str:
     records, verb = plural(entry["device_records"], "record"), "wait" + "s" * (entry["device_records"] == 1)
     return f"{records} {verb} for its values, the oldest {duration(entry['device_s'])} old"
+
+
+def _media(counts: dict[str, int]) -> Any:
+    bad = ("lost", "forgotten", "damaged", "over_budget", "refused")
+    parts = [f"{counts[name]:,} {name.replace('_', ' ')}" for name in bad if counts[name]]
+    stored = f"{counts['stored']:,} of {plural(counts['accepted'], 'value')} stored"
+    return screen.line(stored, (f", {', '.join(parts)}" if parts else "", "yellow"))
 
 
 def _dropped(counts: dict[str, int]) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 from logclient.errors import BadArgument
 
 from ..runs.media import MediaItem, NoBlob
+from ..runs.media_reference import Reference, image_of
 from ..runs.source import StoredRun
 
 if TYPE_CHECKING:
@@ -40,12 +41,40 @@ class Counts:
         return f"<Counts of {self.values:,} values in {len(self.counts)} bins>"
 
 
-class Rows:
-    """A table: `columns`, and `rows` of cells."""
+class CellImage:
+    """An image in a cell of a table."""
 
-    def __init__(self, table: Mapping[str, Any]) -> None:
+    def __init__(self, stored: StoredRun, reference: Reference) -> None:
+        self._stored = stored
+        self.sha256 = reference.sha256
+        self.size = reference.size
+        self.mime = reference.mime
+        self.lost = reference.lost  # why there are no bytes of it; empty: there are
+        self.caption: str = reference.fields.get("caption", "")
+        self.fields: Mapping[str, Any] = reference.fields
+
+    def __repr__(self) -> str:
+        return f"<CellImage: {f'lost: {self.lost}' if self.lost else f'{self.size:,} bytes'}>"
+
+    def bytes(self) -> bytes:
+        """Return the bytes that are stored, a PNG mostly. `NoBlob` where there are none any more."""
+        if not self.sha256:
+            raise NoBlob(f"the image of a cell was not stored: {self.lost}")
+        return self._stored.blob(self.sha256)
+
+    def load(self) -> Any:
+        """Return the pixels as an array, as `MediaValue.load` does."""
+        return _pixels(self.bytes())
+
+
+class Rows:
+    """A table: `columns`, and `rows` of cells; images are `CellImage`."""
+
+    def __init__(self, table: Mapping[str, Any], stored: StoredRun | None = None) -> None:
         self.columns: list[str] = list(table["columns"])
         self.rows: list[list[Any]] = list(table["rows"])
+        if stored is not None:
+            self.rows = [[_cell(stored, cell) for cell in row] for row in self.rows]
 
     def __repr__(self) -> str:
         return f"<Rows: {len(self.rows):,} of {self.columns}>"
@@ -55,6 +84,11 @@ class Rows:
         import pandas
 
         return pandas.DataFrame(self.rows, columns=self.columns)
+
+
+def _cell(stored: StoredRun, cell: Any) -> Any:
+    reference = image_of(cell)
+    return cell if reference is None else CellImage(stored, reference)
 
 
 class MediaValue:
@@ -101,7 +135,7 @@ class MediaValue:
         if self.kind == "histogram":
             return Counts(json.loads(data))
         if self.kind == "table":
-            return Rows(json.loads(data))
+            return Rows(json.loads(data), self._stored)
         if self.kind in ("text", "markdown", "html"):
             return data.decode("utf-8", "replace")
         return data

@@ -51,3 +51,12 @@ def environments_of(nodes: list[Node]) -> list[Environment]:
                 Environment(node.id, node.host, text(node.environment.get("process")), captured_ns, content)
             )
     return sorted(found, key=lambda each: (each.captured_ns, each.node))
+
+
+def commit(environments: list[Environment]) -> str:
+    """Return commit and branch of the newest environment; empty where they are not known."""
+    code = table(environments[-1].content.get("code")) if environments else {}
+    if not text(code.get("commit")):
+        return ""
+    branch = f" on {text(code['branch'])}" if text(code.get("branch")) else ""
+    return f"{text(code['commit'])}{branch}{', with changes' if code.get('dirty') is True else ''}"

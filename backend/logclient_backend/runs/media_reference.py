@@ -7,6 +7,9 @@ by the SHA-256 of its bytes, in the folder `media` of a run folder or in the dat
     {"kind": "histogram", "low": 0.0, "high": 1.0, "counts": [...], "values": 1000000, "nonfinite": 0}   no blob
     {"kind": "image", "lost": "why there is no blob"}
 
+The blob of a table is JSON, ``{"columns": [...], "rows": [[...], ...]}``; an image in a cell is a reference there, too:
+``{"image": {"kind": "image", "sha256": ...}}``.
+
 Invariants:
 
 - a reference is at most MAX_BYTES long, its fields are of known types, and texts in it are bounded: a reader believes
@@ -65,11 +68,16 @@ def parse(text: object) -> Reference | None:
     if not isinstance(text, str) or len(text) > MAX_BYTES:
         return None
     try:
-        table = json.loads(text)
+        return of_table(json.loads(text))
     except (ValueError, RecursionError):
         return None
+
+
+def of_table(table: object) -> Reference | None:
+    """Return the reference that a JSON object is; None where it is none that can be believed."""
     if not isinstance(table, dict) or not _is(table.get("kind"), _KIND):
         return None
+    table = dict(table)
     sha256, size, mime = table.pop("sha256", ""), table.pop("bytes", 0), table.pop("mime", "")
     lost, kind = table.pop("lost", ""), table.pop("kind")
     if sha256 and not (
@@ -80,6 +88,22 @@ def parse(text: object) -> Reference | None:
         return None
     fields = {name: value for name, value in table.items() if _is_plain(value)}
     return Reference(kind, sha256, size, mime, lost[:_MAX_FIELD], fields)
+
+
+def image_of(cell: object) -> Reference | None:
+    """Return the reference in a table's cell; None where the cell holds no image."""
+    found = of_table(cell.get("image")) if isinstance(cell, dict) else None
+    return found if found is not None and found.kind == "image" else None
+
+
+def images_in(data: bytes) -> list[Reference]:
+    """Return the references in the cells of a table that have bytes."""
+    try:
+        rows = json.loads(data)["rows"]
+        found = [image_of(cell) for row in rows for cell in row]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return []
+    return [each for each in found if each is not None and each.sha256]
 
 
 def blob_path(folder: str, sha256: str) -> str:

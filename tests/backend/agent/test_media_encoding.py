@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from logclient.shm.media_ring import RawValue
+from logclient.shm.media_ring import TABLE_SIZES, RawValue
 from logclient_backend.agent.media import encoded, pixels
 from logclient_backend.agent.media.encoded import encode, mime_of
 from logclient_backend.agent.media.pixels import BadValue, histogram, png
@@ -223,6 +223,59 @@ def test_references_are_bounded_and_strictly_read() -> None:
         assert parse(odd) is None, odd
     with pytest.raises(ValueError, match="no SHA-256"):
         blob_path("/folder", "../x")
+
+
+def test_a_table_with_images_is_believed_as_far_as_its_sizes_are_right() -> None:
+    """Images become PNGs, a broken one a reason in its cell; sizes and numbers that are wrong give up the table."""
+    table = json.dumps(
+        {"columns": ["a"], "rows": [[{"image": 0}], [{"image": 1}], [{"image": 2}], ["x"]]}
+    ).encode()
+    good = {"form": "pixels", "dtype": "u1", "shape": [2, 2], "layout": "HW", "bytes": 4}
+    listed = json.dumps([good, {**good, "shape": [9, 9]}]).encode()
+    payload = TABLE_SIZES.pack(len(listed), len(table)) + listed + table + bytes(8)
+    made = encode(value(payload, kind="table", form="images"), is_hurried=True)
+    assert made.data == table and isinstance(made.images[0], encoded.Encoded)
+    assert shown(made.images[0].data or b"").shape == (2, 2) and "no image of shape" in str(made.images[1])
+    rows = json.loads(encoded.with_images(table, [{"kind": "image", "sha256": "a"}, {"kind": "image"}]))[
+        "rows"
+    ]
+    assert (
+        rows[0] == [{"image": {"kind": "image", "sha256": "a"}}]
+        and "takes 2 images" in rows[2][0]["image"]["lost"]
+    )
+    for bad in (b"", bytes(16), TABLE_SIZES.pack(1 << 60, 1) + b"[]", payload[:40]):
+        with pytest.raises(BadValue):
+            encode(value(bad, kind="table", form="images"), is_hurried=True)
+    for bad in (b"{}", b'{"rows": [[{"image": "x"}]]}', b'{"rows": 3}'):
+        with pytest.raises(BadValue):
+            encoded.with_images(bad, [])
+
+
+@pytest.mark.parametrize("layout", ["THW", "THWC", "TCHW"])
+def test_frames_become_a_film_of_the_same_pictures(layout: str) -> None:
+    """In either order of channels, also with sides of odd length; a description that is wrong is refused."""
+    av = pytest.importorskip("av")
+    whole = np.zeros((6, 33, 49, 3), "u1")
+    for number in range(6):
+        whole[number, :, : 8 * number] = (250, 10, 60) if layout != "THW" else 250
+    frames = {"THW": whole[..., 0], "THWC": whole, "TCHW": whole.transpose(0, 3, 1, 2)}[layout]
+    about = {"kind": "video", "form": "frames", "shape": list(frames.shape), "layout": layout, "fps": 5}
+    made = encode(value(frames.tobytes(), **about), is_hurried=False)
+    assert made.mime == "video/mp4" and mime_of(made.data or b"", "video") == "video/mp4"
+    assert made.fields == {"fps": 5, "frames": 6, "width": 49, "height": 33}
+    decoded = av.open(io.BytesIO(made.data or b"")).decode(video=0)
+    read = np.array([frame.to_ndarray(format="rgb24") for frame in decoded])
+    assert read.shape == (6, 34, 50, 3)
+    assert np.abs(read[:, :33, :49].astype(int) - whole)[:, :, ::5].mean() < 5
+    for wrong in (
+        {"shape": [6, 33]},
+        {"shape": None},
+        {"fps": 0},
+        {"layout": "X"},
+        {"shape": [1 << 40, 1, 1]},
+    ):
+        with pytest.raises(BadValue):
+            encode(value(frames.tobytes(), **{**about, **wrong}), is_hurried=False)
 
 
 def test_every_kind_of_the_client_is_known() -> None:

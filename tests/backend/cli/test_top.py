@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from textual.pilot import Pilot
-from textual.widgets import DataTable, Static, TabbedContent
+from textual.widgets import DataTable, Footer, Static, TabbedContent
 
+from logclient.shm.side_stream import CONSOLE
 from logclient_backend.cli import cli
 from logclient_backend.cli.top.app import TopApp
+from logclient_backend.cli.top.live_console import MAX_LINES
 from logclient_backend.runs.source import FolderSource
-from tests.backend.runs.build import NodeMaker, rec, simple_run
+from tests.backend.runs.build import NodeMaker, Rec, rec, side_number, simple_run
 
 PATIENCE_S = 30.0
 EVERY_S = 0.2
@@ -108,6 +110,51 @@ def test_ranks_and_drops_have_tabs(tmp_path: Path) -> None:
             await pilot.pause()
             assert [line.split()[0] for line in text(app, "#ranks-body").splitlines()] == ["RANK", "0", "1"]
             assert "forgotten" in text(app, "#logging-body")
+
+    asyncio.run(use())
+
+
+def test_console_shows_the_last_lines_live_and_obeys_none_of_them(tmp_path: Path) -> None:
+    """Standard error is told from standard output; a bar is one line; without a capture a sentence is there."""
+    made = NodeMaker(tmp_path, "printed")
+    made.heard_ns = time.time_ns()  # it runs
+    made.process(1)
+    made.segment({(1, 1, 0): [rec(seq) for seq in range(1, 4)]})
+    side = side_number(CONSOLE)
+
+    def printed(*pieces: tuple[str, str], after: int = 0) -> None:
+        records = [
+            Rec(seq, seq, seq, made.created_ns + seq, ((stream, "s", text),))
+            for seq, (stream, text) in enumerate(pieces, after + 1)
+        ]
+        made.segment({(side, side, 0): records})
+        made.save()
+
+    bars = [("stdout", f"\rbar {done}/9") for done in range(10)]
+    printed(
+        ("stdout", "[bold]begin[/]\n"),
+        ("stderr", "\x1b]0;title\x07a \x1b[31mwarning\x1b[0m \u202e\x9b31m\n"),
+        *bars,
+    )
+    simple_run(tmp_path, "silent", 3, created_ns=made.created_ns - 10**9)
+
+    async def use() -> None:
+        app = screen_of(tmp_path, "printed")
+        async with app.run_test(size=(120, 40)) as pilot:
+            await until(pilot, lambda: "loss" in text(app, "#curves-body"), "the run is shown")
+            app.query_one(TabbedContent).active = "console"
+            await until(pilot, lambda: "bar 9/9" in text(app, "#console-body"), "its output is shown")
+            lines = [line.partition(" ")[2] for line in text(app, "#console-body").splitlines()]
+            assert lines[0] == "out [bold]begin[/]" and lines[1].startswith("err a warning \\u202e")
+            assert lines[2:] == ["out bar 9/9"] and text(app, "#console-body").replace("\n", "").isprintable()
+            printed(*[("stdout", f"\nline {number}") for number in range(1000)], after=12)
+            await until(pilot, lambda: "line 999" in text(app, "#console-body"), "what came is shown")
+            assert len(text(app, "#console-body").splitlines()) == MAX_LINES
+            pane = app.query_one("#console-pane")
+            await until(pilot, lambda: pane.scroll_y == pane.max_scroll_y > 0, "the end is in sight")
+            assert pane.region.bottom == app.query_one(Footer).region.y
+            await pilot.press("down")
+            await until(pilot, lambda: "no output was captured" in text(app, "#console-body"), "a sentence")
 
     asyncio.run(use())
 

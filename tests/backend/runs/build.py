@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from logclient.shm.columns import Columns
 from logclient.shm.record import Shape
 from logclient.shm.shm_dir import folder_name
+from logclient.shm.side_stream import MARKS
 from logclient_backend.wal.documents import DocumentFile
 from logclient_backend.wal.encoded import StreamColumns
 from logclient_backend.wal.files import REAL
@@ -83,6 +84,11 @@ def process_id(number: int) -> str:
 
 def stream_id(number: int) -> str:
     return f"{0xABC00000 + number:032x}"
+
+
+def side_number(side: str) -> int:
+    """A number whose ids of stream and process are those of a side."""
+    return int.from_bytes(MARKS[side] + bytes(8), "big")
 
 
 def raw(key: tuple[int, int, int]) -> tuple[bytes, bytes, int]:

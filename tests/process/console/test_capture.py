@@ -13,6 +13,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,36 @@ def command(*words: str, code: int = 0) -> str:
     )
     assert done.returncode == code, done.stderr.decode()
     return done.stdout.decode()
+
+
+def test_newest_state_of_a_bar_is_read_while_it_runs(run_dir: Path) -> None:
+    """Case R2-18: one line, which is open, in the state that was drawn last; the prints before it in order."""
+    source = """
+    print("before")
+    for state in iter(sys.stdin.readline, ""):
+        print("\\rbar", state.strip(), end="", flush=True)
+    """
+    started = subprocess.Popen(
+        words_of(source), env=environment(), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    assert started.stdin is not None
+    for state in range(3):
+        started.stdin.write(f"{state}\n")
+        started.stdin.flush()
+        wanted = ["before", f"bar {state}"]
+        wait_until(partial(is_shown, run_dir, wanted), PATIENCE_S, "it is shown")
+        assert lines(run_dir)[-1].is_open
+    started.communicate(timeout=PATIENCE_S)
+    nothing_left(PATIENCE_S)
+    assert texts(run_dir) == ["before", "bar 2"] and not lines(run_dir)[-1].is_open
+
+
+def is_shown(run_dir: Path, wanted: list[str]) -> bool:
+    """Are these the lines so far? There may be no run yet."""
+    try:
+        return texts(run_dir) == wanted
+    except logclient.NoRun:
+        return False
 
 
 def test_last_words_before_a_kill_are_there(run_dir: Path) -> None:

@@ -247,8 +247,15 @@ def test_a_ring_that_nobody_empties_forgets_its_oldest_exactly(
         raw = layout.lane_header(RAW_HEADER)
         assert words[raw + layout.SEQ] == 400 and words[raw + layout.FORGOT] > words[raw + layout.RELEASED]
         os.kill(pid, signal.SIGCONT)
-        assert mine.end()["done"]
+        shown = subprocess.check_output(
+            [sys.executable, "-m", "logclient_backend", "status"], cwd=ROOT, text=True
+        )
+        assert " of 400 values stored" in shown
+        status = mine.end()
     steps = accounted(run_dir, 400)
+    media = status["media"]
+    assert status["done"] and media["accepted"] == 400 and media["stored"] == len(steps)
+    assert media["forgotten"] == 400 - len(steps) and media["lost"] == media["over_budget"] == 0
     assert steps[-1] == 399 and 50 < len(steps) < 400
     newest = [step for step in steps if step > 300]
     assert newest == list(range(newest[0], 400)), "what was there when it went on is stored without a gap"

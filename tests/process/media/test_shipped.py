@@ -30,7 +30,9 @@ for step in range(5):
         "weights": logclient.Histogram(np.arange(100.0) * step),
     })
 run.log(5, {"page": logclient.Html("<script>alert(1)</script>"), "large": logclient.File(bytes(3_000_000), "l.bin")})
-run.log(6, {"lost": logclient.File("/none/such")})
+cells = [[n, logclient.Image(np.full((4, 4), n, "u1"), f"cell {n}")] for n in range(40)]
+table = logclient.Table(cells, columns=["number", "image"])
+run.log(6, {"lost": logclient.File("/none/such"), "table": table})
 assert run.finish(60)
 """
 
@@ -57,7 +59,10 @@ def train(where: Path, env: dict[str, str]) -> None:
 def check(collector: Collector) -> None:
     """All values are there, and those with bytes can be read as they were logged."""
     run = logclient.read(collector.url, token=collector.token)["job"]
-    assert run.media.keys() == ["image", "large", "lost", "page", "weights"]
+    assert run.media.keys() == ["image", "large", "lost", "page", "table", "weights"]
+    cells = run.media["table"][0].load().rows
+    assert [cell.caption for _, cell in cells] == [f"cell {number}" for number in range(40)]
+    assert all((cell.load() == number).all() for number, cell in cells)
     assert [each.load().max() for each in run.media["image"]] == [0, 1, 2, 3, 4]
     assert [each.load().edges[-1] for each in run.media["weights"][1:]] == [99.0, 198.0, 297.0, 396.0]
     assert run.media["large"][0].bytes() == bytes(3_000_000)
@@ -74,7 +79,7 @@ def test_values_and_their_bytes_reach_a_collector_with_the_run(
     check(collector)
     page = collector.get("/api/v1/run/media?run=job&key=image&first_step=1&limit=2").json()
     assert [each["step"] for each in page["media"]] == [1, 2] and page["next"] == 2
-    assert page["keys"] == ["image", "large", "lost", "page", "weights"]
+    assert page["keys"] == ["image", "large", "lost", "page", "table", "weights"]
     rest = collector.get("/api/v1/run/media?run=job&key=image&first_step=1&limit=2&after=2").json()
     assert [each["step"] for each in rest["media"]] == [3, 4] and rest["next"] == 0
     weights = collector.get("/api/v1/run/media?run=job&key=weights").json()["media"]

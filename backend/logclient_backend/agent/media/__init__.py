@@ -6,6 +6,7 @@
 `media_files.py`       the media files of the shm directory that it works on
 `encoded.py`           one value as it was logged -> the bytes of its blob and the fields of its reference
 `pixels.py`            raw pixels -> PNG;  raw numbers -> the counts of a histogram
+`film.py`              frames -> a film
 `blobs.py`             blobs in the run folder: stored once by their hash, the oldest removed
 =====================  =================================================================================
 """

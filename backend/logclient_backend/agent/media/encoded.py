@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import math
+from struct import error as StructError
 from typing import Any
 
-from logclient.shm.media_ring import RawValue
+from logclient.shm.media_ring import TABLE_SIZES, RawValue
 
-from . import pixels
+from . import film, pixels
 from .pixels import BadValue
 
 _KINDS = ("image", "histogram", "text", "markdown", "html", "table", "file", "audio", "video", "figure")
@@ -41,7 +42,7 @@ _FAMILIES = {"image": "image/", "audio": "audio/", "video": "video/", "figure": 
 class Encoded:
     """The stored form of one value: `data`, or the file at `path`, or neither; and the fields of its reference."""
 
-    __slots__ = ("data", "fields", "key", "kind", "mime", "path")
+    __slots__ = ("data", "fields", "images", "key", "kind", "mime", "path")
 
     def __init__(self, kind: str, key: str, fields: dict[str, Any]) -> None:
         self.kind = kind
@@ -50,6 +51,9 @@ class Encoded:
         self.mime = _OCTETS
         self.data: bytes | None = None
         self.path = ""
+        self.images: list[
+            Encoded | str
+        ] = []  # of a table's cells, by their numbers; a text: why there is none
 
 
 def described(value: RawValue) -> tuple[str, str, dict[str, Any]]:
@@ -64,15 +68,17 @@ def described(value: RawValue) -> tuple[str, str, dict[str, Any]]:
     return kind, key, found
 
 
+def said_of(given: dict[str, Any]) -> dict[str, Any]:
+    """Return what a program said of its value, as fields of a reference."""
+    names = ("caption", "name", "rows", "columns", "images", "omitted", "rate", "fps")
+    return {name: given[name] for name in names if isinstance(given.get(name), str | int | float)}
+
+
 def encode(value: RawValue, *, is_hurried: bool) -> Encoded:
     """Make what is stored of a value; `is_hurried`: others wait, so compress little. Raises BadValue."""
     kind, key, given = described(value)
-    fields = {
-        name: given[name]
-        for name in ("caption", "name", "rows", "columns", "rate", "fps")
-        if isinstance(given.get(name), str | int | float)
-    }
-    made = Encoded(kind, key, fields)
+    made = Encoded(kind, key, said_of(given))
+    fields = made.fields
     form, payload = given.get("form"), value.payload
     if form == "pixels":
         _encode_pixels(made, payload, given, 1 if is_hurried else 6)
@@ -85,6 +91,15 @@ def encode(value: RawValue, *, is_hurried: bool) -> Encoded:
             pixels.wav(payload, str(given.get("dtype")), given.get("channels"), given.get("rate")),
             "audio/wav",
         )
+    elif form == "frames":
+        shape = given.get("shape")
+        if not isinstance(shape, list) or not all(type(each) is int and each > 0 for each in shape):
+            raise BadValue("frames without a shape")
+        made.data, made.mime, said = film.encode(payload, shape, str(given.get("layout")), given.get("fps"))
+        fields |= said
+    elif form == "images":
+        made.data, made.images = _encode_table(payload, is_hurried=is_hurried)
+        made.mime = _MIMES[kind]
     elif form == "path":
         made.path = payload.decode("utf-8", "surrogateescape")
     elif form == "bytes":
@@ -96,6 +111,46 @@ def encode(value: RawValue, *, is_hurried: bool) -> Encoded:
     else:
         raise BadValue(f"a value in the unknown form {str(form)[:40]!r}")
     return made
+
+
+def _encode_table(payload: bytes, *, is_hurried: bool) -> tuple[bytes, list[Encoded | str]]:
+    """Return the JSON of a table, and the images of its cells (`logclient/encode/media_table.py`)."""
+    try:
+        sizes = TABLE_SIZES.unpack_from(payload)
+        listed = json.loads(payload[TABLE_SIZES.size : TABLE_SIZES.size + sizes[0]])
+        at = TABLE_SIZES.size + sum(sizes)
+        images: list[Encoded | str] = []
+        for about in listed:
+            if "lost" in about:
+                images.append(str(about["lost"]))
+                continue
+            part, at = RawValue(0, 0), at + about["bytes"]
+            part.payload = payload[at - about["bytes"] : at]
+            part.description = json.dumps({**about, "kind": "image", "key": ""}).encode()
+            try:
+                images.append(encode(part, is_hurried=is_hurried))
+            except BadValue as why:
+                images.append(str(why))
+        if at != len(payload):
+            raise ValueError
+    except (ValueError, KeyError, TypeError, StructError, RecursionError):
+        raise BadValue("a table whose images cannot be found") from None
+    return payload[TABLE_SIZES.size + sizes[0] : TABLE_SIZES.size + sum(sizes)], images
+
+
+def with_images(table: bytes, cells: list[dict[str, Any]]) -> bytes:
+    """Return a table with what is known of its images, by their numbers, in their cells. Raises BadValue."""
+    beyond = {"kind": "image", "lost": f"a table takes {len(cells):,} images"}
+    try:
+        found = json.loads(table)
+        for row in found["rows"]:
+            for at, cell in enumerate(row):
+                if isinstance(cell, dict):
+                    number = cell["image"]
+                    row[at] = {"image": cells[number] if number < len(cells) else beyond}
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise BadValue("a table whose images cannot be found") from None
+    return json.dumps(found, separators=(",", ":")).encode()
 
 
 def _encode_pixels(made: Encoded, payload: bytes, given: dict[str, Any], level: int) -> None:

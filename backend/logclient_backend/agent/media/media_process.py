@@ -21,6 +21,7 @@ import fcntl
 import os
 import signal
 import time
+from typing import Any
 
 from logclient.shm import layout
 from logclient.shm.media_ring import RawValue
@@ -35,7 +36,7 @@ from ..host.shm_dir_handle import ShmDirHandle, side_of_file
 from ..host.status import StatusPage
 from ..settings import Settings
 from .blobs import Blob, BlobFolder
-from .encoded import Encoded, described, encode, mime_of, size_of
+from .encoded import Encoded, described, encode, mime_of, said_of, size_of, with_images
 from .media_files import MediaFile, MediaFiles
 from .pixels import BadValue
 
@@ -181,6 +182,8 @@ class MediaProcess:
                 file.reader.go_back()  # the worker has to take some first; their blobs are there
                 self._pipes.worker.ring()
                 return False
+            if reference.lost:
+                file.reader.note_lost()
             failpoint.hit("media.referred")
             file.reader.release(value)
             self._words[layout.AGENT_MEDIA_STORED] += 1
@@ -193,19 +196,17 @@ class MediaProcess:
         if value.damage:
             return LOST_KEY, Reference("value", lost=value.damage)
         kind, key = "value", LOST_KEY
+        given: dict[str, Any] = {}
         try:
-            kind, key, _ = described(value)
+            kind, key, given = described(value)
             if lost or blobs is None:
                 raise BadValue(lost)
             made = self._encode(file, value)
-            blob = None
-            if made.path:
-                blob = blobs.add_file(made.path)
-            elif made.data is not None:
-                blob = blobs.add(made.data)
-            return key, _refer(made, blob)
+            if made.images and made.data is not None:
+                made.data = with_images(made.data, [_cell(blobs, image) for image in made.images])
+            return key, _refer(made, _add(blobs, made))
         except BadValue as why:
-            return key, Reference(kind, lost=str(why))
+            return key, Reference(kind, lost=str(why), fields=said_of(given))
 
     def _encode(self, file: MediaFile, value: RawValue) -> Encoded:
         if file.reader.deaths(value) >= _MAX_DEATHS:
@@ -220,6 +221,25 @@ class MediaProcess:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             file.reader.end()
+
+
+def _add(blobs: BlobFolder, made: Encoded) -> Blob | None:
+    """Write the bytes of a value, if it has some. Raises OSError, and BadValue where a user's file cannot be read."""
+    if made.path:
+        return blobs.add_file(made.path)
+    return None if made.data is None else blobs.add(made.data)
+
+
+def _cell(blobs: BlobFolder, image: Encoded | str) -> dict[str, Any]:
+    """Write the image of a table's cell; returns what the cell says of it. Raises OSError."""
+    if isinstance(image, str):
+        return Reference("image", lost=image).table()
+    if blobs.waiting >= _TOGETHER:  # each of them keeps a file open
+        blobs.settle()
+    try:
+        return _refer(image, _add(blobs, image)).table()
+    except BadValue as why:
+        return Reference("image", lost=str(why), fields=image.fields).table()
 
 
 def _refer(made: Encoded, blob: Blob | None) -> Reference:

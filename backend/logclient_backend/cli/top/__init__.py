@@ -1,6 +1,7 @@
-"""`logclient top`: runs, live curves, ranks and what the logging did, in a terminal.
+"""`logclient top`: runs, live curves, ranks, captured output and what the logging did, in a terminal.
 
-The verb is `command`; Textual is imported when it is called. `live_run.py` follows one run; `app.py` draws.
+The verb is `command`; Textual is imported when it is called. `live_run.py` follows one run, `live_console.py` its
+output; `app.py` is the screen, `panes.py` the texts in it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..options import amount, with_source
 @amount("--every every_s", click.FloatRange(0.2), 1.0, "SECONDS", "How often to look for what is new.")
 @with_source
 def command(run: str | None, every_s: float, source: RunSource) -> None:
-    """Show runs in the terminal, live: curves, ranks, and what the logging did. Reading does not disturb a run.
+    """Show runs in the terminal, live: curves, ranks, output, and what the logging did. Reading does not disturb a run.
 
     Without RUN, the newest. Arrow keys choose a run, / filters keys, tab moves on, q leaves.
 

@@ -1,7 +1,7 @@
 """The screen of `logclient top`.
 
-A list of runs on the left; curves, ranks and counts of the chosen one on the right. A worker thread reads, one look
-at a time, so keys answer while a disk or a server does not.
+A list of runs on the left; curves, ranks, output and counts of the chosen one on the right. A worker thread reads, one
+look at a time, so keys answer while a disk or a server does not.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from typing import ClassVar
 
 from rich.text import Text
-from textual import work
+from textual import on, work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
@@ -20,10 +20,12 @@ from textual.worker import get_current_worker
 
 from logclient.errors import LogclientError
 
+from ...runs.console import ConsoleLine
 from ...runs.contents import Key
 from ...runs.source import Row, RunSource
-from ..screen import STATES
-from ..text import ago, duration, number, safe
+from ..text import ago, number, safe
+from . import panes
+from .live_console import LiveConsole
 from .live_run import LiveRun, Look, drawing
 
 MAX_RUNS = 200
@@ -41,6 +43,7 @@ class TopApp(App[None]):
     #head { height: auto; padding: 0 1; }
     #filter { display: none; height: 3; }
     #filter.open { display: block; }
+    TabbedContent { height: 1fr; }
     .body { padding: 0 1; height: auto; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -58,6 +61,8 @@ class TopApp(App[None]):
         self._every_s = every_s
         self._look: Look | None = None
         self._filter = ""
+        self._has_console = False  # its tab is open; read by the worker thread
+        self._lines: list[ConsoleLine] | None = None  # as they are shown
 
     def compose(self) -> ComposeResult:
         with Horizontal():
@@ -66,8 +71,8 @@ class TopApp(App[None]):
                 yield Static(id="head")
                 yield Input(id="filter", placeholder="Part of a key")
                 with TabbedContent():
-                    for name in ("Curves", "Ranks", "Logging"):
-                        with TabPane(name, id=name.lower()), VerticalScroll():
+                    for name in ("Curves", "Ranks", "Console", "Logging"):
+                        with TabPane(name, id=name.lower()), VerticalScroll(id=f"{name.lower()}-pane"):
                             yield Static(id=f"{name.lower()}-body", classes="body")
         yield Footer()
 
@@ -96,15 +101,18 @@ class TopApp(App[None]):
         """Read the chosen run again and again."""
         worker = get_current_worker()
         live: LiveRun | None = None
+        console: LiveConsole | None = None
         while not worker.is_cancelled:
             try:
                 live = live or LiveRun(self._source.run(id))
                 look = live.look()
-            except LogclientError as error:
-                self.call_from_thread(self._show_error, str(error))
-            else:
                 if not worker.is_cancelled:
                     self.call_from_thread(self._show_run, id, look)
+                if self._has_console and not worker.is_cancelled:
+                    console = console or LiveConsole(self._source.run(id))
+                    self.call_from_thread(self._show_console, id, console.look())
+            except LogclientError as error:
+                self.call_from_thread(self._show_error, str(error))
             _pause(worker, self._every_s)
 
     # ---- what is shown --------------------------------------------------------------------------------------
@@ -140,7 +148,8 @@ class TopApp(App[None]):
 
     def watch_chosen(self, chosen: str) -> None:
         if chosen:
-            self._look = None
+            self._look = self._lines = None
+            self._put("#console-body", Text("reading …", "dim"))
             self._put("#head", Text("reading …", "dim"))
             self.follow_run(chosen)
 
@@ -148,6 +157,17 @@ class TopApp(App[None]):
         if id == self.chosen:
             self._look = look
             self.refresh_run()
+
+    def _show_console(self, id: str, lines: list[ConsoleLine]) -> None:
+        """Show the last lines; who looks at the end stays there."""
+        if id != self.chosen or lines == self._lines:
+            return
+        is_first, self._lines = self._lines is None, lines
+        for pane in self.query("#console-pane").results(VerticalScroll):
+            is_at_end = pane.scroll_y >= pane.max_scroll_y - 1
+            self._put("#console-body", panes.console(lines))
+            if is_first or is_at_end:
+                self.call_after_refresh(pane.scroll_end, animate=False)
 
     def _put(self, name: str, content: Text) -> None:
         """Show a text in a part of the screen; while that is taken down, what a look has found is let go."""
@@ -163,7 +183,7 @@ class TopApp(App[None]):
         if look is None:
             return
         run = look.run
-        mark, colour = _mark(run.state.name)
+        mark, colour = panes.mark(run.state.name)
         head = Text.assemble((f"{mark} ", colour), (safe(run.name), "bold"), (f"  {run.state.name}", colour))
         head.append(f"  {safe(run.state.cause)}" if run.state.cause else "", "dim")
         head.append(f"  last sign {ago(run.last_ns, time.time_ns())}", "dim")
@@ -171,8 +191,8 @@ class TopApp(App[None]):
             head.append(f"\n{safe(run.observed.line, 300)}", "yellow")
         self._put("#head", head)
         self._put("#curves-body", self._curves(look.keys))
-        self._put("#ranks-body", _ranks(look))
-        self._put("#logging-body", _counts(look))
+        self._put("#ranks-body", panes.ranks(look))
+        self._put("#logging-body", panes.counts(look))
 
     def _curves(self, keys: list[Key]) -> Text:
         drawn = [key for key in keys if key.curves and self._filter in key.name.lower()]
@@ -205,6 +225,10 @@ class TopApp(App[None]):
         field.remove_class("open")
         self.query_one("#runs", DataTable).focus()
 
+    @on(TabbedContent.TabActivated)
+    def _show_tab(self, event: TabbedContent.TabActivated) -> None:
+        self._has_console = event.pane.id == "console"
+
     def on_input_changed(self, event: Input.Changed) -> None:
         self._filter = event.value.lower()
         self.refresh_run()
@@ -223,13 +247,8 @@ def _pause(worker: object, seconds: float) -> None:
         time.sleep(min(0.1, seconds))
 
 
-def _mark(state: str) -> tuple[str, str]:
-    """Sign and colour of a state. Textual has replaced standard output, so that cannot be asked what it takes."""
-    return STATES.get(state, ("?", "magenta"))
-
-
 def _cells(row: Row, now_ns: int) -> tuple[Text, ...]:
-    mark, colour = _mark(row.state)
+    mark, colour = panes.mark(row.state)
     is_stalled = row.observed is not None and row.observed["kind"] == "stalled"
     state = "stalled" if is_stalled else row.state
     return (
@@ -238,35 +257,3 @@ def _cells(row: Row, now_ns: int) -> tuple[Text, ...]:
         Text(state, "yellow" if is_stalled else colour),
         Text(ago(row.last_ns, now_ns), "dim"),
     )
-
-
-def _ranks(look: Look) -> Text:
-    made = Text()
-    run = look.run
-    processes = sorted(
-        run.processes.values(), key=lambda each: (each.rank is None, each.rank or 0, each.created_ns)
-    )
-    made.append(f"{'RANK':>5}  {'HOST':<20} {'PID':>8}  {'STATE':<12} SINCE\n", "dim")
-    for each in processes[:500]:
-        state = run.states[each.id]
-        rank = "-" if each.rank is None else str(each.rank)
-        mark, colour = _mark(state.name)
-        since = (
-            duration(max(0.0, (time.time_ns() - each.created_ns) / 1e9))
-            if not state.is_over
-            else safe(state.cause)
-        )
-        made.append(f"{rank:>5}  {safe(each.host, 20):<20} {each.pid:>8}  ")
-        made.append(f"{mark} {state.name:<10} ", colour)
-        made.append(f"{since}\n", "dim")
-    return made
-
-
-def _counts(look: Look) -> Text:
-    made = Text()
-    for name, count in look.run.counts().items():
-        is_loss = name in ("forgotten", "damaged", "refused", "left_out") and count
-        made.append(f"{name.replace('_', ' '):<12} {count:>14,}\n", "yellow" if is_loss else "")
-    for line in [*look.run.notices, *look.notices]:
-        made.append(f"{safe(line, 300)}\n", "dim")
-    return made

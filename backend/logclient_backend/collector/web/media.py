@@ -7,8 +7,10 @@ sound and films are attachments; nothing in them may run or load anything; and n
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -19,17 +21,19 @@ from logclient.shm.side_stream import MEDIA
 from ...runs.media import MediaItem, media_items
 from ..media_records import media_columns
 from ..store.interface import side_id
+from . import plotly_frame
 from .access import Stands, reader
 from .listing import known_run
 from .parameters import Name, RunId
 from .response_models import Shape
-from .responses import Refused, as_json
+from .responses import Refused, as_json, takes_gzip
 from .strict_query import only_known
 
 router = APIRouter(dependencies=[Depends(reader), Depends(only_known)])
 
 MOST = 1_000  # references of a page
 _PIECE = 1 << 18
+_MAX_NAME = 150  # characters of a file's name
 _SHOWN = frozenset(
     f"{family}/{name}"
     for family, names in {
@@ -81,6 +85,7 @@ class MediaPage(Shape):
     keys: list[str]
     media: list[MediaValue]
     next: int = Field(description="For the next page, as `after`; 0: this was the last one.")
+    plotly: bool = Field(description="Does /run/frame show figures of plotly here?")
 
 
 @router.get("/run/media", response_model=MediaPage)
@@ -89,6 +94,7 @@ def media(
     stands_on: Stands,
     run: RunId,
     key: Annotated[Name | None, Query(description="Of this key alone.")] = None,
+    kind: Annotated[str | None, Query(max_length=20, description="Of this kind alone.")] = None,
     first_step: Annotated[int, Query(ge=-(1 << 63), lt=1 << 63)] = -(1 << 63),
     last_step: Annotated[int, Query(ge=-(1 << 63), lt=1 << 63)] = (1 << 63) - 1,
     after: Annotated[int, Query(ge=0, lt=1 << 40, description="The `next` of the page before.")] = 0,
@@ -97,13 +103,22 @@ def media(
     """Return references to media values by step, and all keys; `next` is 0 where nothing follows."""
     known_run(stands_on, run)
     keys, found = _references(stands_on, run, key)
-    wanted = [each for each in found if first_step <= each.step <= last_step]
+    wanted = [
+        each for each in found if first_step <= each.step <= last_step and kind in (None, each.reference.kind)
+    ]
     page = wanted[after : after + limit]
     following = after + len(page)
     rows = [_row(each) for each in page]
     return as_json(
         request,
-        {"run": run, "keys": keys, "media": rows, "next": following if following < len(wanted) else 0},
+        {
+            "run": run,
+            "keys": keys,
+            "media": rows,
+            "next": following if following < len(wanted) else 0,
+            "plotly": any(each.reference.kind == "figure" for each in page)
+            and plotly_frame.frame() is not None,
+        },
     )
 
 
@@ -148,13 +163,14 @@ def blob(
     run: RunId,
     sha256: Annotated[str, Query(pattern="^[0-9a-f]{64}$")],
     mime: Annotated[str, Query(max_length=80, description="Of the reference.")] = _OCTETS,
+    name: Annotated[str, Query(max_length=1000, description="Under which an attachment is kept.")] = "",
 ) -> Response:
     """Return the bytes that a media value of this run refers to, as the type of its reference if it is a known one."""
     fd = _blob(stands_on, run, sha256)
     kind = mime if mime in _TYPES else _OCTETS
     headers = {**_HEADERS, "content-length": str(os.fstat(fd).st_size)}
     if kind not in _SHOWN:
-        headers["content-disposition"] = f'attachment; filename="{sha256[:16]}"'
+        headers["content-disposition"] = _attachment(name, sha256[:16])
     return StreamingResponse(
         _pieces(fd), 200, headers, f"{kind}; charset=utf-8" if kind[:5] == "text/" else kind
     )
@@ -165,12 +181,48 @@ def blob(
     response_class=StreamingResponse,
     responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}},
 )
-def frame(stands_on: Stands, run: RunId, sha256: Annotated[str, Query(pattern="^[0-9a-f]{64}$")]) -> Response:
+def frame(
+    request: Request,
+    stands_on: Stands,
+    run: RunId,
+    sha256: Annotated[str, Query(pattern="^[0-9a-f]{64}$")],
+    kind: Annotated[
+        Literal["html", "figure"], Query(description="figure: the JSON of one of plotly.")
+    ] = "html",
+) -> Response:
     """Return the bytes of a media value as a page for a frame without rights."""
     fd = _blob(stands_on, run, sha256)
+    if kind == "figure":
+        return _figure(request, fd)
     headers = {**_HEADERS, "content-security-policy": _FRAME, "x-frame-options": "SAMEORIGIN"}
     headers["content-length"] = str(os.fstat(fd).st_size)
     return StreamingResponse(_pieces(fd), 200, headers, "text/html; charset=utf-8")
+
+
+def _figure(request: Request, fd: int) -> Response:
+    with open(fd, "rb") as file:
+        found = plotly_frame.frame()
+        if found is None:
+            raise Refused(
+                404, "no_path", "plotly is not installed where the collector runs: pip install plotly"
+            )
+        data = file.read(plotly_frame.MAX_BYTES + 1)
+    if len(data) > plotly_frame.MAX_BYTES:
+        raise Refused(
+            400, "bad_request", f"a figure of more than {plotly_frame.MAX_BYTES:,} bytes is not shown"
+        )
+    headers = {**_HEADERS, "content-security-policy": found.policy, "x-frame-options": "SAMEORIGIN"}
+    headers["vary"] = "accept-encoding"
+    body = found.page(data)
+    if takes_gzip(request):
+        headers["content-encoding"], body = "gzip", found.packed_page(data)
+    return Response(body, 200, headers, "text/html; charset=utf-8")
+
+
+def _attachment(name: str, usual: str) -> str:
+    """Return the header of a download. Of the name all goes that is no visible character, or part of a path."""
+    seen = "".join("_" if each in "/\\:" else each for each in name if unicodedata.category(each)[0] != "C")
+    return f"attachment; filename*=UTF-8''{quote(seen.strip(' .')[:_MAX_NAME] or usual, safe='')}"
 
 
 def _blob(stands_on: Stands, run: str, sha256: str) -> int:

@@ -4,6 +4,8 @@ No script: curves are drawn as SVG when the file is written. The policy in it le
 hostile run can do nothing on the machine of whoever opens it.
 
 - `page.py`: the document, section by section;
-- `chart.py`: one curve as SVG;
+- `chart.py`, `histogram.py`: one curve, one histogram as SVG;
+- `media.py`, `console.py`, `variables.py`: media values, captured output, environment variables;
+- `elements.py`: tables of facts, numbers and times;
 - `style.py`: its one style sheet.
 """

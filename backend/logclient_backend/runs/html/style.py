@@ -23,13 +23,24 @@ figure{margin:0;border:1px solid var(--line);border-radius:6px;padding:8px;min-w
 figcaption{overflow-wrap:anywhere}svg{width:100%;height:auto;display:block}
 .curve{fill:none;stroke:var(--curve);stroke-width:1.3;stroke-linejoin:round}.point{fill:var(--curve)}
 .grid{stroke:var(--line);stroke-width:.6}.tick{fill:var(--dim);font-size:10px}.end{text-anchor:end}
+.media{display:grid;grid-template-columns:repeat(auto-fill,minmax(240px,1fr));gap:12px;align-items:start}
+.media .wide{grid-column:1/-1}.scroll{overflow:auto;max-height:420px}
+.key h3{margin:14px 0 6px;font-size:14px;overflow-wrap:anywhere}
+.media img,.media video{max-width:100%;max-height:480px;display:block;margin:0 auto;background:#fff}
+.media img{min-width:min(160px,100%)}audio{width:100%}.media p{margin:4px 0}
+.media pre{margin:4px 0;max-height:420px;overflow:auto}.media td,.media th{white-space:pre-wrap}
+td,th,h1,h3,figcaption,pre b{unicode-bidi:isolate}.bars{fill:var(--curve)}
+.console{max-height:70vh;overflow:auto;display:flex;flex-direction:column-reverse}
+.console{border:1px solid var(--line);border-radius:6px;padding:0 8px}
+.console i{color:var(--dim);font-style:normal}.console b{color:var(--bad);font-weight:400}
 .odd{fill:var(--bad);font-size:14px;text-anchor:middle}.gap{fill:var(--bad);opacity:.18}
 """
 
 
 def policy() -> str:
-    """Return the policy of the page: no script, this style sheet alone, images that are part of the file."""
+    """Return the policy of the page: no script, this style sheet alone, pictures and sounds of the file itself."""
     digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
     return (
-        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; media-src data:; "
+        "base-uri 'none'; form-action 'none'"
     )

@@ -13,8 +13,8 @@ import { fromCurves } from "./curve.js";
 const SETTLE_MS = 300; // charts that scroll by change nothing
 const FIRST_MS = 8_000; // until `hello`: a proxy that holds events back is as good as none
 const POLL_MS = 5_000;
-const CHECK_MS = 15_000; // a collector that is frozen keeps the stream open
 const AGAIN_MS = 1_000; // after the collector has ended a stream
+const CHECK_MS = 15_000; // a network that is cut, or a collector that is frozen, leaves the stream open
 const MAX_SERIES = 4_000; // of one stream
 const MAX_NAMES = 200; // runs, and keys
 
@@ -33,9 +33,14 @@ export class Live {
     this._subscribed = "";
     this._isPolling = false;
     this._rounds = 0; // of polling, begun so far
+    const check = () => this._source && !document.hidden && connection.check();
+    this._checker = setInterval(check, CHECK_MS);
     this._ended = new AbortController();
+    const { signal } = this._ended;
+    addEventListener("offline", check, { signal });
     const visible = () => (document.hidden ? this._stop() : this.settle());
-    document.addEventListener("visibilitychange", visible, { signal: this._ended.signal });
+    document.addEventListener("visibilitychange", visible, { signal });
+    this._unwatch = connection.onBack(() => this._again());
   }
 
   /** Note that curves were loaded up to this position, and what is wanted may have changed. */
@@ -54,7 +59,9 @@ export class Live {
   }
 
   close() {
+    clearInterval(this._checker);
     this._ended.abort();
+    this._unwatch();
     this._stop();
   }
 
@@ -64,9 +71,15 @@ export class Live {
     this._end();
   }
 
+  /** The collector answers again: nothing may ever come by the stream that there was. */
+  _again() {
+    if (!this._source) return;
+    this._end();
+    this._open();
+  }
+
   _end() {
     clearTimeout(this._patience);
-    clearInterval(this._checking);
     this._source?.close();
     this._source = null;
     this._subscribed = "";
@@ -97,7 +110,6 @@ export class Live {
     this._source = source;
     this._listen(source, runs, chosen);
     this._patience = setTimeout(() => this._poll(), FIRST_MS);
-    this._checking = setInterval(connection.check, CHECK_MS);
   }
 
   _listen(source, runs, keys) {

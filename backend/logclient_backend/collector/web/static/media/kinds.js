@@ -4,10 +4,11 @@
 import { fill, h } from "../core/dom.js";
 import { bytes } from "../core/format.js";
 import { bars } from "./histogram.js";
-import { address, frame, text } from "./loader.js";
+import { address, download, fileName, frame, text } from "./loader.js";
 import { rendered } from "./markdown.js";
 import { table } from "./table.js";
 
+const MAX_FIGURE = 16 << 20; // bytes that the collector puts into a frame
 const MAX_TEXT = 1 << 20; // bytes that are shown; all of it can be downloaded
 
 /** Return the element of a value: a row of `GET run/media`. */
@@ -26,25 +27,33 @@ function content(run, value, ended) {
   if (value.mime.startsWith("audio/")) return h("audio", { src, controls: true, preload: "none", "aria-label": name });
   if (value.mime.startsWith("video/")) return h("video", { src, controls: true, preload: "metadata", "aria-label": name });
   if (value.mime === "text/html") return h("iframe", { src: frame(run, value), sandbox: "allow-scripts", title: name, loading: "lazy" });
+  if (value.kind === "figure" && value.mime === "application/json") return plotly(run, value, name);
   if (["table", "text", "markdown"].includes(value.kind)) return later(run, value, ended);
-  return download(src, value);
+  return downloadLink(run, value);
 }
 
-function download(src, value) {
-  return h("a", { href: src, download: value.fields.name ?? "" }, `Download ${value.fields.name ?? value.kind} (${bytes(value.bytes)})`);
+function downloadLink(run, value) {
+  const name = fileName(value);
+  return h("a", { href: download(run, value), download: name }, `Download ${name} (${bytes(value.bytes)})`);
+}
+
+function plotly(run, value, name) {
+  if (!value.has_plotly) return h("div", {}, h("p", { class: "dim" }, "This figure is shown where the collector has plotly: pip install plotly."), downloadLink(run, value));
+  if (value.bytes > MAX_FIGURE) return downloadLink(run, value);
+  return h("div", {}, h("iframe", { src: frame(run, value), sandbox: "allow-scripts", title: name, loading: "lazy" }), h("div", {}, downloadLink(run, value)));
 }
 
 function later(run, value, ended) {
   const box = h("div", {}, h("span", { class: "dim" }, "loading …"));
-  if (value.bytes > MAX_TEXT && value.kind !== "table") return download(address(run, value), value);
+  if (value.bytes > MAX_TEXT && value.kind !== "table") return downloadLink(run, value);
   text(run, value, ended)
-    .then((found) => fill(box, ofText(value, found)))
+    .then((found) => fill(box, ofText(run, value, found)))
     .catch((error) => ended.signal.aborted || fill(box, h("p", { class: "error" }, error.message)));
   return box;
 }
 
-function ofText(value, found) {
+function ofText(run, value, found) {
   if (value.kind === "markdown") return rendered(found);
-  if (value.kind === "table") return table(JSON.parse(found));
+  if (value.kind === "table") return table(run, JSON.parse(found));
   return h("pre", {}, found);
 }

@@ -25,7 +25,7 @@ export function panel(key, runs, step, onStep) {
     isLoaded = true;
     fill(body, h("span", { class: "dim" }, "loading …"));
     try {
-      all = await Promise.all(runs.map((run) => references(run.id, key, ended)));
+      all = await Promise.all(runs.map((run) => references(run.id, { key }, ended)));
     } catch (error) {
       if (!ended.signal.aborted) fill(body, h("p", { class: "error" }, error.message));
       return;

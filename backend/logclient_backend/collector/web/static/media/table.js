@@ -2,11 +2,12 @@
 
 import { fill, h } from "../core/dom.js";
 import { value } from "../core/format.js";
+import { address } from "./loader.js";
 
 const PAGE = 50;
 
-/** Return the table of `{columns, rows}`. */
-export function table({ columns, rows }) {
+/** Return the table of `{columns, rows}`, a value of this run. Cells with images are `{image: reference}`. */
+export function table(run, { columns, rows }) {
   let sorted = { column: -1, isDown: false };
   let filter = "";
   let page = 0;
@@ -19,12 +20,12 @@ export function table({ columns, rows }) {
   });
 
   function show() {
-    const kept = filter ? rows.filter((row) => row.some((cell) => value(cell).toLowerCase().includes(filter))) : [...rows];
+    const kept = filter ? rows.filter((row) => row.some((cell) => text(cell).toLowerCase().includes(filter))) : [...rows];
     if (sorted.column >= 0) kept.sort((a, b) => order(a[sorted.column], b[sorted.column]) * (sorted.isDown ? -1 : 1));
     const pages = Math.max(1, Math.ceil(kept.length / PAGE));
     page = Math.min(page, pages - 1);
     const shown = kept.slice(page * PAGE, (page + 1) * PAGE);
-    const body = shown.map((row) => h("tr", {}, columns.map((_, at) => h("td", {}, value(row[at])))));
+    const body = shown.map((row) => h("tr", {}, columns.map((name, at) => h("td", {}, content(run, name, row[at])))));
     fill(box, h("div", { class: "wide" }, h("table", { class: "compare" }, h("thead", {}, h("tr", {}, columns.map(head))), h("tbody", {}, body))));
     const count = `${kept.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} rows`;
     const turn = (by, label) => h("button", { disabled: page + by < 0 || page + by >= pages, onclick: () => (page += by, show()), "aria-label": label }, by < 0 ? "‹" : "›");
@@ -45,10 +46,28 @@ export function table({ columns, rows }) {
   return h("div", {}, find, box);
 }
 
+/** Return the text of a cell; of an image its caption. */
+function text(cell) {
+  return isImage(cell) ? String(cell.image.caption ?? "") : value(cell);
+}
+
+function isImage(cell) {
+  return typeof cell === "object" && typeof cell?.image === "object" && cell.image !== null;
+}
+
+function content(run, column, cell) {
+  if (!isImage(cell)) return value(cell);
+  const { sha256, mime, lost, caption } = cell.image;
+  if (!sha256) return h("span", { class: "dim" }, `Not stored: ${lost}`);
+  const src = address(run, { sha256, mime });
+  const image = h("img", { src, alt: caption || `image of ${column}`, title: caption, loading: "lazy" });
+  return h("a", { href: src, target: "_blank", rel: "noopener", "aria-label": `Open ${caption || `image of ${column}`}` }, image);
+}
+
 /** Compare two cells: numbers by size and before texts, nothing last. */
 function order(a, b) {
-  const kind = (cell) => (cell === null || cell === undefined ? 2 : typeof cell === "number" ? 0 : 1);
+  const kind = (cell) => (isImage(cell) ? 1 : cell === null || cell === undefined ? 2 : typeof cell === "number" ? 0 : 1);
   if (kind(a) !== kind(b)) return kind(a) - kind(b);
   if (kind(a) === 0) return a - b;
-  return String(a).localeCompare(String(b));
+  return text(a).localeCompare(text(b));
 }

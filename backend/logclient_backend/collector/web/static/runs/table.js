@@ -9,6 +9,7 @@ import * as cells from "./cells.js";
 export const ROW = 30; // px, as in style/runs.css
 const BEYOND = 8; // rows above and below what is in sight
 const CHECK_WIDTH = 34;
+const MAKING_MS = 30; // of a frame for new rows
 
 export class Table {
   /** `on`: `sort(id)`, `activate(index)`, `select(index, event)`, `selectAll(isOn)`, `toggle(group)`, `line(run, element)`, `key(event)`. */
@@ -103,14 +104,21 @@ export class Table {
     const { items, selected, active, now } = this._view;
     const first = Math.max(0, Math.floor(this._scrolled / ROW) - BEYOND);
     const count = Math.ceil(this._height / ROW) + 2 * BEYOND;
-    const last = Math.min(items.length, first + count);
+    let last = Math.min(items.length, first + count);
     const at = now();
+    const end = performance.now() + MAKING_MS;
     const kept = new Map();
     let before = this._top;
     for (let index = first; index < last; index++) {
       const item = items[index];
       let made = this._rows.get(item.key);
       if (!made || made.item !== item.same || made.stamp !== this._stamp) {
+        if (performance.now() > end) {
+          last = index; // the others come in the next frame: there may be hundreds of columns
+          this._setAside(items.slice(index, first + count), kept);
+          this._ask();
+          break;
+        }
         made?.row.remove();
         made = this._make(item, at);
       }
@@ -130,6 +138,15 @@ export class Table {
     const { isAll, isSome } = this._view;
     this._all.checked = Boolean(isAll);
     this._all.indeterminate = Boolean(isSome && !isAll);
+  }
+
+  /** Keep rows that are made already, for the next frame. */
+  _setAside(items, kept) {
+    for (const { key } of items) {
+      const made = this._rows.get(key);
+      made?.row.remove();
+      if (made) kept.set(key, made);
+    }
   }
 
   _header() {

@@ -14,6 +14,7 @@ const TABS = {
   overview: ["Overview", () => import("../run/overview.js")],
   charts: ["Charts", () => import("../run/charts.js")],
   media: ["Media", () => import("../run/media.js")],
+  files: ["Files", () => import("../run/files.js")],
   system: ["System", () => import("../run/system.js")],
   console: ["Console", () => import("../run/console.js")],
   witness: ["Witness", () => import("../run/witness.js")],

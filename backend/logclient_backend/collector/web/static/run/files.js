@@ -1,0 +1,104 @@
+// Files of a run as a list: by name, key, kind, step, size and time, each as a download. At first what was logged as `File`;
+// all other media values on request, since their bytes are files as well.
+
+import * as address from "../core/address.js";
+import { fill, h } from "../core/dom.js";
+import { bytes, time } from "../core/format.js";
+import { showError } from "../core/messages.js";
+import { MAX, download, fileName, references } from "../media/loader.js";
+
+const PAGE = 100;
+const FIRST = "name"; // the column by which files are sorted at first
+// name of a column -> title, what it is sorted by, what it shows
+const COLUMNS = {
+  name: ["Name", (row) => fileName(row).toLowerCase(), nameCell],
+  key: ["Key", (row) => row.key.toLowerCase(), (row) => h("td", {}, row.key)],
+  kind: ["Kind", (row) => row.kind, (row) => h("td", {}, row.kind)],
+  step: ["Step", (row) => row.step, (row) => h("td", { class: "number" }, row.step.toLocaleString("en"))],
+  bytes: ["Size", (row) => row.bytes, (row) => h("td", { class: "number" }, row.lost ? "" : bytes(row.bytes))],
+  time: ["Time", (row) => row.time_ns, (row) => h("td", { class: "when" }, time(row.time_ns))],
+};
+
+/** Show the tab in `root`. Its parameters: `values` ("all": not only files), `find`, `sort` (a column), `down`. */
+export function open(root, { id }) {
+  const ended = new AbortController();
+  const find = h("input", { type: "search", placeholder: "Filter names and keys", "aria-label": "Filter names and keys" });
+  const which = h(
+    "select",
+    { "aria-label": "Which values", onchange: () => address.change({ values: which.value || null }) },
+    [["", "Files"], ["all", "All values with bytes"]].map(([value, text]) => h("option", { value }, text)),
+  );
+  const list = h("div", {});
+  const loaded = new Map(); // which values -> rows
+  let page = 0;
+  let isCut = false;
+  find.value = address.current().params.get("find") ?? "";
+  find.addEventListener("input", () => address.change({ find: find.value || null }));
+  fill(root, h("div", { class: "tool-bar" }, find, which), list);
+
+  async function show() {
+    const { params } = address.current();
+    which.value = params.get("values") === "all" ? "all" : "";
+    const kind = which.value;
+    if (!loaded.has(kind)) {
+      fill(list, h("p", { class: "dim" }, "loading …"));
+      const found = await references(id, kind ? {} : { kind: "file" }, ended);
+      loaded.set(kind, found.filter((row) => row.sha256 || row.lost));
+      isCut = found.length >= MAX;
+    }
+    if (which.value === kind) draw(loaded.get(kind), params);
+  }
+
+  function draw(all, params) {
+    if (!all.length) {
+      const example = 'run.log(step, {"config": logclient.File("config.yaml")})';
+      fill(list, h("p", { class: "dim" }, which.value ? "No value with bytes was logged. " : "No file was logged. ", "A program logs one by ", h("code", {}, example), "."));
+      return;
+    }
+    const wanted = (params.get("find") ?? "").toLowerCase();
+    const column = COLUMNS[params.get("sort")] ? params.get("sort") : FIRST;
+    const isDown = params.get("down") === "1";
+    const rows = all.filter((row) => fileName(row).toLowerCase().includes(wanted) || row.key.toLowerCase().includes(wanted));
+    rows.sort((a, b) => (isDown ? -1 : 1) * order(COLUMNS[column][1](a), COLUMNS[column][1](b)));
+    const pages = Math.max(1, Math.ceil(rows.length / PAGE));
+    page = Math.min(page, pages - 1);
+    const heads = Object.entries(COLUMNS).map(([name, [title]]) => head(name, title, name === column, isDown));
+    const body = rows.slice(page * PAGE, (page + 1) * PAGE).map((row) => h("tr", {}, Object.values(COLUMNS).map(([, , cell]) => cell(row, id))));
+    const count = `${rows.length.toLocaleString("en")} of ${all.length.toLocaleString("en")} ${which.value ? "values" : "files"}, ${bytes(rows.reduce((sum, row) => sum + row.bytes, 0))}`;
+    const turn = (by, label) => h("button", { disabled: page + by < 0 || page + by >= pages, onclick: () => (page += by, draw(all, params)), "aria-label": label }, by < 0 ? "‹" : "›");
+    fill(
+      list,
+      h("div", { class: "wide" }, h("table", { class: "files" }, h("caption", { class: "unseen" }, "Files of this run"), h("thead", {}, h("tr", {}, heads)), h("tbody", {}, body))),
+      h("p", { class: "dim", role: "status" }, count, pages > 1 && [" ", turn(-1, "Previous page"), ` ${page + 1} / ${pages} `, turn(1, "Next page")]),
+      isCut && h("p", { class: "dim" }, `Only the first ${MAX.toLocaleString("en")} values by step are listed: logclient export RUN --media has all.`),
+    );
+  }
+
+  function head(name, title, isSorted, isDown) {
+    const onclick = () => {
+      address.change({ sort: name === FIRST ? null : name, down: isSorted && !isDown ? "1" : null });
+      list.querySelector(`[data-column="${name}"]`)?.focus();
+    };
+    const mark = isSorted ? (isDown ? " ↓" : " ↑") : "";
+    const sorted = isSorted ? (isDown ? "descending" : "ascending") : null;
+    const kind = ["step", "bytes"].includes(name) ? "number" : null;
+    return h("th", { scope: "col", class: kind, "aria-sort": sorted }, h("button", { onclick, class: "bare", dataset: { column: name } }, title + mark));
+  }
+
+  const update = () => {
+    page = 0;
+    return show().catch((error) => ended.signal.aborted || showError(error));
+  };
+  update();
+  return { update, close: () => ended.abort() };
+}
+
+function nameCell(row, id) {
+  const name = fileName(row);
+  if (row.lost) return h("td", {}, name, h("div", { class: "error" }, `Not stored: ${row.lost}`));
+  return h("td", {}, h("a", { href: download(id, row), download: name, "aria-label": `Download ${name}` }, name), row.fields.caption && h("div", { class: "dim" }, row.fields.caption));
+}
+
+function order(a, b) {
+  return typeof a === "number" ? a - b : a.localeCompare(b, "en", { numeric: true });
+}
