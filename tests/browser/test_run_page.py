@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from logclient.shm.side_stream import MARKS, MEDIA
 from logclient_backend.collector.tokens import EVERYBODY
 from tests.backend.runs.build import NOW_NS, SECOND, NodeMaker
 from tests.served import backing, made_store, sample_runs, serving, take_in
@@ -34,6 +35,9 @@ def failed_run(folder: Path) -> None:
             "exception": {"type": "ValueError", "text": MARKUP, "last_lines": ["train.py:8 in <module>"]},
         },
     }
+    mark = MARKS[MEDIA].hex()
+    media = {"process": mark + "1" * 16, "lane": 0, "accepted": 7, "stored": 4, "damaged": 1}
+    made.streams[mark + "0" * 16] = media
     made.process(1, documents=told, end={"time": NOW_NS + SECOND, "alive": False, "exit_code": 1})
     around = {
         "command": {
@@ -109,6 +113,10 @@ def test_logging_tab_counts_what_was_dropped(page: Page, url: str) -> None:
     page.reload()
     expect(counts.get_by_role("row", name="Forgotten")).to_contain_text("3")
     expect(page.get_by_role("region", name="Nodes").get_by_role("row")).to_have_count(2)
+    page.goto(f"{url}/#/run/failed/health")
+    media = page.get_by_role("region", name="Media values")
+    for name, count in (("Accepted", "7"), ("Stored", "4"), ("Forgotten", "2"), ("Damaged", "1")):
+        expect(media.get_by_role("row", name=name)).to_contain_text(count)
 
 
 def test_run_that_is_not_here_is_a_sentence(page: Page, url: str, watched: Watched) -> None:

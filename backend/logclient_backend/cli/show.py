@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from logclient.errors import BadArgument
-from logclient.shm.side_stream import SYSTEM
+from logclient.shm.side_stream import MEDIA, SYSTEM
 
 from ..runs import contents
 from ..runs.contents import Contents, Hole, Key
@@ -22,7 +22,7 @@ from ..runs.replicas import Comparison, compare
 from ..runs.source import RunSource
 from ..runs.view import RunView, Shipment
 from ..signals import signal_name
-from . import console_page, environment_page, media_page, screen, system_page
+from . import console_page, count_lines, environment_page, media_page, screen, system_page
 from .edit_lines import edit_lines
 from .options import amount, with_json, with_source
 from .text import ago, clock, duration, iso, moment, number, plural, safe, safe_lines
@@ -232,6 +232,7 @@ def as_dict(run: RunView, found: Contents) -> dict[str, Any]:
         "config": run.config,
         "summary": run.summary,
         "counts": found.counts(run),
+        "media": run.of_side(MEDIA).counts(),
         "servers": [
             {"address": to.server, "stored": to.stored, "acked": to.acked, "errors": to.errors}
             for to in run.shipments()
@@ -354,7 +355,8 @@ def _facts(run: RunView, found: Contents) -> list[tuple[str, Any]]:
         facts.append(
             ("order", f"by the clocks of their hosts: attempts {which} lie in folders that never met")
         )
-    facts.append(("records", _counts(found.counts(run))))
+    facts.append(("records", count_lines.of_counts(found.counts(run))))
+    facts += count_lines.of_media(run)
     facts += [("server", _shipment(to)) for to in run.shipments()]
     facts.append(("processes", _processes(run)))
     facts.append(("where", safe(run.found.path)))
@@ -388,23 +390,6 @@ def _processes(run: RunView) -> str:
     running = sum(1 for state in run.states.values() if not state.is_over)
     alive = f", {running} running" if running else ""
     return f"{len(run.processes)}{on}{ranks}{alive}"
-
-
-def _counts(counts: dict[str, int]) -> Text:
-    """1,010 stored, 12 forgotten, ..."""
-    parts: list[Any] = [f"{counts['stored']:,} stored"]
-    for name in ("forgotten", "damaged", "refused"):
-        if counts[name]:
-            part = {"forgotten": "trimmed", "damaged": "missing"}.get(name, "")
-            inside = f" ({counts[part]:,} {part})" if counts.get(part) else ""
-            parts += [", ", (f"{counts[name]:,} {name}{inside}", "yellow")]
-    if len(parts) == 1:
-        parts.append((", none dropped", "dim"))
-    if counts["left_out"]:
-        parts += [", ", (f"{plural(counts['left_out'], 'point')} left out", "yellow")]
-    if counts["waiting"]:
-        parts += [(f", {counts['waiting']:,} not on disk yet", "dim")]
-    return screen.line(*parts)
 
 
 def _tree(title: str, values: dict[str, Any], most: int) -> Iterator[Any]:
