@@ -257,8 +257,8 @@ def test_a_ring_that_nobody_empties_forgets_its_oldest_exactly(
     assert status["done"] and media["accepted"] == 400 and media["stored"] == len(steps)
     assert media["forgotten"] == 400 - len(steps) and media["lost"] == media["over_budget"] == 0
     assert steps[-1] == 399 and 50 < len(steps) < 400
-    words = [sys.executable, "-m", "logclient_backend", "show", logclient.read(run_dir)[-1].id]
-    printed = subprocess.check_output([*words, "--dir", str(run_dir)], cwd=ROOT, text=True)
+    command = [sys.executable, "-m", "logclient_backend", "show", logclient.read(run_dir)[-1].id]
+    printed = subprocess.check_output([*command, "--dir", str(run_dir)], cwd=ROOT, text=True)
     assert f"{len(steps)} stored, {400 - len(steps)} forgotten" in printed
     newest = [step for step in steps if step > 300]
     assert newest == list(range(newest[0], 400)), "what was there when it went on is stored without a gap"
