@@ -34,10 +34,12 @@ WORKERS = str(min(8, 2 * (os.cpu_count() or 1)))
 Command = list[str]
 
 STEPS: dict[str, Command] = {
-    # Tests in environments of their own, made with the first call. They and the types take longest.
+    # Tests in environments of their own, made with the first call. The first four take longest.
     "xla": ["tools/apart.py", "xla"],
     "jax": ["tools/apart.py", "jax"],
     "types": ["-m", "mypy"],
+    # Every worker of the tests collects them all: here modules are compiled once, for all of them.
+    "collect": ["-m", "pytest", "--collect-only", "-qqq", "-m", "not bench"],
     "format": ["-m", "ruff", "format", "--check", "--quiet", "."],
     "lint": ["-m", "ruff", "check", "--quiet", "."],
     "imports": ["-c", "from importlinter.cli import lint_imports_command as main; main()", "--no-logo"],

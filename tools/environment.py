@@ -98,7 +98,8 @@ def make_environment(level: str) -> None:
     else:  # a failure from here on is tried again on top, not from nothing: others may be at work in it
         STAMP.write_text(json.dumps({**stamp, "made_from": "unfinished"}))
     CONSTRAINTS.write_text(TORCH + "\n")
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--constraint", str(CONSTRAINTS)]
+    # Most of what is installed is never imported: Python compiles a module when it first is, pip would compile all.
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--no-compile", "--constraint", str(CONSTRAINTS)]
     call(*pip, TORCH)
     call(*pip, "--editable", f".[{EXTRAS[level]}]")
     if level == "dev":
