@@ -28,8 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 
-# Most of a test is waiting for processes. More than two a core would only make them wait for each other.
-WORKERS = str(min(8, 2 * (os.cpu_count() or 1)))
+# Most of a test is waiting for processes. With many more workers than this they would wait for each other.
+WORKERS = str(min(12, 3 * (os.cpu_count() or 1)))
 
 Command = list[str]
 

@@ -147,6 +147,7 @@ def test_expression_that_is_wrong_is_explained(table: RunsTable) -> None:
 def test_sorting_by_any_column_puts_runs_without_a_value_last(table: RunsTable) -> None:
     """By metric and by setting, both ways; the link holds it."""
     table.open()
+    expect(table.page.get_by_role("grid")).to_have_attribute("aria-rowcount", str(RUNS + 1))
     for name in ("val/accuracy", "lr"):
         for arrow, key in (("ascending", False), ("descending", True)):
             table.head(name).click()
