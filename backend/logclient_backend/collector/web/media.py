@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -19,6 +19,7 @@ from pydantic import Field
 from logclient.shm.side_stream import MEDIA
 
 from ...runs.media import MediaItem, media_items
+from ...wal.coverage import StreamSpan
 from ..media_records import media_columns
 from ..store.interface import side_id
 from . import plotly_frame
@@ -33,6 +34,8 @@ router = APIRouter(dependencies=[Depends(reader), Depends(only_known)])
 
 MOST = 1_000  # references of a page
 _PIECE = 1 << 18
+_MAX_STREAMS = 100  # in a cursor, which is part of an address; values of others come again
+_CURSOR = r"^([0-9a-f]{32}\.[0-9]{1,19}_)*$"
 _MAX_NAME = 150  # characters of a file's name
 _SHOWN = frozenset(
     f"{family}/{name}"
@@ -85,6 +88,7 @@ class MediaPage(Shape):
     keys: list[str]
     media: list[MediaValue]
     next: int = Field(description="For the next page, as `after`; 0: this was the last one.")
+    cursor: str = Field(description="For `since`: asks for what was stored after this answer.")
     plotly: bool = Field(description="Does /run/frame show figures of plotly here?")
 
 
@@ -99,10 +103,17 @@ def media(
     last_step: Annotated[int, Query(ge=-(1 << 63), lt=1 << 63)] = (1 << 63) - 1,
     after: Annotated[int, Query(ge=0, lt=1 << 40, description="The `next` of the page before.")] = 0,
     limit: Annotated[int, Query(ge=1, le=MOST)] = MOST,
+    since: Annotated[
+        str, Query(max_length=8000, pattern=_CURSOR, description="The `cursor` of an earlier answer.")
+    ] = "",
 ) -> Response:
-    """Return references to media values by step, and all keys; `next` is 0 where nothing follows."""
+    """Return references to media values by step, and all keys; `next` is 0 where nothing follows.
+
+    `since` gives what was stored after an earlier answer: take the `cursor` of the first page. A value may come twice.
+    """
     known_run(stands_on, run)
-    keys, found = _references(stands_on, run, key)
+    spans = stands_on.store.reader.contents(side_id(run, MEDIA))
+    keys, found = _references(stands_on, run, key, spans, _seen(since))
     wanted = [
         each for each in found if first_step <= each.step <= last_step and kind in (None, each.reference.kind)
     ]
@@ -116,18 +127,32 @@ def media(
             "keys": keys,
             "media": rows,
             "next": following if following < len(wanted) else 0,
+            "cursor": _cursor(spans),
             "plotly": any(each.reference.kind == "figure" for each in page)
             and plotly_frame.frame() is not None,
         },
     )
 
 
-def _references(stands_on: Stands, run: str, key: str | None) -> tuple[list[str], list[MediaItem]]:
+def _references(
+    stands_on: Stands, run: str, key: str | None, spans: Mapping[bytes, StreamSpan], seen: Mapping[bytes, int]
+) -> tuple[list[str], list[MediaItem]]:
     asked = stands_on.store.reader
     keys = sorted(asked.key_names(side_id(run, MEDIA)))
     if key is not None and key not in keys:
         return keys, []
-    return keys, media_items(media_columns(asked, run, None if key is None else [key]))
+    return keys, media_items(media_columns(asked, run, None if key is None else [key], spans, seen))
+
+
+def _cursor(spans: Mapping[bytes, StreamSpan]) -> str:
+    """Return how far each stream is stored."""
+    some = sorted(spans.items())[:_MAX_STREAMS]
+    return "".join(f"{stream.hex()}.{span.last or 0}_" for stream, span in some)
+
+
+def _seen(cursor: str) -> dict[bytes, int]:
+    parts = [part.split(".") for part in cursor.split("_") if part]
+    return {bytes.fromhex(stream): int(last) for stream, last in parts}
 
 
 def _row(item: MediaItem) -> dict[str, Any]:

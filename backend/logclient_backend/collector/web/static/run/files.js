@@ -1,11 +1,12 @@
 // Files of a run as a list: by name, key, kind, step, size and time, each as a download. At first what was logged as `File`;
-// all other media values on request, since their bytes are files as well.
+// all other media values on request, since their bytes are files as well. New ones come by themselves while the run lasts.
 
 import * as address from "../core/address.js";
 import { fill, h } from "../core/dom.js";
 import { bytes, time } from "../core/format.js";
 import { showError } from "../core/messages.js";
-import { MAX, download, fileName, references } from "../media/loader.js";
+import { MAX, download, fileName, follower, merged, references } from "../media/loader.js";
+import { isLive } from "../runs/columns.js";
 
 const PAGE = 100;
 const FIRST = "name"; // the column by which files are sorted at first
@@ -20,7 +21,7 @@ const COLUMNS = {
 };
 
 /** Show the tab in `root`. Its parameters: `values` ("all": not only files), `find`, `sort` (a column), `down`. */
-export function open(root, { id }) {
+export function open(root, { id, run }) {
   const ended = new AbortController();
   const find = h("input", { type: "search", placeholder: "Filter names and keys", "aria-label": "Filter names and keys" });
   const which = h(
@@ -29,7 +30,8 @@ export function open(root, { id }) {
     [["", "Files"], ["all", "All values with bytes"]].map(([value, text]) => h("option", { value }, text)),
   );
   const list = h("div", {});
-  const loaded = new Map(); // which values -> rows
+  const loaded = new Map(); // which values -> `{rows, follow}`
+  let isFollowed = isLive(run);
   let page = 0;
   let isCut = false;
   find.value = address.current().params.get("find") ?? "";
@@ -42,11 +44,22 @@ export function open(root, { id }) {
     const kind = which.value;
     if (!loaded.has(kind)) {
       fill(list, h("p", { class: "dim" }, "loading …"));
-      const found = await references(id, kind ? {} : { kind: "file" }, ended);
-      loaded.set(kind, found.filter((row) => row.sha256 || row.lost));
-      isCut = found.length >= MAX;
+      const asked = kind ? {} : { kind: "file" };
+      const { rows, cursor } = await references(id, asked, ended);
+      loaded.set(kind, { rows: rows.filter(hasBytes), follow: follower(id, asked, cursor, (more) => add(kind, more), ended) });
+      isCut = rows.length >= MAX;
     }
-    if (which.value === kind) draw(loaded.get(kind), params);
+    if (which.value === kind) draw(loaded.get(kind).rows, params);
+  }
+
+  function add(kind, more) {
+    const now = loaded.get(kind);
+    const before = now.rows.length;
+    now.rows = merged(now.rows, more.filter(hasBytes));
+    if (which.value !== kind || now.rows.length === before) return;
+    const focused = list.contains(document.activeElement) && document.activeElement.dataset.column;
+    draw(now.rows, address.current().params);
+    if (focused) list.querySelector(`[data-column="${focused}"]`)?.focus();
   }
 
   function draw(all, params) {
@@ -90,7 +103,20 @@ export function open(root, { id }) {
     return show().catch((error) => ended.signal.aborted || showError(error));
   };
   update();
-  return { update, close: () => ended.abort() };
+  return {
+    show(now) {
+      if (!isFollowed) return;
+      isFollowed = isLive(now); // the last question is asked when the run is over
+      for (const { follow } of loaded.values()) follow().catch(() => {}); // the bar at the top says so; it is asked again
+    },
+    update,
+    close: () => ended.abort(),
+  };
+}
+
+/** Is this a value with bytes, or one that was to have some? */
+function hasBytes(row) {
+  return row.sha256 || row.lost;
 }
 
 function nameCell(row, id) {
