@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,9 +65,10 @@ def test_tabs_follow_a_run_until_it_is_over(watched: Watched, url: str, live: Li
 
     page.goto(f"{url}/files")
     expect(page.get_by_text("No file was logged.")).to_be_visible()
-    live.log(5, "weights", kind="file")
+    live.arrive(b"weights")
+    live.log(5, "weights", b"weights", "file")
     expect(page.get_by_role("link", name="Download weights-5")).to_be_visible()
-    live.log(6, "weights", kind="file")
+    live.log(6, "weights", b"weights", "file")
     live.end()
     expect(page.get_by_role("link", name="Download weights-6")).to_be_visible()
     expect(page.get_by_text("finished", exact=True)).to_be_visible()
@@ -76,3 +79,39 @@ def test_tabs_follow_a_run_until_it_is_over(watched: Watched, url: str, live: Li
         page.clock.fast_forward(60_000)
         page.evaluate("1")  # events come within calls
     assert [each.url for each in watched.requests[asked:]] == []
+
+
+def test_bytes_that_have_not_come_are_waited_for(watched: Watched, url: str, live: LiveRun) -> None:
+    """Nothing fails meanwhile; when the run is over a sentence says what was not kept."""
+    page = watched.page
+    cell = {
+        "image": {
+            "kind": "image",
+            "sha256": hashlib.sha256(image(9)).hexdigest(),
+            "mime": "image/png",
+            "bytes": 1,
+        }
+    }
+    table = json.dumps({"columns": ["picture"], "rows": [[cell]]}).encode()
+    live.log(1, "image", image(1))
+    live.log(1, "gone", b"gone")
+    live.log(1, "table", table, "table")
+    page.goto(f"{url}/media")
+    panel = page.get_by_role("region", name="image", exact=True)
+    gone = page.get_by_role("region", name="gone")
+    expect(panel.get_by_text("arriving …")).to_be_visible()
+    expect(gone.get_by_text("arriving …")).to_be_visible()
+    live.arrive(image(1))
+    live.arrive(table)
+    shown = panel.get_by_role("img", name="image 1")
+    expect(shown).to_have_js_property("naturalWidth", 8)
+    cells = page.get_by_role("region", name="table")
+    expect(cells.get_by_text("arriving …")).to_be_visible()
+    live.arrive(image(9))
+    expect(cells.get_by_role("img", name="image of picture")).to_have_js_property("naturalWidth", 8)
+    live.end(before_s=3600)
+    expect(page.get_by_text("finished", exact=True)).to_be_visible()
+    page.reload()
+    expect(gone.get_by_text("The image was not kept:")).to_be_visible()
+    assert "blob" not in gone.inner_text()
+    assert [each.url for each in watched.requests if "/run/blob?" in each.url and each.failure] == []

@@ -53,13 +53,13 @@ class LiveRun:
         piece = Piece(hashlib.sha256(data).hexdigest(), len(data), 0, data)
         assert self.blobs.take(self.run, "n", piece)[1]
 
-    def end(self) -> None:
-        """Write that the run is finished."""
+    def end(self, before_s: int = 0) -> None:
+        """Write that the run is finished, since so long."""
         self.state = "finished"
-        self._write([])
+        self._write([], before_s)
 
-    def _write(self, batches: list[StreamColumns]) -> None:
+    def _write(self, batches: list[StreamColumns], before_s: int = 0) -> None:
         now = time.time_ns()
-        ended_ns = 0 if self.state == "running" else now
+        ended_ns = 0 if self.state == "running" else now - before_s * SECOND
         told = Description(name=self.run, state=self.state, created_ns=self._created_ns, ended_ns=ended_ns)
         self.store.writer.write([Parcel(self.run, "node", now, batches, [], b"{}", told)])

@@ -1,4 +1,4 @@
-"""`/api/v1/run/media` of a run that goes on: what is new since an earlier answer."""
+"""`/api/v1/run/media` of a run that goes on: what is new since an earlier answer, and whose bytes have come."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import requests
 
+from logclient_backend.collector.blobs import Blobs
 from logclient_backend.collector.store.interface import Store
 from logclient_backend.collector.tokens import EVERYBODY
 from tests.served import backing, made_store, serving
@@ -23,8 +24,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def url(store: Store) -> Iterator[str]:
-    with serving(backing(store, check=lambda token: EVERYBODY)) as found:
+def blobs(tmp_path: Path) -> Blobs:
+    return Blobs(str(tmp_path))
+
+
+@pytest.fixture
+def url(store: Store, blobs: Blobs) -> Iterator[str]:
+    with serving(backing(store, blobs=blobs, check=lambda token: EVERYBODY)) as found:
         yield f"{found}/api/v1/run/media"
 
 
@@ -53,3 +59,18 @@ def test_answer_since_an_earlier_one_has_what_came_alone(url: str, store: Store)
     assert len(ask(url, since="")["media"]) == 5
     refused = requests.get(url, {"run": "live", "since": "5"}, timeout=60)
     assert refused.status_code in (400, 422), refused.text
+
+
+def test_values_say_whether_their_bytes_are_here(url: str, store: Store, blobs: Blobs) -> None:
+    """In the list, and for some hashes at once: nobody has to load them to find out."""
+    run = LiveRun(store, blobs)
+    run.log(1, "a", b"came")
+    run.log(2, "a", b"comes")
+    run.arrive(b"came")
+    rows = ask(url)["media"]
+    assert [row["here"] for row in rows] == [True, False]
+    hashes = [row["sha256"] for row in rows]
+    assert ask(f"{url[:-5]}blobs", sha256=hashes)["here"] == hashes[:1]
+    refused = requests.get(f"{url[:-5]}blob", {"run": "live", "sha256": hashes[1]}, timeout=60)
+    assert refused.status_code == 404 and "did not come yet" in refused.json()["message"]
+    assert ask(f"{url[:-5]}blobs", run="live", sha256=["0" * 64])["here"] == []

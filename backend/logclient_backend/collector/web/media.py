@@ -33,6 +33,8 @@ from .strict_query import only_known
 router = APIRouter(dependencies=[Depends(reader), Depends(only_known)])
 
 MOST = 1_000  # references of a page
+MAX_ASKED = 100  # hashes of a question
+Hash = Annotated[str, Query(pattern="^[0-9a-f]{64}$")]
 _PIECE = 1 << 18
 _MAX_STREAMS = 100  # in a cursor, which is part of an address; values of others come again
 _CURSOR = r"^([0-9a-f]{32}\.[0-9]{1,19}_)*$"
@@ -78,7 +80,15 @@ class MediaValue(Shape):
     bytes: int
     mime: str
     lost: str = Field(description="Why it was not stored; empty: it was.")
+    here: bool = Field(description="Has /run/blob its bytes? They come after the reference.")
     fields: dict[str, Any] = Field(description="Caption, width, height, counts of a histogram, and the like.")
+
+
+class HeldBlobs(Shape):
+    """Hashes whose bytes are here."""
+
+    run: str
+    here: list[str]
 
 
 class MediaPage(Shape):
@@ -119,7 +129,7 @@ def media(
     ]
     page = wanted[after : after + limit]
     following = after + len(page)
-    rows = [_row(each) for each in page]
+    rows = [_row(each) | {"here": _has(stands_on, run, each.reference.sha256)} for each in page]
     return as_json(
         request,
         {
@@ -178,6 +188,22 @@ def _plain(value: Any) -> Any:
     return [_plain(each) for each in value] if isinstance(value, list) else value
 
 
+@router.get("/run/blobs", response_model=HeldBlobs)
+def blobs(
+    request: Request,
+    stands_on: Stands,
+    run: RunId,
+    sha256: Annotated[list[Hash], Query(min_length=1, max_length=MAX_ASKED)],
+) -> Response:
+    """Return which of these hashes have bytes here for this run: those of a live run come after their references."""
+    known_run(stands_on, run)
+    return as_json(request, {"run": run, "here": [each for each in sha256 if _has(stands_on, run, each)]})
+
+
+def _has(stands_on: Stands, run: str, sha256: str) -> bool:
+    return stands_on.blobs is not None and stands_on.blobs.has(run, sha256)
+
+
 @router.get(
     "/run/blob",
     response_class=StreamingResponse,
@@ -186,7 +212,7 @@ def _plain(value: Any) -> Any:
 def blob(
     stands_on: Stands,
     run: RunId,
-    sha256: Annotated[str, Query(pattern="^[0-9a-f]{64}$")],
+    sha256: Hash,
     mime: Annotated[str, Query(max_length=80, description="Of the reference.")] = _OCTETS,
     name: Annotated[str, Query(max_length=1000, description="Under which an attachment is kept.")] = "",
 ) -> Response:
@@ -210,7 +236,7 @@ def frame(
     request: Request,
     stands_on: Stands,
     run: RunId,
-    sha256: Annotated[str, Query(pattern="^[0-9a-f]{64}$")],
+    sha256: Hash,
     kind: Annotated[
         Literal["html", "figure"], Query(description="figure: the JSON of one of plotly.")
     ] = "html",
@@ -256,7 +282,10 @@ def _blob(stands_on: Stands, run: str, sha256: str) -> int:
     fd = stands_on.blobs.open(run, sha256) if stands_on.blobs is not None else None
     if fd is None:
         raise Refused(
-            404, "no_run", f"the run has no blob {sha256[:12]} here: it did not come yet, or was removed"
+            404,
+            "no_run",
+            f"the bytes {sha256[:12]} of this run are not here: they did not come yet, or were removed to keep to "
+            "the budget of the disk",
         )
     return fd
 

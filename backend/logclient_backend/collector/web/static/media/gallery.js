@@ -6,7 +6,7 @@ import { showError } from "../core/messages.js";
 import { follower, keysOf } from "./loader.js";
 import { panel } from "./panel.js";
 
-/** Show the gallery in `root`. `runs`: `[{id, name}]`. Its parameters: `media` (part of a key), `step`. */
+/** Show the gallery in `root`. `runs`: as `mediaRun` (arrival.js) gives them. Its parameters: `media` (part of a key), `step`. */
 export function open(root, runs) {
   const ended = new AbortController();
   const find = h("input", { type: "search", placeholder: "Filter keys", "aria-label": "Filter keys", value: address.current().params.get("media") ?? "" });

@@ -84,7 +84,7 @@ export function frame(run, value) {
 /** Return the text of a value. */
 export async function text(run, value, ended) {
   const answer = await fetch(address(run, value), { signal: ended.signal });
-  if (!answer.ok) throw new Error((await answer.json()).message);
+  if (!answer.ok) throw Object.assign(new Error((await answer.json()).message), { status: answer.status });
   return answer.text();
 }
 

@@ -7,7 +7,7 @@ import { shown } from "./kinds.js";
 import { at, merged, references } from "./loader.js";
 
 /**
- * Return the panel of a key: `{element, load(), add(index, rows), close()}`. `runs`: `[{id, name}]`. `step` is where the slider begins,
+ * Return the panel of a key: `{element, load(), add(index, rows), close()}`. `runs`: as `mediaRun` gives them. `step` is where the slider begins,
  * null: at the end; `onStep(step)` is called when a user has moved it. `add` takes new values of a run: a slider at its end follows them.
  */
 export function panel(key, runs, step, onStep) {
@@ -75,7 +75,7 @@ export function panel(key, runs, step, onStep) {
     if (!value) return h("div", { class: "media-cell" }, head, h("p", { class: "dim" }, "No value of this key."));
     const isEarlier = value.step !== now && h("p", { class: "dim" }, `of step ${value.step.toLocaleString("en")}`);
     const map = value.kind === "histogram" && values.length > 1 && heatMap(values);
-    return h("div", { class: "media-cell" }, head, shown(run.id, value, ended), isEarlier, map);
+    return h("div", { class: "media-cell" }, head, shown(run, value, ended), isEarlier, map);
   }
 
   slider.addEventListener("input", () => {

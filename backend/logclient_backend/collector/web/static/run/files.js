@@ -5,8 +5,8 @@ import * as address from "../core/address.js";
 import { fill, h } from "../core/dom.js";
 import { bytes, time } from "../core/format.js";
 import { showError } from "../core/messages.js";
+import { mediaRun, whenHere } from "../media/arrival.js";
 import { MAX, download, fileName, follower, merged, references } from "../media/loader.js";
-import { isLive } from "../runs/columns.js";
 
 const PAGE = 100;
 const FIRST = "name"; // the column by which files are sorted at first
@@ -22,6 +22,7 @@ const COLUMNS = {
 
 /** Show the tab in `root`. Its parameters: `values` ("all": not only files), `find`, `sort` (a column), `down`. */
 export function open(root, { id, run }) {
+  const one = mediaRun(run);
   const ended = new AbortController();
   const find = h("input", { type: "search", placeholder: "Filter names and keys", "aria-label": "Filter names and keys" });
   const which = h(
@@ -31,7 +32,6 @@ export function open(root, { id, run }) {
   );
   const list = h("div", {});
   const loaded = new Map(); // which values -> `{rows, follow}`
-  let isFollowed = isLive(run);
   let page = 0;
   let isCut = false;
   find.value = address.current().params.get("find") ?? "";
@@ -76,7 +76,7 @@ export function open(root, { id, run }) {
     const pages = Math.max(1, Math.ceil(rows.length / PAGE));
     page = Math.min(page, pages - 1);
     const heads = Object.entries(COLUMNS).map(([name, [title]]) => head(name, title, name === column, isDown));
-    const body = rows.slice(page * PAGE, (page + 1) * PAGE).map((row) => h("tr", {}, Object.values(COLUMNS).map(([, , cell]) => cell(row, id))));
+    const body = rows.slice(page * PAGE, (page + 1) * PAGE).map((row) => h("tr", {}, Object.values(COLUMNS).map(([, , cell]) => cell(row, one))));
     const count = `${rows.length.toLocaleString("en")} of ${all.length.toLocaleString("en")} ${which.value ? "values" : "files"}, ${bytes(rows.reduce((sum, row) => sum + row.bytes, 0))}`;
     const turn = (by, label) => h("button", { disabled: page + by < 0 || page + by >= pages, onclick: () => (page += by, draw(all, params)), "aria-label": label }, by < 0 ? "‹" : "›");
     fill(
@@ -105,8 +105,8 @@ export function open(root, { id, run }) {
   update();
   return {
     show(now) {
-      if (!isFollowed) return;
-      isFollowed = isLive(now); // the last question is asked when the run is over
+      if (!one.isLive) return;
+      Object.assign(one, mediaRun(now)); // the last question is asked when the run is over
       for (const { follow } of loaded.values()) follow().catch(() => {}); // the bar at the top says so; it is asked again
     },
     update,
@@ -119,10 +119,11 @@ function hasBytes(row) {
   return row.sha256 || row.lost;
 }
 
-function nameCell(row, id) {
+function nameCell(row, run) {
   const name = fileName(row);
   if (row.lost) return h("td", {}, name, h("div", { class: "error" }, `Not stored: ${row.lost}`));
-  return h("td", {}, h("a", { href: download(id, row), download: name, "aria-label": `Download ${name}` }, name), row.fields.caption && h("div", { class: "dim" }, row.fields.caption));
+  const link = () => h("a", { href: download(run.id, row), download: name, "aria-label": `Download ${name}` }, name);
+  return h("td", {}, whenHere(run, row, link, name), row.fields.caption && h("div", { class: "dim" }, row.fields.caption));
 }
 
 function order(a, b) {

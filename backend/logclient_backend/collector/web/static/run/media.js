@@ -1,16 +1,16 @@
 // Media values of one run; new ones come by themselves while it lasts.
 
+import { mediaRun } from "../media/arrival.js";
 import * as gallery from "../media/gallery.js";
-import { isLive } from "../runs/columns.js";
 
 /** Show the tab in `root`. */
-export function open(root, { id, run }) {
-  const one = { id, name: run.name, isLive: isLive(run) };
+export function open(root, { run }) {
+  const one = mediaRun(run);
   const shown = gallery.open(root, [one]);
   return {
     show(now) {
       if (!one.isLive) return;
-      one.isLive = isLive(now); // the last question is asked when the run is over
+      Object.assign(one, mediaRun(now)); // the last question is asked when the run is over
       shown.follow().catch(() => {}); // the bar at the top says so; it is asked again
     },
     close: shown.close,
