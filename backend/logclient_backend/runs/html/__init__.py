@@ -5,7 +5,7 @@ hostile run can do nothing on the machine of whoever opens it.
 
 - `page.py`: the document, section by section;
 - `chart.py`, `histogram.py`: one curve, one histogram as SVG;
-- `media.py`, `console.py`, `variables.py`: media values, captured output, environment variables;
+- `media.py`, `console.py`, `variables.py`: media values, captured output, environment variables; `table.py`: a table of them;
 - `elements.py`: tables of facts, numbers and times;
 - `style.py`: its one style sheet.
 """
