@@ -29,7 +29,7 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 
 # Most of a test is waiting for processes. With many more workers than this they would wait for each other.
-WORKERS = str(min(12, 3 * (os.cpu_count() or 1)))
+WORKERS = str(min(10, 5 * (os.cpu_count() or 1) // 2))
 
 Command = list[str]
 

@@ -170,9 +170,10 @@ def test_filter_takes_words_and_expressions(page: Page, find: str, matches: list
 def test_view_that_nobody_can_have_set_is_the_default(page: Page) -> None:
     """Links are typed and cut: what cannot be read is left out."""
     body = """const view = it.read(new URLSearchParams(given));
-    return [view.x, view.smooth, view.zoom, view.size, view.band];"""
+    const system = it.read(new URLSearchParams(given), "system");
+    return [view.x, system.x, view.smooth, view.zoom, view.size, view.band];"""
     assert module(page, "charts/view_state.js", body, "x=key:&smooth=-3&zoom=5,1&size=huge&band=no") == [
-        "step", 0, None, "m", "quantiles",
+        "step", "relative", 0, None, "m", "quantiles",
     ]  # fmt: skip
 
 

@@ -340,6 +340,17 @@ def test_attempts_and_ranks_are_the_newest_and_the_main_one_until_asked(charts: 
     until(lambda: "min 0, max 20" in values())
 
 
+def test_readout_stays_in_the_window(charts: Charts) -> None:
+    """Of the long series, with its range and count, wherever the pointer is."""
+    charts.open("long")
+    for width in (480, 1280):
+        charts.page.set_viewport_size({"width": width, "height": 800})
+        loaded(charts.page)
+        for share in (0.03, 0.45, 0.55, 0.97):
+            box = charts.readout("wave", share).bounding_box()
+            assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= width
+
+
 def test_readout_has_every_run_sorted_with_all_digits(charts: Charts) -> None:
     """By pointer and by arrow keys; hidden runs are left out, in the address too."""
     charts.open("seed0", "seed2", "seed1", count=2)

@@ -157,15 +157,15 @@ export class Board {
     return this.runs.get(id)?.attempts || 1;
   }
 
-  /** Return the number of the line of a run or a group. */
+  /** Return the number of the line of a run or a group. A run that is alone needs no dashes to be told from others. */
   numberOf(id) {
-    return colours.number(id);
+    return this.ids.length === 1 && !this.view.group ? colours.number(id) % colours.COLOURS : colours.number(id);
   }
 
   /** Return a function of a name: its line. Colours are read once for all of a picture. */
   lineOf() {
     return (id) => {
-      const number = colours.number(id);
+      const number = this.numberOf(id);
       return { colour: this.palette.series[number % colours.COLOURS], dash: colours.DASHES[Math.floor(number / colours.COLOURS)] };
     };
   }

@@ -10,6 +10,7 @@ import { short } from "./plot.js";
 
 const LEGEND = 3; // runs below a small chart
 const BRIEF = 2; // rows beside which a small chart has room for ranges
+const EDGE = 4; // CSS pixels between the window and the readout
 const READOUT_GAP = 14; // CSS pixels between cursor and readout
 
 export class ChartText {
@@ -58,10 +59,11 @@ export class ChartText {
     this.readout.hidden = false;
     const { u } = this._chart.plot;
     const at = left + u.over.offsetLeft;
-    const isLeft = left > u.over.clientWidth / 2;
-    const { style } = this.readout;
-    style.left = isLeft ? "" : `${at + READOUT_GAP}px`;
-    style.right = isLeft ? `${this.plotBox.clientWidth - at + READOUT_GAP}px` : "";
+    const { offsetWidth } = this.readout;
+    const wanted = left > u.over.clientWidth / 2 ? at - READOUT_GAP - offsetWidth : at + READOUT_GAP;
+    const begin = this._root.getBoundingClientRect().left; // the box may stand over other charts, but not beyond the window
+    const most = document.documentElement.clientWidth - EDGE - offsetWidth - begin;
+    this.readout.style.left = `${Math.max(EDGE - begin, Math.min(wanted, most))}px`;
   }
 
   hideReadout() {

@@ -5,7 +5,7 @@ import { swatch } from "../core/colours.js";
 import { fill, h } from "../core/dom.js";
 import { ago } from "../core/format.js";
 import { CONFIG } from "./board.js";
-import { SIZES, toggled, X_KINDS, xKey, xOfKey } from "./view_state.js";
+import { SIZES, toggled, usualX, X_KINDS, xKey, xOfKey } from "./view_state.js";
 
 /** Smoothing in percent of the visible range of x, by place of the slider. */
 const SMOOTHINGS = [0, 0.2, 0.5, 1, 2, 3, 5, 8, 12, 20];
@@ -25,7 +25,7 @@ export class Controls {
       oninput: () => change({ find: this._find.value }),
     });
     this._findError = h("span", { class: "error", role: "status" });
-    this._x = select("X axis", (value) => change({ x: value === "step" ? null : value, zoom: null }));
+    this._x = select("X axis", (value) => change({ x: value === usualX(board.side) ? null : value, zoom: null }));
     for (const event of ["pointerenter", "focus"]) this._x.addEventListener(event, () => this._offerKeys());
     this._smooth = h("input", {
       type: "range",

@@ -5,13 +5,19 @@ export const X_KINDS = { step: "Step", relative: "Relative time", time: "Wall ti
 export const SIZES = { s: "Small", m: "Medium", l: "Large", xl: "One a row" };
 const KEY_PREFIX = "key:";
 
-/** Return the view that these parameters describe; whatever is missing or unreadable has its default. */
-export function read(params) {
-  const x = params.get("x") ?? "step";
+/** Return the way along x where the address names none: steps of host metrics are seconds since 1970. */
+export function usualX(side) {
+  return side ? "relative" : "step";
+}
+
+/** Return the view that these parameters describe; whatever is missing or unreadable has its default. `side`: see `Board`. */
+export function read(params, side = "") {
+  const usual = usualX(side);
+  const x = params.get("x") ?? usual;
   return {
     find: params.get("find") ?? "",
     closed: new Set(params.getAll("closed")),
-    x: x in X_KINDS || (x.startsWith(KEY_PREFIX) && x.length > KEY_PREFIX.length) ? x : "step",
+    x: x in X_KINDS || (x.startsWith(KEY_PREFIX) && x.length > KEY_PREFIX.length) ? x : usual,
     smooth: between(Number(params.get("smooth")), 0, 100),
     logX: params.get("logx") === "1",
     logY: params.get("logy") === "1",

@@ -135,6 +135,6 @@ export function openColumns(ids, keys, changed) {
   );
   const left = h("div", { class: "side" }, search, there);
   const right = h("div", { class: "side" }, h("div", { class: "sidehead" }, h("h3", {}, "Shown"), usual), order);
-  dialog("Columns", h("div", { class: "two" }, left, right), { className: "columns" });
+  dialog("Columns", h("div", { class: "two" }, left, right), { className: "choose-columns" });
   search.focus();
 }

@@ -94,11 +94,19 @@ export function column(id) {
     label: id.slice(at + 2).replaceAll("::", "."),
     group: GROUPS[part],
     width: 86,
+    grow: 1,
     isNumber: true,
     sort: part === "last" ? undefined : id,
     value: (run) => comparable(run.columns?.[id]),
     text: (run) => format.value(run.columns?.[id]),
   };
+}
+
+/** Return the columns of these ids; where two have one label, each has its group beside it. */
+export function columnsOf(ids) {
+  const found = ids.map(column);
+  const isTwice = ({ label }) => found.filter((each) => each.label === label).length > 1;
+  return found.map((each) => (isTwice(each) ? { ...each, label: `${each.label} (${each.group.toLowerCase()})` } : each));
 }
 
 /** Return what a column shows of a run, as text. */

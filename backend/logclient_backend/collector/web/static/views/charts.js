@@ -22,7 +22,7 @@ export function open(root, now, { runs, hasTitle = !runs, side = "" } = {}) {
       if (!runs && next.params.getAll("run").join("\n") !== page.board.ids.join("\n")) {
         page.close();
         page = show(root, next, runs, hasTitle, side);
-      } else page.board.take(read(next.params));
+      } else page.board.take(read(next.params, side));
     },
     close: () => page.close(),
   };
@@ -30,7 +30,7 @@ export function open(root, now, { runs, hasTitle = !runs, side = "" } = {}) {
 
 function show(root, now, runs, hasTitle, side) {
   const ids = [...new Set(runs ?? now.params.getAll("run"))];
-  const board = new Board(ids, read(now.params), side);
+  const board = new Board(ids, read(now.params, side), side);
   const controls = new Controls(board);
   const grid = h("div", { class: "chart-sections" });
   const sections = new Sections(board, grid);

@@ -216,7 +216,7 @@ class RunsView {
     if (!ids.length) ids = this._usual();
     const key = JSON.stringify(ids);
     if (key !== this._shownColumns.key)
-      this._shownColumns = { key, list: ["name", ...ids.filter((id) => id !== "name")].map(columns.column) };
+      this._shownColumns = { key, list: columns.columnsOf(["name", ...ids.filter((id) => id !== "name")]) };
     return this._shownColumns.list;
   }
 
