@@ -202,6 +202,35 @@ def test_page_has_media_within_its_budget_and_the_rest_only_if_asked_for(tmp_pat
     assert "107 values of 107 left out" in text
 
 
+def test_images_in_cells_are_pictures_as_far_as_the_budget_goes(tmp_path: Path, page: Page) -> None:
+    """Others are left out and counted; one that is lost says why; what is no reference stays text."""
+    kept = Kept(tmp_path / "runs", "cells")
+    kept.made.process(1)
+    kept.made.segment({(1, 1, 0): [rec(1)]})
+    cells: list[Any] = []
+    for side in (8, 100, 9):
+        data = png(bytes(side * side), "u1", [side, side], "HW", None, 0)[0]
+        kept.media("image", data, "image/png", side)
+        image = {"kind": "image", "sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+        cells.append({"image": image | {"mime": "image/png", "caption": f"cell {side} {HOSTILE}"}})
+    cells += [{"image": {"kind": "image", "lost": "it is gone"}}, {"image": {"kind": HOSTILE}}]
+    table = {"columns": ["n", "picture"], "rows": [[at, cell] for at, cell in enumerate(cells)]}
+    kept.media("table", json.dumps(table), "application/json")
+    kept.save()
+    out = tmp_path / "cells.html"
+    done = export(tmp_path / "runs", "cells", out, "--media-bytes", "12000")
+    assert done.exit_code == 0, done.output
+    page.goto(out.as_uri())
+    rows = page.locator(".media table tr")
+    expect(rows).to_have_count(6)
+    expect(rows.nth(1).get_by_role("img", name="cell 8")).to_have_js_property("naturalWidth", 8)
+    expect(rows.nth(2)).to_contain_text("image, left out")
+    expect(rows.nth(3).get_by_role("img", name="cell 9")).to_have_js_property("naturalWidth", 9)
+    expect(rows.nth(4)).to_contain_text("Not stored: it is gone")
+    expect(rows.nth(5)).to_contain_text('{"image":')
+    expect(page.get_by_text("1 image left out", exact=True)).to_be_visible()
+
+
 @pytest.mark.parametrize("words", [["--out", "x"], ["--json"], ["--format", "csv"]])
 def test_page_takes_no_options_of_points(tmp_path: Path, words: list[str]) -> None:
     """A file that is there is not overwritten either."""

@@ -148,6 +148,10 @@ class Blobs:
         except OSError:
             return None
 
+    def has(self, run: str, sha256: str) -> bool:
+        """Has this run a blob of that hash?"""
+        return is_hash(sha256) and os.path.lexists(os.path.join(self._run(run), sha256))
+
     # ---- for a restore -----------------------------------------------------------------------------------------
 
     @property

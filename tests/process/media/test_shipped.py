@@ -142,6 +142,6 @@ def test_a_blob_that_was_removed_is_said_to_be(
     sha256 = run.media["image"][0].sha256
     for path in (tmp_path / "collector").rglob(sha256):
         path.unlink()
-    with pytest.raises(LogclientError, match="did not come yet, or was removed"):
+    with pytest.raises(LogclientError, match="did not come yet, or were removed"):
         run.media["image"][0].load()
     assert run.media["image"][1].load().max() == 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -19,6 +19,7 @@ from pydantic import Field
 from logclient.shm.side_stream import MEDIA
 
 from ...runs.media import MediaItem, media_items
+from ...wal.coverage import StreamSpan
 from ..media_records import media_columns
 from ..store.interface import side_id
 from . import plotly_frame
@@ -32,7 +33,11 @@ from .strict_query import only_known
 router = APIRouter(dependencies=[Depends(reader), Depends(only_known)])
 
 MOST = 1_000  # references of a page
+MAX_ASKED = 100  # hashes of a question
+Hash = Annotated[str, Query(pattern="^[0-9a-f]{64}$")]
 _PIECE = 1 << 18
+_MAX_STREAMS = 100  # in a cursor, which is part of an address; values of others come again
+_CURSOR = r"^([0-9a-f]{32}\.[0-9]{1,19}_)*$"
 _MAX_NAME = 150  # characters of a file's name
 _SHOWN = frozenset(
     f"{family}/{name}"
@@ -75,7 +80,15 @@ class MediaValue(Shape):
     bytes: int
     mime: str
     lost: str = Field(description="Why it was not stored; empty: it was.")
+    here: bool = Field(description="Has /run/blob its bytes? They come after the reference.")
     fields: dict[str, Any] = Field(description="Caption, width, height, counts of a histogram, and the like.")
+
+
+class HeldBlobs(Shape):
+    """Hashes whose bytes are here."""
+
+    run: str
+    here: list[str]
 
 
 class MediaPage(Shape):
@@ -85,6 +98,7 @@ class MediaPage(Shape):
     keys: list[str]
     media: list[MediaValue]
     next: int = Field(description="For the next page, as `after`; 0: this was the last one.")
+    cursor: str = Field(description="For `since`: asks for what was stored after this answer.")
     plotly: bool = Field(description="Does /run/frame show figures of plotly here?")
 
 
@@ -99,16 +113,23 @@ def media(
     last_step: Annotated[int, Query(ge=-(1 << 63), lt=1 << 63)] = (1 << 63) - 1,
     after: Annotated[int, Query(ge=0, lt=1 << 40, description="The `next` of the page before.")] = 0,
     limit: Annotated[int, Query(ge=1, le=MOST)] = MOST,
+    since: Annotated[
+        str, Query(max_length=8000, pattern=_CURSOR, description="The `cursor` of an earlier answer.")
+    ] = "",
 ) -> Response:
-    """Return references to media values by step, and all keys; `next` is 0 where nothing follows."""
+    """Return references to media values by step, and all keys; `next` is 0 where nothing follows.
+
+    `since` gives what was stored after an earlier answer: take the `cursor` of the first page. A value may come twice.
+    """
     known_run(stands_on, run)
-    keys, found = _references(stands_on, run, key)
+    spans = stands_on.store.reader.contents(side_id(run, MEDIA))
+    keys, found = _references(stands_on, run, key, spans, _seen(since))
     wanted = [
         each for each in found if first_step <= each.step <= last_step and kind in (None, each.reference.kind)
     ]
     page = wanted[after : after + limit]
     following = after + len(page)
-    rows = [_row(each) for each in page]
+    rows = [_row(each) | {"here": _has(stands_on, run, each.reference.sha256)} for each in page]
     return as_json(
         request,
         {
@@ -116,18 +137,32 @@ def media(
             "keys": keys,
             "media": rows,
             "next": following if following < len(wanted) else 0,
+            "cursor": _cursor(spans),
             "plotly": any(each.reference.kind == "figure" for each in page)
             and plotly_frame.frame() is not None,
         },
     )
 
 
-def _references(stands_on: Stands, run: str, key: str | None) -> tuple[list[str], list[MediaItem]]:
+def _references(
+    stands_on: Stands, run: str, key: str | None, spans: Mapping[bytes, StreamSpan], seen: Mapping[bytes, int]
+) -> tuple[list[str], list[MediaItem]]:
     asked = stands_on.store.reader
     keys = sorted(asked.key_names(side_id(run, MEDIA)))
     if key is not None and key not in keys:
         return keys, []
-    return keys, media_items(media_columns(asked, run, None if key is None else [key]))
+    return keys, media_items(media_columns(asked, run, None if key is None else [key], spans, seen))
+
+
+def _cursor(spans: Mapping[bytes, StreamSpan]) -> str:
+    """Return how far each stream is stored."""
+    some = sorted(spans.items())[:_MAX_STREAMS]
+    return "".join(f"{stream.hex()}.{span.last or 0}_" for stream, span in some)
+
+
+def _seen(cursor: str) -> dict[bytes, int]:
+    parts = [part.split(".") for part in cursor.split("_") if part]
+    return {bytes.fromhex(stream): int(last) for stream, last in parts}
 
 
 def _row(item: MediaItem) -> dict[str, Any]:
@@ -153,6 +188,22 @@ def _plain(value: Any) -> Any:
     return [_plain(each) for each in value] if isinstance(value, list) else value
 
 
+@router.get("/run/blobs", response_model=HeldBlobs)
+def blobs(
+    request: Request,
+    stands_on: Stands,
+    run: RunId,
+    sha256: Annotated[list[Hash], Query(min_length=1, max_length=MAX_ASKED)],
+) -> Response:
+    """Return which of these hashes have bytes here for this run: those of a live run come after their references."""
+    known_run(stands_on, run)
+    return as_json(request, {"run": run, "here": [each for each in sha256 if _has(stands_on, run, each)]})
+
+
+def _has(stands_on: Stands, run: str, sha256: str) -> bool:
+    return stands_on.blobs is not None and stands_on.blobs.has(run, sha256)
+
+
 @router.get(
     "/run/blob",
     response_class=StreamingResponse,
@@ -161,7 +212,7 @@ def _plain(value: Any) -> Any:
 def blob(
     stands_on: Stands,
     run: RunId,
-    sha256: Annotated[str, Query(pattern="^[0-9a-f]{64}$")],
+    sha256: Hash,
     mime: Annotated[str, Query(max_length=80, description="Of the reference.")] = _OCTETS,
     name: Annotated[str, Query(max_length=1000, description="Under which an attachment is kept.")] = "",
 ) -> Response:
@@ -185,7 +236,7 @@ def frame(
     request: Request,
     stands_on: Stands,
     run: RunId,
-    sha256: Annotated[str, Query(pattern="^[0-9a-f]{64}$")],
+    sha256: Hash,
     kind: Annotated[
         Literal["html", "figure"], Query(description="figure: the JSON of one of plotly.")
     ] = "html",
@@ -231,7 +282,10 @@ def _blob(stands_on: Stands, run: str, sha256: str) -> int:
     fd = stands_on.blobs.open(run, sha256) if stands_on.blobs is not None else None
     if fd is None:
         raise Refused(
-            404, "no_run", f"the run has no blob {sha256[:12]} here: it did not come yet, or was removed"
+            404,
+            "no_run",
+            f"the bytes {sha256[:12]} of this run are not here: they did not come yet, or were removed to keep to "
+            "the budget of the disk",
         )
     return fd
 

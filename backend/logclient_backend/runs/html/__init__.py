@@ -5,7 +5,8 @@ hostile run can do nothing on the machine of whoever opens it.
 
 - `page.py`: the document, section by section;
 - `chart.py`, `histogram.py`: one curve, one histogram as SVG;
-- `media.py`, `console.py`, `variables.py`: media values, captured output, environment variables;
+- `media.py`, `table.py`: media values, and a table of them with its images;
+- `console.py`, `variables.py`: captured output, environment variables;
 - `elements.py`: tables of facts, numbers and times;
 - `style.py`: its one style sheet.
 """

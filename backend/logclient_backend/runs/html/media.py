@@ -1,4 +1,4 @@
-"""Media values of a run in its page: pictures and sounds as `data:` addresses, tables and texts as text.
+"""Media values of a run in its page: pictures and sounds as `data:` addresses, tables (`table.py`) and texts as text.
 
 Reads blobs by the function it is given. Nothing of a value becomes markup: pictures, SVG among them, stand in `<img>`,
 where no script runs and nothing loads; Markdown is shown as it was written; HTML, JSON of plots and other files are
@@ -8,7 +8,7 @@ Invariants:
 
 - a key has at most MAX_VALUES values in the page, spread over its steps, the newest among them;
 - markup of all values together has at most `budget` bytes. The newest value of each key comes first, so a key with
-  many pictures leaves room for the others;
+  many pictures leaves room for the others. Images in cells of a table take half of what is left at most;
 - what is left out is counted, key by key and in all.
 """
 
@@ -16,18 +16,17 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from html import escape
 from typing import Any
 
 from ..media import MediaItem, NoBlob
 from .elements import as_text, count
 from .histogram import histogram
+from .table import IMAGES, Table
 
 MAX_VALUES = 24  # of a key
 MAX_TEXT = 100_000  # characters of a text
-MAX_ROWS, MAX_COLUMNS, MAX_CELL = 200, 40, 300
-_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp", "image/svg+xml")
 _SOUNDS = ("audio/wav", "audio/ogg", "audio/flac", "audio/mpeg")
 _FILMS = ("video/mp4", "video/webm")
 _TEXTS = ("text", "markdown")
@@ -93,7 +92,7 @@ class MediaSection:
     def _figure(self, item: MediaItem) -> str:
         """Return a value as a figure; empty where there is no room for it."""
         reference = item.reference
-        is_whole = reference.mime in _IMAGES + _SOUNDS + _FILMS  # the page holds all bytes of it
+        is_whole = reference.mime in IMAGES + _SOUNDS + _FILMS  # the page holds all bytes of it
         if reference.size > (self._left * 3 // 4 - _OVERHEAD if is_whole else _MAX_READ):
             return ""
         caption = as_text(reference.fields.get("caption", ""))
@@ -122,7 +121,7 @@ class MediaSection:
             return drawn or _sentence("A histogram without counts.")
         if not reference.sha256:
             return _sentence("Nothing is stored of this value.")
-        if mime in _IMAGES:
+        if mime in IMAGES:
             return f'<img src="{self._address(item)}" alt="{escape(name)}">'
         if mime in _SOUNDS + _FILMS:
             address = self._address(item)
@@ -131,11 +130,22 @@ class MediaSection:
         if kind in _TEXTS:
             return _of_text(self._blob(reference.sha256).decode("utf-8", "replace"), kind)
         if kind == "table":
-            return _table(_json(self._blob(reference.sha256)))
+            return self._table(item, _json(self._blob(reference.sha256)))
         what = as_text(
             fields.get("name") or {"html": "HTML", "figure": "A plot"}.get(kind, f"A value of kind {kind}")
         )
         return _sentence(f"{what} ({mime}, {reference.size:,} bytes) is not part of this page.")
+
+    def _table(self, item: MediaItem, found: Any) -> str:
+        columns, rows = (found.get("columns"), found.get("rows")) if isinstance(found, dict) else (None, None)
+        if not isinstance(columns, list) or not isinstance(rows, list):
+            return _sentence("A table that cannot be read.")
+        table = Table(columns, rows, self._blob)
+        made = table.markup(self._left // 2)  # its images leave room for other values
+        if table.troubles:
+            lost = count(len(table.troubles), "image")
+            self.troubles.append(f"{lost} in {item.key} at step {item.step}: {table.troubles[0]}")
+        return made
 
     def _address(self, item: MediaItem) -> str:
         """Return the bytes as an address. `mime` is one of this module's, so is no text of the run."""
@@ -166,41 +176,3 @@ def _json(data: bytes) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError):
         return None
-
-
-def _table(found: Any) -> str:
-    """Return the first cells of a table."""
-    columns, lines = (found.get("columns"), found.get("rows")) if isinstance(found, dict) else (None, None)
-    if not isinstance(columns, list) or not isinstance(lines, list):
-        return _sentence("A table that cannot be read.")
-    head = "".join(f'<th scope="col">{_cell(name)}</th>' for name in columns[:MAX_COLUMNS])
-    body = "".join(
-        f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in line[:MAX_COLUMNS])}</tr>"
-        for line in lines[:MAX_ROWS]
-        if isinstance(line, list)
-    )
-    left = [
-        count(number, one)
-        for number, one in ((len(lines) - MAX_ROWS, "row"), (len(columns) - MAX_COLUMNS, "column"))
-        if number > 0
-    ]
-    more = f'<p class="dim">and {" and ".join(left)} more</p>' if left else ""
-    return (
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}'
-    )
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, list | dict):
-        value = _json_text(value)
-    found = as_text(value)
-    return escape(found if len(found) <= MAX_CELL else f"{found[: MAX_CELL - 1]}…")
-
-
-def _json_text(value: Sequence[Any] | dict[str, Any]) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False)
-    except RecursionError:
-        return "…"

@@ -27,7 +27,8 @@ figcaption{overflow-wrap:anywhere}svg{width:100%;height:auto;display:block}
 .media .wide{grid-column:1/-1}.scroll{overflow:auto;max-height:420px}
 .key h3{margin:14px 0 6px;font-size:14px;overflow-wrap:anywhere}
 .media img,.media video{max-width:100%;max-height:480px;display:block;margin:0 auto;background:#fff}
-.media img{min-width:min(160px,100%)}audio{width:100%}.media p{margin:4px 0}
+.media img{min-width:min(160px,100%)}.media td img{min-width:0;max-width:160px;max-height:64px;margin:0}
+audio{width:100%}.media p{margin:4px 0}
 .media pre{margin:4px 0;max-height:420px;overflow:auto}.media td,.media th{white-space:pre-wrap}
 td,th,h1,h3,figcaption,pre b{unicode-bidi:isolate}.bars{fill:var(--curve)}
 .console{max-height:70vh;overflow:auto;display:flex;flex-direction:column-reverse}

@@ -3,6 +3,7 @@
 
 import { fill, h } from "../core/dom.js";
 import { bytes } from "../core/format.js";
+import { whenHere } from "./arrival.js";
 import { bars } from "./histogram.js";
 import { address, download, fileName, frame, text } from "./loader.js";
 import { rendered } from "./markdown.js";
@@ -11,7 +12,7 @@ import { table } from "./table.js";
 const MAX_FIGURE = 16 << 20; // bytes that the collector puts into a frame
 const MAX_TEXT = 1 << 20; // bytes that are shown; all of it can be downloaded
 
-/** Return the element of a value: a row of `GET run/media`. */
+/** Return the element of a value: a row of `GET run/media`. `run`: as `mediaRun` gives it. */
 export function shown(run, value, ended) {
   if (value.lost) return h("p", { class: "error" }, `Not stored: ${value.lost}`);
   const caption = value.fields.caption && h("figcaption", {}, value.fields.caption);
@@ -19,17 +20,21 @@ export function shown(run, value, ended) {
 }
 
 function content(run, value, ended) {
-  const src = value.sha256 && address(run, value);
-  const name = value.fields.caption || `${value.kind} ${value.key} at step ${value.step}`;
   if (value.kind === "histogram") return bars(value.fields);
-  if (!src) return h("p", { class: "dim" }, "Nothing is stored of this value.");
-  if (value.mime.startsWith("image/")) return h("img", { src, alt: name, loading: "lazy" });
-  if (value.mime.startsWith("audio/")) return h("audio", { src, controls: true, preload: "none", "aria-label": name });
-  if (value.mime.startsWith("video/")) return h("video", { src, controls: true, preload: "metadata", "aria-label": name });
-  if (value.mime === "text/html") return h("iframe", { src: frame(run, value), sandbox: "allow-scripts", title: name, loading: "lazy" });
-  if (value.kind === "figure" && value.mime === "application/json") return plotly(run, value, name);
-  if (["table", "text", "markdown"].includes(value.kind)) return later(run, value, ended);
-  return downloadLink(run, value);
+  if (!value.sha256) return h("p", { class: "dim" }, "Nothing is stored of this value.");
+  return whenHere(run, value, (missing) => ofBytes(run, value, missing, ended));
+}
+
+function ofBytes(run, value, missing, ended) {
+  const src = address(run.id, value);
+  const name = value.fields.caption || `${value.kind} ${value.key} at step ${value.step}`;
+  if (value.mime.startsWith("image/")) return h("img", { src, alt: name, loading: "lazy", onerror: missing });
+  if (value.mime.startsWith("audio/")) return h("audio", { src, controls: true, preload: "none", "aria-label": name, onerror: missing });
+  if (value.mime.startsWith("video/")) return h("video", { src, controls: true, preload: "metadata", "aria-label": name, onerror: missing });
+  if (value.mime === "text/html") return h("iframe", { src: frame(run.id, value), sandbox: "allow-scripts", title: name, loading: "lazy" });
+  if (value.kind === "figure" && value.mime === "application/json") return plotly(run.id, value, name);
+  if (["table", "text", "markdown"].includes(value.kind)) return later(run, value, missing, ended);
+  return downloadLink(run.id, value);
 }
 
 function downloadLink(run, value) {
@@ -43,12 +48,15 @@ function plotly(run, value, name) {
   return h("div", {}, h("iframe", { src: frame(run, value), sandbox: "allow-scripts", title: name, loading: "lazy" }), h("div", {}, downloadLink(run, value)));
 }
 
-function later(run, value, ended) {
+function later(run, value, missing, ended) {
   const box = h("div", {}, h("span", { class: "dim" }, "loading …"));
-  if (value.bytes > MAX_TEXT && value.kind !== "table") return downloadLink(run, value);
-  text(run, value, ended)
+  if (value.bytes > MAX_TEXT && value.kind !== "table") return downloadLink(run.id, value);
+  text(run.id, value, ended)
     .then((found) => fill(box, ofText(run, value, found)))
-    .catch((error) => ended.signal.aborted || fill(box, h("p", { class: "error" }, error.message)));
+    .catch((error) => {
+      if (error.status === 404) missing();
+      else if (!ended.signal.aborted) fill(box, h("p", { class: "error" }, error.message));
+    });
   return box;
 }
 

@@ -5,21 +5,58 @@ import { get, url } from "../core/api.js";
 export const MAX = 20_000; // references that the page keeps: the newest are not among more
 const ENDS = { "text/plain": "txt", "text/markdown": "md", "image/jpeg": "jpg", "audio/mpeg": "mp3", "application/octet-stream": "bin" };
 
-/** Return references by rising step: rows of `GET run/media`. `asked`: of which `key` or `kind` alone. */
+/** Return `{rows, cursor}`: references by rising step, rows of `GET run/media`. `asked`: of which `key` or `kind` alone, `since` which cursor. */
 export async function references(run, asked, ended) {
-  const found = [];
+  const rows = [];
+  let cursor = null;
   let after = 0;
   do {
     const page = await get("run/media", { run, ...asked, after }, ended);
-    found.push(...page.media.map((row) => ({ ...row, has_plotly: page.plotly })));
+    rows.push(...page.media.map((row) => ({ ...row, has_plotly: page.plotly })));
+    cursor ??= page.cursor; // of the first page: what comes while others are asked for is behind it
     after = page.next;
-  } while (after && found.length < MAX);
-  return found;
+  } while (after && rows.length < MAX);
+  return { rows, cursor };
 }
 
-/** Return the keys of the media values of a run. */
-export async function keysOf(run, ended) {
-  return (await get("run/media", { run, limit: 1 }, ended)).keys;
+/** Return `{keys, cursor}`: the keys of the media values of a run, and what is behind the answer. */
+export function keysOf(run, ended) {
+  return get("run/media", { run, limit: 1 }, ended);
+}
+
+/**
+ * Return a function that asks for references stored since `cursor`, and gives them to `take(rows)`. Some may have come before: see
+ * `merged`. Calls while it asks become one question after it.
+ */
+export function follower(run, asked, cursor, take, ended) {
+  let isAsking = false;
+  let isWanted = false;
+  return async () => {
+    isWanted = true;
+    if (isAsking) return;
+    isAsking = true;
+    try {
+      while (isWanted) {
+        isWanted = false;
+        const found = await references(run, { ...asked, since: cursor }, ended);
+        cursor = found.cursor;
+        if (found.rows.length) take(found.rows);
+      }
+    } finally {
+      isAsking = false;
+    }
+  };
+}
+
+/** Return the references of both lists by step, each once. */
+export function merged(known, found) {
+  const byName = new Map(known.map((row) => [nameOf(row), row]));
+  for (const row of found) if (!byName.has(nameOf(row))) byName.set(nameOf(row), row);
+  return [...byName.values()].sort((a, b) => a.step - b.step || a.time_ns - b.time_ns);
+}
+
+function nameOf(row) {
+  return JSON.stringify([row.key, row.step, row.time_ns, row.rank, row.sha256]);
 }
 
 /** Return the address of the bytes of a value. */
@@ -47,7 +84,7 @@ export function frame(run, value) {
 /** Return the text of a value. */
 export async function text(run, value, ended) {
   const answer = await fetch(address(run, value), { signal: ended.signal });
-  if (!answer.ok) throw new Error((await answer.json()).message);
+  if (!answer.ok) throw Object.assign(new Error((await answer.json()).message), { status: answer.status });
   return answer.text();
 }
 

@@ -4,11 +4,11 @@ import { number, swatch } from "../core/colours.js";
 import { fill, h } from "../core/dom.js";
 import { heatMap } from "./histogram.js";
 import { shown } from "./kinds.js";
-import { at, references } from "./loader.js";
+import { at, merged, references } from "./loader.js";
 
 /**
- * Return the panel of a key: `{element, load(), close()}`. `runs`: `[{id, name}]`. `step` is where the slider begins, null: at the end;
- * `onStep(step)` is called when a user has moved it.
+ * Return the panel of a key: `{element, load(), add(index, rows), close()}`. `runs`: as `mediaRun` gives them. `step` is where the slider begins,
+ * null: at the end; `onStep(step)` is called when a user has moved it. `add` takes new values of a run: a slider at its end follows them.
  */
 export function panel(key, runs, step, onStep) {
   const ended = new AbortController();
@@ -16,24 +16,42 @@ export function panel(key, runs, step, onStep) {
   const label = h("output", { class: "dim" });
   const body = h("div", { class: "media-row" });
   const element = h("section", { class: "media-panel", "aria-label": key }, h("h3", {}, key), h("div", { class: "tool-bar" }, slider, label), body);
-  let all = [];
+  let all = runs.map(() => []);
   let steps = [];
+  let cells = []; // `{value, element}` by run, as shown
+  let isAsked = false;
   let isLoaded = false;
 
   async function load() {
-    if (isLoaded) return;
-    isLoaded = true;
+    if (isAsked) return;
+    isAsked = true;
     fill(body, h("span", { class: "dim" }, "loading …"));
+    let found;
     try {
-      all = await Promise.all(runs.map((run) => references(run.id, { key }, ended)));
+      found = await Promise.all(runs.map((run) => references(run.id, { key }, ended)));
     } catch (error) {
       if (!ended.signal.aborted) fill(body, h("p", { class: "error" }, error.message));
       return;
     }
+    isLoaded = true;
+    all = all.map((known, index) => merged(found[index].rows, known)); // some may have come meanwhile
+    arrange(step ?? Infinity);
+  }
+
+  function add(index, rows) {
+    const isAtEnd = Number(slider.value) === steps.length - 1;
+    const now = steps[Number(slider.value)];
+    all[index] = merged(all[index], rows);
+    if (!isLoaded) return;
+    body.style.minHeight = `${body.offsetHeight}px`; // an image has no height before it has come: the page would jump
+    arrange(isAtEnd || now === undefined ? Infinity : now);
+  }
+
+  /** Put the slider on the last step that is not behind `wanted`. */
+  function arrange(wanted) {
     steps = [...new Set(all.flat().map((value) => value.step))].sort((a, b) => a - b);
     slider.max = Math.max(0, steps.length - 1);
-    const wanted = step === null ? steps.length - 1 : steps.findLastIndex((each) => each <= step);
-    slider.value = Math.max(0, wanted);
+    slider.value = Math.max(0, steps.findLastIndex((each) => each <= wanted));
     slider.disabled = steps.length < 2;
     show();
   }
@@ -41,7 +59,14 @@ export function panel(key, runs, step, onStep) {
   function show() {
     const now = steps[Number(slider.value)];
     label.textContent = now === undefined ? "" : `step ${now.toLocaleString("en")} (${Number(slider.value) + 1} of ${steps.length})`;
-    fill(body, runs.map((run, index) => cell(run, all[index], now)));
+    cells = runs.map((run, index) => {
+      const value = at(all[index], now);
+      const name = value && [value.step === now, value.kind === "histogram" && all[index].length]; // all histograms are in the heat map
+      const old = cells[index];
+      const isSame = old && old.value === value && String(old.name) === String(name);
+      return isSame ? old : { value, name, element: cell(run, all[index], now) };
+    });
+    if (cells.some((each, index) => body.children[index] !== each.element)) fill(body, cells.map((each) => each.element));
   }
 
   function cell(run, values, now) {
@@ -50,12 +75,13 @@ export function panel(key, runs, step, onStep) {
     if (!value) return h("div", { class: "media-cell" }, head, h("p", { class: "dim" }, "No value of this key."));
     const isEarlier = value.step !== now && h("p", { class: "dim" }, `of step ${value.step.toLocaleString("en")}`);
     const map = value.kind === "histogram" && values.length > 1 && heatMap(values);
-    return h("div", { class: "media-cell" }, head, shown(run.id, value, ended), isEarlier, map);
+    return h("div", { class: "media-cell" }, head, shown(run, value, ended), isEarlier, map);
   }
 
   slider.addEventListener("input", () => {
+    body.style.minHeight = "";
     show();
     onStep?.(steps[Number(slider.value)]);
   });
-  return { element, load, close: () => ended.abort() };
+  return { element, load, add, close: () => ended.abort() };
 }

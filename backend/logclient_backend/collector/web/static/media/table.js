@@ -2,11 +2,12 @@
 
 import { fill, h } from "../core/dom.js";
 import { value } from "../core/format.js";
+import { whenHere } from "./arrival.js";
 import { address } from "./loader.js";
 
 const PAGE = 50;
 
-/** Return the table of `{columns, rows}`, a value of this run. Cells with images are `{image: reference}`. */
+/** Return the table of `{columns, rows}`, a value of this run (as `mediaRun` gives it). Cells with images are `{image: reference}`. */
 export function table(run, { columns, rows }) {
   let sorted = { column: -1, isDown: false };
   let filter = "";
@@ -59,9 +60,12 @@ function content(run, column, cell) {
   if (!isImage(cell)) return value(cell);
   const { sha256, mime, lost, caption } = cell.image;
   if (!sha256) return h("span", { class: "dim" }, `Not stored: ${lost}`);
-  const src = address(run, { sha256, mime });
-  const image = h("img", { src, alt: caption || `image of ${column}`, title: caption, loading: "lazy" });
-  return h("a", { href: src, target: "_blank", rel: "noopener", "aria-label": `Open ${caption || `image of ${column}`}` }, image);
+  const src = address(run.id, { sha256, mime });
+  const name = caption || `image of ${column}`;
+  return whenHere(run, cell.image, (missing) => {
+    const image = h("img", { src, alt: name, title: caption, loading: "lazy", onerror: missing });
+    return h("a", { href: src, target: "_blank", rel: "noopener", "aria-label": `Open ${name}` }, image);
+  });
 }
 
 /** Compare two cells: numbers by size and before texts, nothing last. */

@@ -1,11 +1,12 @@
 // Files of a run as a list: by name, key, kind, step, size and time, each as a download. At first what was logged as `File`;
-// all other media values on request, since their bytes are files as well.
+// all other media values on request, since their bytes are files as well. New ones come by themselves while the run lasts.
 
 import * as address from "../core/address.js";
 import { fill, h } from "../core/dom.js";
 import { bytes, time } from "../core/format.js";
 import { showError } from "../core/messages.js";
-import { MAX, download, fileName, references } from "../media/loader.js";
+import { mediaRun, whenHere } from "../media/arrival.js";
+import { MAX, download, fileName, follower, merged, references } from "../media/loader.js";
 
 const PAGE = 100;
 const FIRST = "name"; // the column by which files are sorted at first
@@ -20,7 +21,8 @@ const COLUMNS = {
 };
 
 /** Show the tab in `root`. Its parameters: `values` ("all": not only files), `find`, `sort` (a column), `down`. */
-export function open(root, { id }) {
+export function open(root, { id, run }) {
+  const one = mediaRun(run);
   const ended = new AbortController();
   const find = h("input", { type: "search", placeholder: "Filter names and keys", "aria-label": "Filter names and keys" });
   const which = h(
@@ -29,7 +31,7 @@ export function open(root, { id }) {
     [["", "Files"], ["all", "All values with bytes"]].map(([value, text]) => h("option", { value }, text)),
   );
   const list = h("div", {});
-  const loaded = new Map(); // which values -> rows
+  const loaded = new Map(); // which values -> `{rows, follow}`
   let page = 0;
   let isCut = false;
   find.value = address.current().params.get("find") ?? "";
@@ -42,11 +44,22 @@ export function open(root, { id }) {
     const kind = which.value;
     if (!loaded.has(kind)) {
       fill(list, h("p", { class: "dim" }, "loading …"));
-      const found = await references(id, kind ? {} : { kind: "file" }, ended);
-      loaded.set(kind, found.filter((row) => row.sha256 || row.lost));
-      isCut = found.length >= MAX;
+      const asked = kind ? {} : { kind: "file" };
+      const { rows, cursor } = await references(id, asked, ended);
+      loaded.set(kind, { rows: rows.filter(hasBytes), follow: follower(id, asked, cursor, (more) => add(kind, more), ended) });
+      isCut = rows.length >= MAX;
     }
-    if (which.value === kind) draw(loaded.get(kind), params);
+    if (which.value === kind) draw(loaded.get(kind).rows, params);
+  }
+
+  function add(kind, more) {
+    const now = loaded.get(kind);
+    const before = now.rows.length;
+    now.rows = merged(now.rows, more.filter(hasBytes));
+    if (which.value !== kind || now.rows.length === before) return;
+    const focused = list.contains(document.activeElement) && document.activeElement.dataset.column;
+    draw(now.rows, address.current().params);
+    if (focused) list.querySelector(`[data-column="${focused}"]`)?.focus();
   }
 
   function draw(all, params) {
@@ -63,7 +76,7 @@ export function open(root, { id }) {
     const pages = Math.max(1, Math.ceil(rows.length / PAGE));
     page = Math.min(page, pages - 1);
     const heads = Object.entries(COLUMNS).map(([name, [title]]) => head(name, title, name === column, isDown));
-    const body = rows.slice(page * PAGE, (page + 1) * PAGE).map((row) => h("tr", {}, Object.values(COLUMNS).map(([, , cell]) => cell(row, id))));
+    const body = rows.slice(page * PAGE, (page + 1) * PAGE).map((row) => h("tr", {}, Object.values(COLUMNS).map(([, , cell]) => cell(row, one))));
     const count = `${rows.length.toLocaleString("en")} of ${all.length.toLocaleString("en")} ${which.value ? "values" : "files"}, ${bytes(rows.reduce((sum, row) => sum + row.bytes, 0))}`;
     const turn = (by, label) => h("button", { disabled: page + by < 0 || page + by >= pages, onclick: () => (page += by, draw(all, params)), "aria-label": label }, by < 0 ? "‹" : "›");
     fill(
@@ -90,13 +103,27 @@ export function open(root, { id }) {
     return show().catch((error) => ended.signal.aborted || showError(error));
   };
   update();
-  return { update, close: () => ended.abort() };
+  return {
+    show(now) {
+      if (!one.isLive) return;
+      Object.assign(one, mediaRun(now)); // the last question is asked when the run is over
+      for (const { follow } of loaded.values()) follow().catch(() => {}); // the bar at the top says so; it is asked again
+    },
+    update,
+    close: () => ended.abort(),
+  };
 }
 
-function nameCell(row, id) {
+/** Is this a value with bytes, or one that was to have some? */
+function hasBytes(row) {
+  return row.sha256 || row.lost;
+}
+
+function nameCell(row, run) {
   const name = fileName(row);
   if (row.lost) return h("td", {}, name, h("div", { class: "error" }, `Not stored: ${row.lost}`));
-  return h("td", {}, h("a", { href: download(id, row), download: name, "aria-label": `Download ${name}` }, name), row.fields.caption && h("div", { class: "dim" }, row.fields.caption));
+  const link = () => h("a", { href: download(run.id, row), download: name, "aria-label": `Download ${name}` }, name);
+  return h("td", {}, whenHere(run, row, link, name), row.fields.caption && h("div", { class: "dim" }, row.fields.caption));
 }
 
 function order(a, b) {

@@ -11,6 +11,7 @@ import { parallel } from "../compare/parallel.js";
 import { scatter } from "../compare/scatter.js";
 import { rowsOf } from "../compare/settings.js";
 import { settingsTable, valuesTable } from "../compare/tables.js";
+import { mediaRun } from "../media/arrival.js";
 import * as gallery from "../media/gallery.js";
 
 const MAX_RUNS = 100;
@@ -40,7 +41,7 @@ export function open(root, now) {
     shownMedia?.close();
     const body = h("div", {});
     fill(media, h("h2", {}, "Media"), body);
-    shownMedia = gallery.open(body, runs.map((run) => ({ id: run.id, name: run.name })));
+    shownMedia = gallery.open(body, runs.map(mediaRun));
   }
 
   function show() {
