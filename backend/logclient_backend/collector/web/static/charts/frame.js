@@ -24,6 +24,7 @@ function axis([low, high], isLog, start, size) {
     const scale = size / (Math.log(high) - first);
     return (value) => (value > 0 ? start + (Math.log(value) - first) * scale : start);
   }
+  if (!Number.isFinite(high - low)) return (value) => start + ((value / 2 - low / 2) / (high / 2 - low / 2)) * size;
   const scale = size / (high - low);
   return (value) => start + (value - low) * scale;
 }
