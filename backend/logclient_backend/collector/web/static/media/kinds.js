@@ -6,6 +6,7 @@ import { bytes } from "../core/format.js";
 import { bars } from "./histogram.js";
 import { address, download, fileName, frame, text } from "./loader.js";
 import { rendered } from "./markdown.js";
+import { picture } from "./picture.js";
 import { table } from "./table.js";
 
 const MAX_FIGURE = 16 << 20; // bytes that the collector puts into a frame
@@ -23,7 +24,7 @@ function content(run, value, ended) {
   const name = value.fields.caption || `${value.kind} ${value.key} at step ${value.step}`;
   if (value.kind === "histogram") return bars(value.fields);
   if (!src) return h("p", { class: "dim" }, "Nothing is stored of this value.");
-  if (value.mime.startsWith("image/")) return h("img", { src, alt: name, loading: "lazy" });
+  if (value.mime.startsWith("image/")) return picture(src, name);
   if (value.mime.startsWith("audio/")) return h("audio", { src, controls: true, preload: "none", "aria-label": name });
   if (value.mime.startsWith("video/")) return h("video", { src, controls: true, preload: "metadata", "aria-label": name });
   if (value.mime === "text/html") return h("iframe", { src: frame(run, value), sandbox: "allow-scripts", title: name, loading: "lazy" });

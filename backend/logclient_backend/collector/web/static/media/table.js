@@ -3,6 +3,7 @@
 import { fill, h } from "../core/dom.js";
 import { value } from "../core/format.js";
 import { address } from "./loader.js";
+import { picture } from "./picture.js";
 
 const PAGE = 50;
 
@@ -60,8 +61,9 @@ function content(run, column, cell) {
   const { sha256, mime, lost, caption } = cell.image;
   if (!sha256) return h("span", { class: "dim" }, `Not stored: ${lost}`);
   const src = address(run, { sha256, mime });
-  const image = h("img", { src, alt: caption || `image of ${column}`, title: caption, loading: "lazy" });
-  return h("a", { href: src, target: "_blank", rel: "noopener", "aria-label": `Open ${caption || `image of ${column}`}` }, image);
+  const name = caption || `image of ${column}`;
+  const props = { href: src, target: "_blank", rel: "noopener", "aria-label": `Open ${name}` };
+  return h("a", props, picture(src, name, caption));
 }
 
 /** Compare two cells: numbers by size and before texts, nothing last. */
