@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from logclient_backend.collector.tokens import EVERYBODY
 from tests.served import backing, made_store, serving
@@ -18,6 +18,7 @@ from tests.served import backing, made_store, serving
 from .chart_data import module
 
 LARGEST = sys.float_info.max
+STEPS = [-9223372036854775000, 9223372036854775000]  # as a browser writes the last steps
 
 
 @pytest.fixture(scope="module")
@@ -178,6 +179,10 @@ def test_view_that_nobody_can_have_set_is_the_default(page: Page) -> None:
     assert module(page, "charts/view_state.js", body, "x=key:&smooth=-3&zoom=5,1&size=huge&band=no") == [
         "step", "relative", 0, None, "m", "quantiles",
     ]  # fmt: skip
+    body = """const wide = it.read(new URLSearchParams(given)), zoom = wide.zoom;
+    return [zoom, it.read(new URLSearchParams(given + "&x=key:k")).zoom, it.stepsIn([-1e300, 1e300])];"""
+    assert module(page, "charts/view_state.js", body, "zoom=1e300,1e308") == [None, [1e300, 1e308], STEPS]
+    assert module(page, "charts/view_state.js", body, "zoom=-1e300,1e308")[0] == STEPS
 
 
 def test_axis_labels_are_short_and_right(page: Page) -> None:
@@ -224,3 +229,12 @@ def test_axis_of_any_floats_has_ticks(page: Page, low: float, high: float, is_lo
     for range_ in ([low, high], [high, high], [5e-324, 5e-324]):
         made = module(page, "charts/transform.js", padded, [range_, is_log])
         assert -LARGEST <= made[0] <= range_[0] <= range_[1] <= made[1] <= LARGEST and made[0] < made[1]
+
+
+def test_error_goes_with_the_view_it_is_about(page: Page) -> None:
+    """It stays while its view is shown."""
+    bad = page.locator("#messages > .bad")
+    module(page, "core/messages.js", "it.showError(new Error('of this view'));")
+    expect(bad).to_have_count(1)
+    page.evaluate("location.hash = '#/compare'")
+    expect(bad).to_have_count(0)
