@@ -36,7 +36,9 @@ def has_encoder() -> bool:
 def frames(content: Any, layout: str | None, fps: Any, most_bytes: int) -> tuple[Array, str, int, float]:
     """Return frames that fit, their layout, how many were left out, and how many are a second. Raises LeftOut."""
     if type(fps) not in (int, float) or not 0 < fps <= _MAX_FPS:
-        raise LeftOut("frames without their number a second: Video(frames, fps=8)")
+        raise LeftOut(
+            f"frames need their number a second, above 0 and at most {_MAX_FPS:,}: Video(frames, fps=8)"
+        )
     shape = tuple(map(int, getattr(content, "shape", ())))
     if len(shape) not in (3, 4) or 0 in shape:
         raise LeftOut(

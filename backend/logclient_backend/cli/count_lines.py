@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 def of_media(run: RunView) -> list[tuple[str, Text]]:
     """Return the line of the run's media values; none where it logged none."""
     counts = run.of_side(MEDIA).counts()
-    return [("media", of_counts(counts))] if any(counts.values()) else []
+    return [("media", of_counts(counts, nothing="none forgotten"))] if any(counts.values()) else []
 
 
-def of_counts(counts: dict[str, int]) -> Text:
-    """1,010 stored, 12 forgotten, ..."""
+def of_counts(counts: dict[str, int], nothing: str = "none dropped") -> Text:
+    """Return "1,010 stored, 12 forgotten, ..."; `nothing`: what is said where none is missing."""
     parts: list[Any] = [f"{counts['stored']:,} stored"]
     for name in ("forgotten", "damaged", "refused"):
         if counts[name]:
@@ -30,7 +30,7 @@ def of_counts(counts: dict[str, int]) -> Text:
             inside = f" ({counts[part]:,} {part})" if counts.get(part) else ""
             parts += [", ", (f"{counts[name]:,} {name}{inside}", "yellow")]
     if len(parts) == 1:
-        parts.append((", none dropped", "dim"))
+        parts.append((f", {nothing}", "dim"))
     if counts["left_out"]:
         parts += [", ", (f"{plural(counts['left_out'], 'point')} left out", "yellow")]
     if counts["waiting"]:

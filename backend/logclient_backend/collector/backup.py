@@ -78,7 +78,9 @@ def restore(folder: str, data: DataFolder) -> dict[str, object]:
         raise StoreError(
             f"{folder} holds no backup, or one that was not finished: it has no {BACKUP}"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (KeyError, TypeError):
+        raise StoreError(f"{folder} holds no backup: its {BACKUP} is that of something else") from None
+    except (OSError, ValueError) as error:
         raise StoreError(f"{folder} holds no backup that can be read: {error}") from error
     if not is_known:
         raise StoreError(f"{folder} was made by a newer logclient: update to restore it")

@@ -20,13 +20,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 
 from logclient.shm.regular import MAX_STORE_BYTES, open_regular
 
 from ..runs.media import media_items
-from ..runs.media_reference import blob_path
+from ..runs.media_reference import blob_path, images_in
 from ..wal.files import REAL, discard
 from ..wal.whole import made_whole
 from ..wire.blobs import is_hash
@@ -64,12 +64,18 @@ def backup_media(reader: Reader, blobs: Blobs, folder: str) -> MediaCopied:
     """Copy the blobs that a store refers to into `folder`, a new one; `reader` is that of the copied store."""
     found = MediaCopied()
     os.makedirs(folder, mode=0o700)
+
+    def take_all(names: Set[str], run: str) -> list[str]:
+        """Copy these blobs of a run; returns those that are there now."""
+        return [each for each in sorted(names) if each and _take(blobs.open(run, each), folder, each, found)]
+
     with made_whole(os.path.join(folder, RUNS), 0o600, sync_folder=True) as lines:
         for run in all_runs(reader):
-            asked = {item.reference.sha256 for item in media_items(media_columns(reader, run))} - {""}
-            have = [
-                sha256 for sha256 in sorted(asked) if _take(blobs.open(run, sha256), folder, sha256, found)
-            ]
+            references = [item.reference for item in media_items(media_columns(reader, run))]
+            have = take_all({each.sha256 for each in references}, run)
+            tables = {each.sha256 for each in references if each.kind == "table"}.intersection(have)
+            cells = {image.sha256 for each in tables for image in images_in(_whole(blob_path(folder, each)))}
+            have += take_all(cells.difference(have), run)
             if have:
                 lines.write(json.dumps({"run": run, "blobs": have}).encode() + b"\n")
         _synchronize(folder)
@@ -98,6 +104,12 @@ def _runs(path: str) -> Iterator[tuple[str, list[str]]]:
             except (ValueError, KeyError, TypeError):
                 raise StoreError(f"{path} is damaged: it has a line that is no list of blobs") from None
             yield run, names
+
+
+def _whole(path: str) -> bytes:
+    """Return the bytes of a blob that has been copied."""
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def _opened(path: str) -> int | None:

@@ -53,11 +53,15 @@ class Reference:
         return found | self.fields
 
     def text(self) -> str:
-        """Return the text of the record. Where it would be too long, fields that explain least go first."""
+        """Return the text of the record. Where it would be too long, fields that explain least go first.
+
+        A name of a file that is no UTF-8 has lone surrogates, which no stored text may have: they become U+FFFD.
+        """
         fields = dict(self.fields)
         while True:
             table = Reference(self.kind, self.sha256, self.size, self.mime, self.lost, fields).table()
             text = json.dumps(table, separators=(",", ":"), ensure_ascii=False)
+            text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
             if len(text.encode()) <= MAX_BYTES or not fields:
                 return text
             fields.pop(max(fields, key=lambda name: len(str(fields[name]))))

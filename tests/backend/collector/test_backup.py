@@ -39,12 +39,12 @@ class Collecting:
         self.store: Store = open_store(self.data.store, is_durable=False)
         self.blobs = Blobs(self.data.path)
 
-    def image(self, run: str, seq: int, data: bytes, *, has_bytes: bool = True) -> str:
+    def image(self, run: str, seq: int, data: bytes, *, has_bytes: bool = True, kind: str = "image") -> str:
         """Take in a reference to `data`."""
         sha256 = hashlib.sha256(data).hexdigest()
         if has_bytes:
             self.blobs.take(run, "n", Piece(sha256, len(data), 0, data))
-        text = Reference("image", sha256, len(data), "image/png").text()
+        text = Reference(kind, sha256, len(data), "image/png").text()
         made = columns(Shape(("image",), "s"), [seq], [[text]])
         stream = StreamColumns(MARKS[MEDIA] + b"stream.0", _PROCESS, 0, made)
         about = Description(name=run, created_ns=NOW_NS)
@@ -120,6 +120,22 @@ def test_each_reference_of_a_restored_store_has_its_bytes(collecting: Collecting
         for path in [folder, *folder.rglob("*")]:
             assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
     assert Blobs(restored.path).sweep(lambda run: run != "two") == 0, "each run has its links"
+
+
+def test_images_in_cells_of_tables_are_copied_and_those_that_lack_counted(
+    collecting: Collecting, tmp_path: Path
+) -> None:
+    """A table's references lie in its bytes."""
+    cells = [hashlib.sha256(data).hexdigest() for data in (b"first", b"second", b"never came")]
+    for data, name in zip((b"first", b"second"), cells, strict=False):
+        collecting.blobs.take("one", "n", Piece(name, len(data), 0, data))
+    images = [{"image": Reference("image", name, 5, "image/png").table()} for name in cells]
+    collecting.image("one", 1, json.dumps({"rows": [images]}).encode(), kind="table")
+    made = backups.backup(collecting.store, collecting.data, str(tmp_path / "copy"))
+    assert made["media"]["blobs"] == 3 and made["media"]["missing"] == 1  # type: ignore[index]
+    restored = folders.make(str(tmp_path / "restored"))
+    backups.restore(str(tmp_path / "copy"), restored)
+    assert [Blobs(restored.path).open("one", name) is None for name in cells] == [False, False, True]
 
 
 def test_damaged_bytes_are_named_and_not_copied(collecting: Collecting, tmp_path: Path) -> None:

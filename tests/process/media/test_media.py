@@ -383,3 +383,21 @@ def small_disk(
         while subprocess.run(["umount", str(where)], check=False, capture_output=True).returncode:
             assert time.monotonic() < deadline, "the file system is still busy"
             time.sleep(0.2)
+
+
+def test_a_name_that_is_no_text_stops_no_value(run_dir: Path, tmp_path: Path) -> None:
+    """A file whose name is no UTF-8, and captions with lone surrogates: what no text may have becomes U+FFFD."""
+    path = tmp_path / os.fsdecode(b"caf\xe9.txt")
+    path.write_text("bytes")
+    run = logclient.init(id="odd", dir=str(run_dir), quiet=True)
+    values = (
+        logclient.File(str(path)),
+        logclient.File(b"x", name="\ud800"),
+        logclient.File("/nonexistent/a\udce9b"),
+        logclient.Text("what follows"),
+    )
+    for step, value in enumerate(values):
+        run.log(step, {"value": value})
+    assert run.finish(60) and run.status()["media"]["stored"] == len(values)
+    found = [item.fields.get("name") for item in logclient.read(run_dir)["odd"].media["value"]]
+    assert found[:2] == ["caf\ufffd.txt", "\ufffd"]

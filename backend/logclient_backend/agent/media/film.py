@@ -32,7 +32,9 @@ MISSING = "frames are encoded by PyAV, which is not installed: pip install av, o
 def encode(payload: bytes, shape: Sequence[int], layout: str, fps: Any) -> tuple[bytes, str, dict[str, Any]]:
     """Return a film of these frames, its type, and what is to be said of it. Raises BadValue."""
     count, height, width, channels = _size(shape, layout)
-    if channels not in _MIXED or not 0 < max(height, width) <= _MAX_SIDE or math.prod(shape) != len(payload):
+    if max(height, width) > _MAX_SIDE:
+        raise BadValue(f"frames of {width:,} x {height:,} pixels: at most {_MAX_SIDE:,} a side are encoded")
+    if channels not in _MIXED or not min(height, width) or math.prod(shape) != len(payload):
         raise BadValue(f"{len(payload):,} bytes are no frames of shape {tuple(shape)}")
     if type(fps) not in (int, float) or not 0 < fps <= _MAX_FPS or not count:
         raise BadValue(f"{count:,} frames with {fps} a second")

@@ -159,7 +159,7 @@ class MediaProcess:
         blobs = None if lost else self._folder()
         if (blobs is None and not lost) or not file.reader.has_some:
             return False
-        made: list[tuple[RawValue, str, Reference]] = []
+        made: list[tuple[RawValue, str, Reference, str]] = []
         size = 0
         together = 1 if file.reader.has_suspect else _TOGETHER
         while len(made) < together and size < _TOGETHER_BYTES:
@@ -172,13 +172,13 @@ class MediaProcess:
             size += len(value.payload)
             key, reference = self._store(file, value, blobs, lost)
             value.payload = b""
-            made.append((value, key, reference))
+            made.append((value, key, reference, reference.text()))
         failpoint.hit("media.written")
         if blobs is not None and blobs.waiting:
             blobs.settle()
         failpoint.hit("media.settled")
-        for value, key, reference in made:
-            if not file.references.offer(value, key, reference.text()):
+        for value, key, reference, text in made:
+            if not file.references.offer(value, key, text):
                 file.reader.go_back()  # the worker has to take some first; their blobs are there
                 self._pipes.worker.ring()
                 return False
@@ -207,6 +207,13 @@ class MediaProcess:
             return key, _refer(made, _add(blobs, made))
         except BadValue as why:
             return key, Reference(kind, lost=str(why), fields=said_of(given))
+        except (
+            ArithmeticError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:  # one value that is odd ends no other
+            return key, Reference(kind, lost=f"it could not be stored ({type(error).__name__})")
 
     def _encode(self, file: MediaFile, value: RawValue) -> Encoded:
         if file.reader.deaths(value) >= _MAX_DEATHS:
