@@ -210,6 +210,7 @@ def test_axis_labels_are_short_and_right(page: Page) -> None:
         (2.0**53, 2.0**53 + 19, False),
         (5e-324, LARGEST, True),
         (2e50, 5e50, True),
+        (1e15, 1e15 + 2, True),
     ],
 )
 def test_axis_of_any_floats_has_ticks(page: Page, low: float, high: float, is_log: bool) -> None:

@@ -2,6 +2,8 @@
 // never ends where a tick is smaller than the distance of two floats. An axis beyond that is drawn as a share of its range,
 // with ticks of our own. No DOM.
 
+import { isNarrow } from "./frame.js";
+
 const LARGEST = 1e25; // of values and spans that uPlot draws itself
 const SMALLEST = 1e-25;
 const NARROW = 1e-9; // span by value, below which floats lie visibly apart
@@ -17,7 +19,7 @@ export function axisOf([low, high], isLog = false) {
   const span = high - low;
   const size = Math.max(Math.abs(low), Math.abs(high));
   const isPlain = isLog
-    ? low > SMALLEST && high < LARGEST && high / low > 1 + NARROW
+    ? low > SMALLEST && high < LARGEST && !isNarrow([low, high])
     : size < LARGEST && span > SMALLEST && span > size * NARROW;
   const same = (value) => value;
   if (isPlain) return { range: [low, high], to: same, from: same, ticks: null };
@@ -26,6 +28,11 @@ export function axisOf([low, high], isLog = false) {
     const to = (value) => (value / 2 - low / 2) / half;
     const from = (share) => low * (1 - share) + high * share;
     return { range: [0, 1], to, from, ticks: (step) => linearTicks(low, high, step) };
+  }
+  if (isNarrow([low, high])) {
+    const to = (value) => 10 ** ((value - low) / span);
+    const from = (place) => low + Math.log10(place) * span;
+    return { range: [1, 10], to, from, ticks: (step) => linearTicks(low, high, step / 9) };
   }
   const first = Math.log10(low);
   const decades = Math.log10(high) - first;
@@ -62,12 +69,16 @@ function decadeTicks(first, decades, share) {
   return made;
 }
 
-/** Return the texts of ticks: `short` each, with more digits where neighbours would read the same. null: no text there. */
-export function labels(splits) {
+/**
+ * Return the texts of ticks: `short` each, with more digits where neighbours would read the same. null: no text there.
+ * `span`: of the axis, where a tick that is alone needs digits, too.
+ */
+export function labels(splits, span = Infinity) {
   const made = splits.map(short);
-  if (made.filter(Boolean).every((text, i, all) => text !== all[i - 1])) return made;
   const known = splits.filter((each) => each !== null && each !== undefined);
-  const apart = Math.min(...known.slice(1).map((each, i) => Math.abs(each - known[i])));
+  const isAlone = known.length === 1 && span < Math.abs(known[0]) * NARROW;
+  if (!isAlone && made.filter(Boolean).every((text, i, all) => text !== all[i - 1])) return made;
+  const apart = Math.min(span, ...known.slice(1).map((each, i) => Math.abs(each - known[i])));
   const rounded = (digits) => (each) => Number(each.toPrecision(digits));
   const isClear = (digits) => known.every((each) => Math.abs(rounded(digits)(each) - each) < apart / 20);
   let digits = 7;

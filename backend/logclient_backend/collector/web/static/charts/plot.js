@@ -50,7 +50,7 @@ export class Plot {
       {
         ...size,
         ms: 1e-3, // times are in seconds
-        padding: [8, 20, 0, 0],
+        padding: [8, () => Math.max(20, this._axes.x.ticks && this._spaceOfX() / 2), 0, 0], // half of the last label of x
         scales: { x: { ...scale("x", logX), time: kind === "time" }, y: scale("y", logY) },
         series: [{}, { paths: () => null, points: { show: false } }],
         legend: { show: false },
@@ -145,7 +145,7 @@ export class Plot {
       return ours ? ours.map(to) : splits(u, at, low, high, step, ...more);
     };
     axis.filter = (u, found, ...more) => (ours ? found : filter(u, found, ...more));
-    axis.values = (u, found, ...more) => (ours ? labels(ours) : values(u, found, ...more));
+    axis.values = (u, found, ...more) => (ours ? labels(ours, this._ranges[name][1] - this._ranges[name][0]) : values(u, found, ...more));
   }
 
   /** Return the least CSS pixels between two ticks along x: room for the digits in which they differ. */
