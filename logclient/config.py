@@ -318,10 +318,14 @@ def _parse(setting: Setting, text: str) -> Any:
         raise BadArgument(f"{setting.variable}={text!r}: expected {_KINDS[setting.kind]}") from None
 
 
+_PARAMETERS = "project, name, id, config, group, tags, notes, resume, mode, dir, server, alerts"  # of `init`
+
+
 def _check(name: str, value: Any) -> Any:
     setting = _BY_NAME.get(name)
     if setting is None:
-        raise BadArgument(f"no setting is called {name!r}; there are: {', '.join(sorted(_BY_NAME))}")
+        settings = ", ".join(sorted(_BY_NAME.keys() - {*_PARAMETERS.split(", "), "run_id"}))
+        raise BadArgument(f"no setting is called {name!r}; there are: {_PARAMETERS}; and {settings}")
     if setting.kind is float and type(value) is int:
         value = float(value)
     if setting.kind is str and isinstance(value, os.PathLike):

@@ -120,6 +120,8 @@ def _numpy(numpy: Any, value: Any, most_bytes: int, *, sample_bytes: int, is_ten
 def _numbers(value: Any, most_bytes: int, *, sample_bytes: int) -> Array:
     from array import array  # part of the interpreter
 
+    if value and isinstance(value[0], (list, tuple)):
+        raise LeftOut("a nested list; make it an array of NumPy: numpy.array(...)")
     every = _every(8 * len(value), most_bytes, sample_bytes=sample_bytes)
     try:
         packed = array("d", value[::every])

@@ -51,7 +51,7 @@ def test_loss_is_shown_and_the_page_goes_on_when_the_collector_is_back(
     ]
     page.goto(f"{collector.url}/#/runs?q=adamw")
     log_in(page, collector, "wrong")
-    expect(page.get_by_role("alert").filter(has_text="none of this collector's")).to_be_visible()
+    expect(page.get_by_role("alert").filter(has_text="This token is not known here")).to_be_visible()
     log_in(page, collector)
     count = page.locator(".toolbar > .count")
     expect(count).to_have_text("5 runs")

@@ -79,7 +79,7 @@ BAD_CALLS: list[tuple[dict[str, Any], str]] = [
     ({"notes": None}, "notes=None: expected a text"),
     ({"config": [1]}, "config is a list: expected a dict"),
     ({"config": 5}, "config is a int: expected a dict"),
-    ({"learning_rate": 1}, "no setting is called 'learning_rate'; there are: "),
+    ({"learning_rate": 1}, "no setting is called 'learning_rate'; there are: project, name, id, config, "),
     ({"lanes": 0}, "lanes=0: expected 1 to 8"),
     ({"lanes": 9}, "lanes=9: expected 1 to 8"),
     ({"lanes": 2.0}, "lanes=2.0: expected a whole number, got float"),

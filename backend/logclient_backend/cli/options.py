@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from logclient.config import Config
-from logclient.errors import BadArgument
+from logclient.errors import BadArgument, NoRun
 
 from ..runs import folder
 from ..runs.folder import Found
@@ -39,7 +39,12 @@ def with_source(function: F) -> F:
             from ..remote.source import ServerSource
 
             source = ServerSource(server, token_file=token_file)
-        return function(*args, source=source, **more)
+        try:
+            return function(*args, source=source, **more)
+        except NoRun as error:
+            if server is not None or os.path.isdir(run_folder(dir)):
+                raise
+            raise NoRun(f"{error}; name the folder of the runs with --dir DIR or LOGCLIENT_DIR") from None
 
     made = with_token_file(wrapped)
     made = click.option(

@@ -277,7 +277,7 @@ def _words(collector: Collector, facts: dict[str, Any]) -> list[str]:
     lines = [
         f"collects on   {facts['grpc']}",
         f"HTTP API      {facts['http']}  (what it answers: {facts['http']}/docs)",
-        *([f"in a browser  {facts['public_url']}/"] if facts["public_url"] else []),
+        f"page          {facts['public_url'] or facts['http']}  (the dashboard, in a browser)",
         f"data          {safe(facts['data'])}  ({size(facts['free_bytes'])} free, {when})",
     ]
     if "admin_token" in facts:

@@ -34,7 +34,7 @@ _NAP_S = 0.01
 _SUBJECT = "server"
 _LATER = "runs are stored here meanwhile; the agent of a run, or `logclient sync`, sends them once it answers"
 _NEW_TOKEN = (
-    "have one made there with `logclient server token add NAME --role ingest --role read`, and put it into "
+    "have one made there with `logclient server token add NAME --role ingest --role read --data DIR`, and put it into "
     "LOGCLIENT_TOKEN or the config file"
 )
 T = TypeVar("T")

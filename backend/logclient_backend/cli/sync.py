@@ -84,6 +84,8 @@ def command(
 
     A FOLDER holds runs, is the folder of one, or a copy of it; default LOGCLIENT_DIR, else ./logclient-runs. It may be
     written to meanwhile, and sent by several syncs at once. What is interrupted goes on with the next call.
+    RECORDS are all that lie there, SENT those of them that the collector had not; host metrics and captured output
+    count as well.
 
     \b
     logclient sync --server grpc://collector:7788

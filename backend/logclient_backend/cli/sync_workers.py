@@ -135,6 +135,8 @@ class Pool:
         patience = Patience(progress, source, self._plan.timeout_s, self._pulse)
         is_taken = shipper.run(lambda: not self._is_stopped and patience.lasts())
         troubles = shipper.troubles
+        if progress.records > job.left:  # the run went on meanwhile
+            job.total = progress.already + progress.records
         job.reasons += [job.upload.problem] if job.upload.problem else []
         job.reasons += troubles.values()
         if lost := _lost(job.upload, source, shipper.documents) if shipper.is_done else 0:

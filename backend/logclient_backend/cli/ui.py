@@ -117,6 +117,7 @@ def _serve(base: str, data: DataFolder, port: int | None, *, opens: bool) -> int
         version=version("logclient"),
         durable=False,
         keep_deleted_s=0.0,
+        is_over_folder=True,
     )
     fillers: list[Filler] = []
 

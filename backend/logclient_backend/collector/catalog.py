@@ -10,7 +10,8 @@ Invariants:
 - of two versions of a node's documents the one with the higher revision is the newer one, whatever the clocks showed;
 - clocks of other hosts are never compared with ours: a node whose clock is wrong is not lost for that;
 - how long a node is silent is a difference of the steady clock (`store/clock.py`): a clock that is set changes nothing;
-- an upload after the fact (`is_sync`) is as old as its documents state: it makes no dead run look alive;
+- an upload after the fact (`is_sync`) is as old as its documents state: it makes no dead run look alive. Of a run that
+  lived when it was uploaded nothing is known later (`uploaded_ns`): it is late from then on, never lost;
 - parsed nodes are kept within `_KEPT_BYTES` of documents, and read again from the store when they are wanted;
 - the derivation takes at most about a tenth of the time, however many nodes report one run: what was put off is named
   by `overdue`.
@@ -69,6 +70,9 @@ class _Known:
     seen: dict[str, int] = field(default_factory=dict)  # live nodes: the steady clock at the last contact
     # uploads: (our clock, theirs) at the last one
     uploaded: dict[str, tuple[int, int]] = field(default_factory=dict)
+    uploaded_ns: int = (
+        0  # as of when the documents are, where the newest came by an upload of a run that lived
+    )
     cost_s: float = 0.0  # of the last derivation
     next_s: float = 0.0  # not before
 
@@ -85,14 +89,22 @@ class Catalog:
         documents: Callable[[str], Mapping[str, bytes]],
         contents: Callable[[str], Spans],
         edits: Callable[[str], bytes | None] = lambda run: None,
+        uploaded: Callable[[str], int] = lambda run: 0,
         *,
+        is_over_folder: bool = False,
         lost_s: float = LOST_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """The functions ask the store for a run's documents by node, for what is stored of it, and for its edits."""
+        """The functions ask the store for a run's documents by node, what is stored of it, its edits, `uploaded_ns`.
+
+        `is_over_folder`: all runs are uploaded again and again, so silence is a sign there.
+        """
         self._documents = documents
         self._contents = contents
         self._edits = edits
+        self._uploaded = uploaded
+        self._is_over_folder = is_over_folder
+        self._lost_ns = int(lost_s * 1e9)
         self._patience_ns = int((lost_s - SILENT_S) * 1e9)
         self._clock = clock
         self._runs: OrderedDict[str, _Known] = OrderedDict()
@@ -104,14 +116,23 @@ class Catalog:
         """Something came from a live node."""
         known = self._runs.get(run)
         if known is not None:
-            known.seen[node] = steady_ns
+            known.seen[node], known.uploaded_ns = steady_ns, 0
 
     def take(
-        self, run: str, node: str, documents: bytes, steady_ns: int, *, is_sync: bool, is_urgent: bool = False
+        self,
+        run: str,
+        node: str,
+        documents: bytes,
+        steady_ns: int,
+        *,
+        is_sync: bool,
+        is_urgent: bool = False,
+        now_ns: int = 0,
     ) -> Description | None:
         """The run with these new documents of a node; None: not now, `overdue` names it in a moment.
 
-        `Unreadable` where they are none, or of a newer version; `Outdated`.
+        `now_ns`: when an upload came, by the wall clock. `Unreadable` where they are none, or of a newer version;
+        `Outdated`.
         """
         parsed = self._parse(run, node, documents)
         known = self._open(run)
@@ -126,8 +147,9 @@ class Catalog:
         self._keep(known, parsed, len(documents))
         if is_sync:
             known.seen.pop(node, None)
+            known.uploaded_ns = self._uploaded_at(parsed, now_ns)
         else:
-            known.seen[node] = steady_ns
+            known.seen[node], known.uploaded_ns = steady_ns, 0
             known.uploaded.pop(node, None)
         self._shrink(run)
         is_news = before is None or parsed.closed or len(before.processes) != len(parsed.processes)
@@ -135,6 +157,11 @@ class Catalog:
             self._behind[run] = node
             return None
         return self._derive(run, known, steady_ns)
+
+    def _uploaded_at(self, node: Node, now_ns: int) -> int:
+        """Return as of when an upload is, where its node lived then by both clocks; else 0."""
+        is_alive = now_ns - node.heard_ns <= self._lost_ns + int(node.rest_s * 1e9)
+        return node.heard_ns if now_ns and is_alive and not self._is_over_folder else 0
 
     def take_edits(self, run: str, edits: Edits, steady_ns: int) -> tuple[Edits, Description]:
         """All edits of the run with these, and its description with them."""
@@ -195,6 +222,7 @@ class Catalog:
                 except Unreadable:
                     continue  # an older program than the one that stored it
             self._keep_edits(known, stored_edits(self._edits(run)))
+            known.uploaded_ns = self._uploaded(run)
         self._runs.move_to_end(run)
         return known
 
@@ -237,6 +265,8 @@ class Catalog:
             node.now_ns = node.heard_ns + silent
         found = Found(run, _NOWHERE, list(known.nodes.values()), edits=known.edits)
         made = describe(view(found, newest))
+        if known.uploaded_ns and not known.seen and made.state == "running":
+            made = replace(made, more={**made.more, "uploaded_ns": known.uploaded_ns})
         self._behind.pop(run, None)
         known.cost_s = self._clock() - started
         known.next_s = self._clock() + _SHARE * known.cost_s
@@ -345,6 +375,21 @@ def edits_in(reader: Reader) -> Callable[[str], bytes | None]:
     return edits
 
 
+def uploaded_in(reader: Reader) -> Callable[[str], int]:
+    """Return a function that asks a store as of when a run was uploaded while it lived; 0: it was not."""
+
+    def uploaded(run: str) -> int:
+        found = reader.run(run)
+        return 0 if found is None else _uploaded_ns(found.description)
+
+    return uploaded
+
+
+def _uploaded_ns(described: Description) -> int:
+    found = described.more.get("uploaded_ns")
+    return found if isinstance(found, int) else 0
+
+
 def _edited(edits: Edits, unedited: Mapping[str, Any]) -> dict[str, Any]:
     """Return which fields are edited, by which edits, and what is below them; nothing where none is."""
     holding = edits.holding
@@ -386,7 +431,7 @@ def state_now(run: Run, now_ns: int, *, late_s: float = LATE_S, lost_s: float = 
     """The state that a run has now: one that is stored as running is late, then lost, when nothing comes from it.
 
     Late: it may be the network, or a collector that was stopped; the run itself goes on, as far as anybody knows. A run
-    at rest may be silent for longer, as its agents promised.
+    at rest may be silent for longer, as its agents promised. Of one that was uploaded while it ran nothing more comes.
     """
     described = run.description
     if described.state != "running":
@@ -395,6 +440,9 @@ def state_now(run: Run, now_ns: int, *, late_s: float = LATE_S, lost_s: float = 
     silent_s = (now_ns - run.last_seen_ns) / 1e9 - (rest_s if isinstance(rest_s, int) else 0)
     if silent_s <= late_s:
         return State("running", described.reason, described.created_ns)
+    if uploaded_ns := _uploaded_ns(described):
+        as_of = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(uploaded_ns / 1e9))
+        return State("late", f"uploaded while it was running: its state as of {as_of}", run.last_seen_ns)
     if silent_s <= lost_s:
         return State("late", "nothing has come from it for a moment", run.last_seen_ns)
     return State("lost", "nothing is heard from it", run.last_seen_ns)

@@ -248,7 +248,12 @@ class Committer:
         try:
             if sent.documents is not None:
                 made.description = self._catalog.take(
-                    source.run, source.node, sent.documents, item.steady_ns, is_sync=source.is_sync
+                    source.run,
+                    source.node,
+                    sent.documents,
+                    item.steady_ns,
+                    is_sync=source.is_sync,
+                    now_ns=item.received_ns,
                 )
             elif not source.is_sync:
                 self._catalog.seen(source.run, source.node, item.steady_ns)

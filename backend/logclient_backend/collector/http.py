@@ -29,8 +29,9 @@ def check_installed(extra: str = "server") -> None:
     """`Unsupported` names what to install: the packages, and the extra of logclient that brings them."""
     missing = [name for name in ("fastapi", "numpy", "uvicorn") if importlib.util.find_spec(name) is None]
     if missing:
+        what = "the dashboard" if extra == "ui" else "a collector"
         raise Unsupported(
-            f"a collector needs {', '.join(missing)}, not installed here: pip install 'logclient[{extra}]'"
+            f"{what} needs {', '.join(missing)}, not installed here: pip install 'logclient[{extra}]'"
         )
 
 

@@ -203,7 +203,8 @@ class Ingest:
         grant = self.tokens.check(token)
         if grant is None:
             known = "this token is not known here" if token else "a token is needed here, and none was sent"
-            text = f"{known}; set LOGCLIENT_TOKEN to one made with `logclient server token add NAME --role ingest`"
+            made_with = "logclient server token add NAME --role ingest --data DIR"
+            text = f"{known}; set LOGCLIENT_TOKEN to one made with `{made_with}`"
             raise NotTaken(text, UNAUTHORIZED, retry_after_s=_UNAUTHORIZED_RETRY_S)
         if not grant.may(INGEST):
             text = f"the token {grant.name} may not write: it takes one with the role ingest"

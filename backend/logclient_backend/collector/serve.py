@@ -33,7 +33,7 @@ from . import tls
 from .alerting import Alerting
 from .backup import backup
 from .blobs import Blobs
-from .catalog import LATE_S, LOST_S, Catalog, edits_in, state_now
+from .catalog import LATE_S, LOST_S, Catalog, edits_in, state_now, uploaded_in
 from .commit import Committer
 from .committing import MAX_ORDER_BYTES, MAX_ORDERS, orders
 from .control_socket import Control
@@ -79,6 +79,7 @@ class Settings:
     names: frozenset[str] = frozenset()
     site: Site = field(default_factory=Site)
     limits: Limits = field(default_factory=Limits)
+    is_over_folder: bool = False  # that of `logclient ui`: filled from a folder again and again
     alerts: str = ""  # file of targets for alerts; empty: none are sent
     warnings: tuple[str, ...] = ()  # of the place where the data lie
 
@@ -105,7 +106,14 @@ class Collector:
 
     def _make(self, data: DataFolder, pair: ServerTls | None) -> None:
         settings, limits, reader = self.settings, self.settings.limits, self.store.reader
-        catalog = Catalog(reader.documents, reader.contents, edits_in(reader), lost_s=settings.lost_s)
+        catalog = Catalog(
+            reader.documents,
+            reader.contents,
+            edits_in(reader),
+            uploaded_in(reader),
+            is_over_folder=settings.is_over_folder,
+            lost_s=settings.lost_s,
+        )
         self.committer = Committer(
             self.store, catalog, self.metrics, self.log, queue_bytes=limits.queue_bytes
         )
@@ -190,7 +198,8 @@ class Collector:
         if self.alerting is not None:
             self.alerting.start()
         self.http.start()
-        self.log.event(f"collecting on {self.address}, HTTP API on {self.port.url}, data in {data.path}")
+        if not self.settings.is_over_folder:  # `logclient ui` prints a link instead
+            self.log.event(f"collecting on {self.address}, HTTP API on {self.port.url}, data in {data.path}")
         for line in self.warnings():
             self.log.event(f"warning: {line}")
 
@@ -308,6 +317,7 @@ class Collector:
             "no_auth": settings.no_auth,
             "late_s": settings.late_s,
             "lost_s": settings.lost_s,
+            "is_over_folder": settings.is_over_folder,
             "names": sorted(settings.names),
             "site": asdict(settings.site),
         }
@@ -340,6 +350,7 @@ class Collector:
                 sessions=self.sessions,
                 names=settings.names,
                 site=settings.site,
+                is_over_folder=settings.is_over_folder,
             )
         )
 

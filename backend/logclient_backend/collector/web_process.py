@@ -145,6 +145,7 @@ class WebProcess:
                 callers=AdmittedCallers(self.server.acceptor, self.tokens, self.sessions),
                 names=frozenset(given["names"]),
                 site=Site(**given["site"]),
+                is_over_folder=given["is_over_folder"],
             )
         )
 

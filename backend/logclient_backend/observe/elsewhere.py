@@ -20,7 +20,7 @@ from ..runs.view import RunView
 from .report import Job, NodeState, Report, put_together, reports_in
 from .report import Node as Place
 from .stacks import Stacks
-from .verdict import Look, Observed
+from .verdict import CANNOT_TELL, NOT_STUCK, Look, Observed
 
 LATE_S = (
     20.0  # without a sign of a node beyond what it promised; in an open conversation one comes every 10 s
@@ -29,8 +29,11 @@ _OFF, _OK, _LATE = "off", "ok", ("quiet", "stalled")
 _MAX_TEXT = 500
 
 
-def job_of(run: RunView, rows: Iterable[Mapping[str, Any]]) -> Job:
-    """Return the job of the newest attempt. `rows`: nodes as `GET /run/reports` has them."""
+def job_of(run: RunView, rows: Iterable[Mapping[str, Any]], *, is_upload: bool = False) -> Job:
+    """Return the job of the newest attempt.
+
+    `rows`: nodes as `GET /run/reports` has them; `is_upload`: what is known was uploaded, no agent sends anything.
+    """
     by_node = {text(row.get("node")): row for row in rows}
     newest = run.attempts[-1].processes if run.attempts else []
     nodes = {run.processes[id].node for id in newest}
@@ -38,7 +41,10 @@ def job_of(run: RunView, rows: Iterable[Mapping[str, Any]]) -> Job:
     reports: list[Report] = []
     for node in sorted(run.nodes, key=lambda node: (node.host, node.id)):
         if node.id in nodes:
-            state, report = _node(run, node, by_node.get(node.id, {}), newest)
+            row = by_node.get(node.id, {})
+            state, report = _node(run, node, row, newest)
+            if is_upload and not state.is_known and state.silent_s is None:
+                state.text = f"it was uploaded, and sends nothing itself{_last(node)}"
             states.append(state)
             reports += [report] if report is not None else []
     return put_together(reports, states)
@@ -56,7 +62,7 @@ def _node(
     if node.closed:
         made.text, made.is_known = "its processes have ended", True
         return made, _ended(run, node, silent_s, newest)
-    last = f"; its last state was {observed.line[:_MAX_TEXT]}" if observed is not None else ""
+    last = _last(node)
     if silent_s is None:
         made.text = f"nothing has come from it since the collector was started{last}"
     elif silent_s > LATE_S + (0 if row.get("is_open") is True else node.rest_s):
@@ -68,6 +74,32 @@ def _node(
     else:
         return _looked_at(run, node, row, made)
     return made, None
+
+
+def in_folder(run: RunView, silent_s: float) -> dict[str, Any]:
+    """Return the finding that lies in the run folder, for `logclient ui`, to which no agent sends a report.
+
+    Its keys replace those of `described`. `silent_s`: since something was written there.
+    """
+    observed, rest_s = run.observed, max((node.rest_s for node in run.nodes if not node.closed), default=0)
+    more = f"`logclient why {run.id}` on its host looks now"
+    is_old = silent_s > LATE_S + rest_s
+    kind, is_stuck = CANNOT_TELL, False
+    if observed is None:
+        text = f"no observer has written a finding into the folder; {more}"
+    elif is_old:
+        last = observed.line[:_MAX_TEXT]
+        text = f"nothing was written into the folder for {silent_s:.0f} s; the last state was {last}; {more}"
+    elif observed.is_ok:
+        kind, text = NOT_STUCK, "no rank is late"
+    else:
+        kind, is_stuck = observed.verdict or observed.kind, observed.kind == _LATE[1]
+        text = f"{observed.text[:_MAX_TEXT]}; {more}"
+    return {"verdict": kind, "stuck": is_stuck, "text": text, "nodes": []}
+
+
+def _last(node: Node) -> str:
+    return "" if node.observed is None else f"; its last state was {node.observed.line[:_MAX_TEXT]}"
 
 
 def _looked_at(

@@ -77,7 +77,10 @@ def test_ls_shows_the_newest(logclient: Command, run_dir: Path) -> None:
 def test_missing_and_empty_folders(logclient: Command, run_dir: Path) -> None:
     """No folder: exit code 3, and which one was meant; an empty one is no error."""
     result = logclient("ls", code=3)
-    assert f"there is no folder {run_dir}" in result.stderr
+    assert (
+        f"there is no folder {run_dir}; name the folder of the runs with --dir DIR or LOGCLIENT_DIR"
+        in result.stderr
+    )
     run_dir.mkdir()
     assert "no runs in" in logclient("ls").stdout
     assert "there is no run in" in logclient("show", code=3).stderr

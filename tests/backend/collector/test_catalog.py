@@ -15,6 +15,7 @@ from logclient_backend.collector import catalog as catalogs
 from logclient_backend.collector.catalog import Catalog, Outdated, Unreadable, state_now
 from logclient_backend.collector.store.interface import Description, Run
 from logclient_backend.runs import folder
+from logclient_backend.runs.state import State
 from logclient_backend.runs.view import view
 from logclient_backend.wal.coverage import Spans
 
@@ -295,6 +296,26 @@ def test_silence_makes_a_running_run_late_then_lost_and_no_other() -> None:
     assert {seen("failed", 1e6), seen("failed", 0)} == {"failed"}
     # its agent promised to say something every 40 s instead of 10
     assert [seen("running", s, 30) for s in (44, 46, 89, 91)] == ["running", "late", "late", "lost"]
+
+
+def test_run_that_was_uploaded_while_it_lived_is_late_and_never_lost(
+    tmp_path: Path, catalog: Catalog
+) -> None:
+    """Silence says nothing of it later; of one that was dead by then, or that its agent ships, it does."""
+    made = running(tmp_path)
+
+    def taken(after_s: int, *, is_sync: bool = True) -> State:
+        content = packed(made, heard_ns=NOW_NS, closed=False)
+        now_ns = NOW_NS + after_s * SECOND
+        told = catalog.take("mlp", made.node, content, OURS, is_sync=is_sync, is_urgent=True, now_ns=now_ns)
+        assert told is not None
+        return state_now(Run("mlp", told, NOW_NS, 0, 0, 0), NOW_NS + HOUR)
+
+    assert (taken(5).name, taken(600).name) == ("late", "lost")
+    assert "uploaded while it was running: its state as of 20" in taken(5).cause
+    again = catalog.again("mlp", OURS)
+    assert again is not None and again.brief()["uploaded_ns"] == NOW_NS
+    assert taken(5, is_sync=False).name == "lost"
 
 
 def test_a_run_is_as_slow_as_the_fastest_of_its_nodes(tmp_path: Path, catalog: Catalog) -> None:

@@ -175,3 +175,27 @@ def test_number_of_ranks_that_nobody_has_is_not_believed(tmp_path: Path) -> None
         run_of(tmp_path), [row(A), row(B, content(B, observed(2, MAIN), world_size=1 << 60))]
     )
     assert job.missing == []
+
+
+def test_nodes_of_an_upload_and_of_a_folder_have_what_their_documents_hold(tmp_path: Path) -> None:
+    """No agent sends a report to `logclient ui`, nor of a run that was synced."""
+    late = {
+        "observed": {"kind": "stalled", "verdict": "user code", "text": "rank 2 waits", "since_ns": NOW_NS}
+    }
+    run = run_of(tmp_path / "late", **{B: late})
+    uploaded = elsewhere.job_of(run, [], is_upload=True).verdict
+    assert uploaded.kind == "cannot tell"
+    assert "host-b: it was uploaded, and sends nothing itself; its last state was stalled" in uploaded.text
+    found = elsewhere.in_folder(run, 1.0)
+    assert (found["verdict"], found["stuck"], found["nodes"]) == ("user code", True, [])
+    assert found["text"] == "rank 2 waits; `logclient why mlp` on its host looks now"
+    old = elsewhere.in_folder(run, 999.0)
+    assert old["verdict"] == "cannot tell" and "nothing was written into the folder for 999 s" in old["text"]
+    well = run_of(tmp_path / "well", **{A: {"observed": {**late["observed"], "kind": "ok"}}})
+    assert elsewhere.in_folder(well, 1.0) == {
+        "verdict": "not stuck",
+        "stuck": False,
+        "text": "no rank is late",
+        "nodes": [],
+    }
+    assert "no observer" in elsewhere.in_folder(run_of(tmp_path / "none"), 1.0)["text"]

@@ -30,7 +30,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]
     base = tmp_path_factory.mktemp("page")
     maker = NodeMaker(base / "logclient-runs", "mlp")
     maker.process(
-        documents={"config": {"lr": 0.1}}, end={"time": NOW_NS + 60 * SECOND, "alive": False, "exit_code": 0}
+        documents={"config": {"lr": 1e-3}}, end={"time": NOW_NS + 60 * SECOND, "alive": False, "exit_code": 0}
     )
     records = [
         Rec(
@@ -38,7 +38,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]
             n,
             n,
             NOW_NS + n * SECOND,
-            (("loss", "d", 1 / n), *([("val", "d", 2 / n)] if n % 5 == 0 else [])),
+            (
+                *(("loss", "d", 1 / n), ("train/loss", "d", 1 / n), ("lr", "d", 1e-3)),
+                *([("val", "d", 2 / n)] if n % 5 == 0 else []),
+            ),
         )
         for n in range(1, 51)
     ]

@@ -91,6 +91,7 @@ class Description:
             "ended_ns": self.ended_ns,
             "active_ns": active if isinstance(active, int) else 0,
             "rest_s": rest_s if isinstance(rest_s, int) else 0,
+            "uploaded_ns": self._uploaded_ns,
             "observed": self._observed_briefly(),
             "edited": [str(field) for field in self.more.get("edited") or ()],
             "attempts": max(self.attempts.values(), default=0),
@@ -98,10 +99,20 @@ class Description:
         }
         return {name: strict.plain(value) for name, value in made.items()}
 
+    @property
+    def _uploaded_ns(self) -> int:
+        found = self.more.get("uploaded_ns")
+        return found if isinstance(found, int) else 0
+
     def _observed_briefly(self) -> dict[str, Any] | None:
         """Return what an observer found; None where the run gets on, or is over."""
         found = self.more.get("observed")
-        if self.state != "running" or not isinstance(found, dict) or found.get("kind") in (None, "ok"):
+        if (
+            self.state != "running"
+            or self._uploaded_ns
+            or not isinstance(found, dict)
+            or found.get("kind") in (None, "ok")
+        ):
             return None
         brief = {name: found.get(name) for name in ("kind", "verdict", "text", "since_ns", "rank", "step")}
         return brief | {"text": str(brief["text"])[:_MAX_BRIEF]}

@@ -66,3 +66,4 @@ class Backing:
         frozenset()
     )  # names of this host that may be asked for, besides addresses and localhost
     site: Site = field(default_factory=Site)  # the address by which browsers come
+    is_over_folder: bool = False  # `logclient ui`: no agent sends anything, the documents of a folder do

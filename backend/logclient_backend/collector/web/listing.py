@@ -120,7 +120,8 @@ def state_of_listed(
 ) -> dict[str, Any]:
     """State, reason and finding of a run whose documents have it running, as of now; `described`: its brief."""
     names = ("state", "reason", "created_ns", "ended_ns")
-    about = Description(**{name: described[name] for name in names}, more={"rest_s": described.get("rest_s")})
+    more = {name: described.get(name) for name in ("rest_s", "uploaded_ns")}
+    about = Description(**{name: described[name] for name in names}, more=more)
     whole = Run(run.id, about, run.last_seen_ns, run.records, run.points, run.bytes)
     return _state(stands_on, whole, now_ns, described.get("observed"))
 

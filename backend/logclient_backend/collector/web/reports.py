@@ -44,7 +44,12 @@ def reports(request: Request, stands_on: Stands, run: RunId, after: Cursor = "")
 @router.get("/run/why", response_model=Why)
 def why(request: Request, stands_on: Stands, run: RunId) -> Response:
     """Return who is stuck and why, over all nodes, from what their observers saw last."""
-    known_run(stands_on, run)
+    found = known_run(stands_on, run)
+    if stands_on.is_over_folder:
+        view = stored_view(run, stands_on.store.reader)
+        job, silent_s = elsewhere.job_of(view, []), (time.time_ns() - found.last_seen_ns) / 1e9
+        made = described(job) | elsewhere.in_folder(view, silent_s)
+        return as_json(request, {"run": run, "now_ns": time.time_ns(), **strict.plain(made)})
     rows: list[dict[str, Any]] = []
     has_more = True
     while has_more:
@@ -53,7 +58,8 @@ def why(request: Request, stands_on: Stands, run: RunId) -> Response:
             run, after, most_bytes=PAGE_BYTES, most_nodes=PAGE_NODES
         )
         rows += [_row(node, seen) for node, seen in nodes]
-    job = elsewhere.job_of(stored_view(run, stands_on.store.reader), rows)
+    is_upload = bool(found.description.more.get("uploaded_ns"))
+    job = elsewhere.job_of(stored_view(run, stands_on.store.reader), rows, is_upload=is_upload)
     made = described(job)
     del made["reports"]  # all that was seen; `/run/reports` has it
     return as_json(request, {"run": run, "now_ns": time.time_ns(), **strict.plain(made)})

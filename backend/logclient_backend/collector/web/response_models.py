@@ -57,6 +57,9 @@ class RunRow(Shape):
     rest_s: int = Field(
         0, description="At rest: by how many seconds longer than of other runs nothing may come from it."
     )
+    uploaded_ns: int = Field(
+        0, description="It was uploaded while it ran, and is as it was then: late, never lost. 0: it was not."
+    )
     observed: Observed | None = Field(
         None, description="While it runs and does not get on: what the observer of a node has found."
     )

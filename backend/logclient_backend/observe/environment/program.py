@@ -51,7 +51,7 @@ def read(pid: int, *, every_variable: bool, more: Mapping[str, str]) -> dict[str
         "arguments": arguments,
         "arguments_cut": not are_whole,
         "folder": _link(pid, "cwd"),
-        "executable": _link(pid, "exe"),
+        "executable": _executable(pid, words[0] if words else "", found.get("PATH", "")),
         "variables": _bounded_table(masking.variables(chosen)),
     }
 
@@ -67,6 +67,17 @@ def _file(pid: int, name: str) -> bytes:
             return file.read(_MAX_READ)
     except OSError:
         return b""
+
+
+def _executable(pid: int, word: str, path: str) -> str:
+    """Return the program by the name it was started by, where that leads to it: the link in a venv names the venv."""
+    exe, folder = _link(pid, "exe"), _link(pid, "cwd")
+    tried = [word] if "/" in word else [os.path.join(each, word) for each in path.split(os.pathsep) if word]
+    for each in tried:
+        found = os.path.normpath(os.path.join(folder, each))
+        if exe and os.path.realpath(found) == exe:
+            return found
+    return exe
 
 
 def _link(pid: int, name: str) -> str:

@@ -15,6 +15,7 @@ const COUNTS = [
   ["left_out", "Left out", "values that could not be stored, while the rest of their record was"],
 ];
 const MEDIA = "6c636d656469615f"; // "lcmedia_" in hex: the mark of streams of media values (logclient/shm/side_stream.py)
+const SIDES = [MEDIA, "6c6373797374656d", "6c63636f6e736f6c"]; // and of host and device metrics, and of captured output: no process logs these
 const MEDIA_COUNTS = [
   ["accepted", "Accepted", "media values written to shared memory by log()"],
   ["stored", "Stored", "media values stored by the agent"],
@@ -93,7 +94,7 @@ function nodeRow(name, node, now_ns) {
     {},
     h("td", {}, node.host ?? ""),
     h("td", { class: "dim" }, name),
-    h("td", {}, String(Object.keys(node.processes ?? {}).length)),
+    h("td", {}, String(Object.keys(node.processes ?? {}).filter((each) => !SIDES.some((mark) => each.startsWith(mark))).length)),
     h("td", {}, node.heard_ns ? ago(node.heard_ns, now_ns) : ""),
     h("td", {}, node.closed ? "yes" : "no"),
   );

@@ -47,9 +47,10 @@ export function open(root, { id, run }) {
 }
 
 function page(found) {
+  const nodes = found.nodes.map((node) => `${node.host}: ${node.text}`).filter((line) => !found.text.includes(line));
   return [
     h("p", { class: found.stuck ? "run-verdict stuck" : "run-verdict", role: "status" }, `${found.verdict}: ${found.text}`),
-    found.nodes.length > 0 && [h("h2", {}, "Nodes"), h("ul", {}, found.nodes.map((node) => h("li", {}, `${node.host}: ${node.text}`)))],
+    nodes.length > 0 && [h("h2", {}, "Nodes"), h("ul", {}, nodes.map((line) => h("li", {}, line)))],
     found.processes.length > 0 && [h("h2", {}, "Ranks"), ranks(found)],
     found.groups.length > 0 && [h("h2", {}, "Stacks"), found.groups.map(group)],
     found.gpus.some((each) => each.devices?.length) && [h("h2", {}, "GPUs"), found.gpus.map(gpus)],

@@ -64,7 +64,7 @@ export function noRuns(info) {
       "p",
       { class: "dim" },
       "The token is one of ",
-      h("code", {}, "logclient server token add NAME --role ingest"),
+      h("code", {}, "logclient server token add NAME --role ingest --data DIR"),
       ". Runs of a folder come with ",
       h("code", {}, "logclient sync FOLDER"),
       ".",

@@ -12,7 +12,7 @@ export function open(root, done, hasEnded) {
     try {
       await session.login(token.value.trim());
     } catch (error) {
-      trouble.textContent = error.message;
+      trouble.textContent = error.status === 401 ? "This token is not known here, or was revoked." : error.message;
       return;
     }
     done();
@@ -23,7 +23,7 @@ export function open(root, done, hasEnded) {
     h("h1", {}, "Log in"),
     hasEnded &&
       h("p", {}, "Your login has ended: it is too old, or its token was revoked. The page goes on where it was."),
-    h("p", { class: "dim" }, "With a token of this collector: logclient server token add NAME --role read"),
+    h("p", { class: "dim" }, "With a token of this collector: logclient server token add NAME --role read --data DIR"),
     token,
     h("button", { class: "main" }, "Log in"),
     trouble,
