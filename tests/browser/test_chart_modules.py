@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from logclient_backend.collector.tokens import EVERYBODY
 from tests.served import backing, made_store, serving
 
 from .chart_data import module
+
+LARGEST = sys.float_info.max
+STEPS = [-9223372036854775000, 9223372036854775000]  # as a browser writes the last steps
 
 
 @pytest.fixture(scope="module")
@@ -175,12 +179,63 @@ def test_view_that_nobody_can_have_set_is_the_default(page: Page) -> None:
     assert module(page, "charts/view_state.js", body, "x=key:&smooth=-3&zoom=5,1&size=huge&band=no") == [
         "step", "relative", 0, None, "m", "quantiles",
     ]  # fmt: skip
+    body = """const wide = it.read(new URLSearchParams(given)), zoom = wide.zoom;
+    return [zoom, it.read(new URLSearchParams(given + "&x=key:k")).zoom, it.stepsIn([-1e300, 1e300])];"""
+    assert module(page, "charts/view_state.js", body, "zoom=1e300,1e308") == [None, [1e300, 1e308], STEPS]
+    assert module(page, "charts/view_state.js", body, "zoom=-1e300,1e308")[0] == STEPS
 
 
 def test_axis_labels_are_short_and_right(page: Page) -> None:
     """Large numbers have SI letters only where no digit is lost."""
     body = "return given.map(it.short);"
     found = module(
-        page, "charts/plot.js", body, [0, 0.25, 1000, 1250, 12500, 10_000_000, -2_500_000, 1e-7, 1e20]
+        page, "charts/axis.js", body, [0, 0.25, 1000, 1250, 12500, 10_000_000, -2_500_000, 1e-7, 1e20]
     )
     assert found == ["0", "0.25", "1k", "1250", "12.5k", "10M", "-2.5M", "1e-7", "1e20"]
+    labels = "return it.labels(given);"
+    assert module(page, "charts/axis.js", labels, [2**53, None, 2**53 + 4]) == [
+        str(2**53),
+        "",
+        str(2**53 + 4),
+    ]
+    assert module(page, "charts/axis.js", labels, [1_000_001, 1_000_002]) == ["1000001", "1000002"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "is_log"),
+    [
+        (-LARGEST, LARGEST, False),
+        (-1e-300, 1e-300, False),
+        (1e16, 1e16 + 2, False),
+        (2.0**53, 2.0**53 + 19, False),
+        (5e-324, LARGEST, True),
+        (2e50, 5e50, True),
+        (1e15, 1e15 + 2, True),
+    ],
+)
+def test_axis_of_any_floats_has_ticks(page: Page, low: float, high: float, is_log: bool) -> None:
+    """A few round numbers in the range, and the way to uPlot's scale and back."""
+    body = """const made = it.axisOf(given.range, given.isLog);
+    const ticks = made.ticks(made.range[1] / 5);
+    return [ticks, ticks.map(made.to), ticks.map(made.to).map(made.from), made.range, it.labels(ticks)];"""
+    ticks, placed, back, (first, last), labels = module(
+        page, "charts/axis.js", body, {"range": [low, high], "isLog": is_log}
+    )
+    assert 2 <= len(ticks) <= 12
+    assert len(set(labels)) == len(ticks)
+    assert all(low <= tick <= high for tick in ticks)
+    assert all(first <= place <= last for place in placed)
+    assert back == pytest.approx(ticks, rel=1e-6, abs=(high / 2 - low / 2) * 1e-6)
+    padded = "const {padded} = await import(base + 'charts/transform.js'); return padded(given[0], given[1]);"
+    for range_ in ([low, high], [high, high], [5e-324, 5e-324]):
+        made = module(page, "charts/transform.js", padded, [range_, is_log])
+        assert -LARGEST <= made[0] <= range_[0] <= range_[1] <= made[1] <= LARGEST and made[0] < made[1]
+
+
+def test_error_goes_with_the_view_it_is_about(page: Page) -> None:
+    """It stays while its view is shown."""
+    bad = page.locator("#messages > .bad")
+    module(page, "core/messages.js", "it.showError(new Error('of this view'));")
+    expect(bad).to_have_count(1)
+    page.evaluate("location.hash = '#/compare'")
+    expect(bad).to_have_count(0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -62,6 +64,14 @@ def _fill(store: Any) -> None:
         [columns({"odd": odd, "signed": signed, "spiky": spiky, "a/plain": step * 1.0}, step), texts],
         more={"alerts": [alert]},
     )
+    few = np.arange(20)
+    limits = {
+        "large": np.where(few % 2, -sys.float_info.max, sys.float_info.max),
+        "tiny": np.full(20, 5e-324),
+        "wide": 10.0 ** np.linspace(-300, 300, 20),
+        "near": 1e15 + few * 0.125,
+    }
+    put(store, "limits", [columns(limits, 2**53 + few, time_ns=START_NS + few * SECOND)])
     part = columns({"loss": np.arange(100.0)}, np.arange(100))
     rest = columns({"loss": np.arange(140.0, 200)}, np.arange(140, 200), seq=141)
     lost = Gap(part.stream, part.process, 1, 101, 140, "forgotten")
@@ -139,6 +149,12 @@ class Charts:
         found = self.card(key).locator(".readout")
         expect(found).to_be_visible()
         return found
+
+    def labels(self, key: str) -> list[str]:
+        """Return the texts of the ticks of both axes, from the picture."""
+        _, body = self.saved(key, "SVG")
+        texts = ElementTree.fromstring(body.decode()).findall(".//{http://www.w3.org/2000/svg}text")
+        return [text for each in texts if re.fullmatch(r"-?[\d.]+(e-?\d+)?[kMGT]?", text := each.text or "")]
 
     def saved(self, key: str, choice: str) -> tuple[str, bytes]:
         self.card(key).get_by_role("button", name=f"Save {key}").click()
@@ -229,6 +245,20 @@ def test_log_axis_counts_what_it_cannot_show(charts: Charts) -> None:
     assert max(steps) - min(steps) <= 4
     charts.page.get_by_label("Log x").check()
     expect(charts.notes("signed")).to_contain_text("1 at x ≤ 0 not shown")
+
+
+def test_all_finite_values_are_drawn_with_labels_that_differ(charts: Charts) -> None:
+    """The largest and smallest floats, 600 decades on a log axis, steps from 2**53 on, and values a float apart."""
+    charts.open("limits", count=4)
+    for key in ("large", "tiny", "wide", "near"):
+        assert sum(1 for _, _, count in pixels(charts.page, key)["ink"] if count) > 5, key
+        labels = charts.labels(key)
+        assert len(labels) == len(set(labels)) >= 5, labels
+    expect(charts.card("large").locator(".legend-value")).to_have_text("-1.8e308")
+    charts.open("limits", count=4, logy="1", smooth="20")
+    for key in ("large", "tiny", "wide"):
+        assert sum(1 for _, _, count in pixels(charts.page, key)["ink"] if count) > 5, key
+    assert {"1e-200", "1", "1e200"} <= set(charts.labels("wide"))
 
 
 def test_outliers_at_the_edge_are_arrows_with_a_count(charts: Charts) -> None:

@@ -70,6 +70,7 @@ run.log(5, {
     "table": logclient.Table(rows, columns=["number", "name", "rest"]),
     "film": logclient.Video(np.full((8, 32, 48, 3), 99, "u1"), "grey", fps=4),
     "pictures": logclient.Table([[at, logclient.Image(pixels, f"cell {at}")] for at in range(9)] + [[9, gone]]),
+    "broken": logclient.Table([[logclient.Image(b"notanimage")]]),
     "note": logclient.Markdown(markdown),
     "page": logclient.Html(page),
     "plot": logclient.Figure(Plotly(figure)),
@@ -203,6 +204,10 @@ def test_images_in_cells_are_thumbnails(page: Page, served: Served, tmp_path: Pa
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     table.get_by_role("searchbox").fill("cell 7")
     expect(table.get_by_role("row")).to_have_count(2)
+    page.get_by_role("searchbox", name="Filter keys").fill("broken")
+    expect(panel(page, "broken").get_by_role("row").last).to_contain_text(
+        "This browser cannot show the image."
+    )
 
 
 def test_nothing_that_was_logged_runs_on_the_page(page: Page, served: Served, watched: Watched) -> None:

@@ -81,6 +81,20 @@ def test_overview_shows_config_by_path_and_why_the_run_failed(page: Page, url: s
     assert page.locator("main img, main script").count() == 0
 
 
+def test_rename_elsewhere_is_seen_on_coming_back(page: Page, url: str) -> None:
+    """A run that is over is asked for once more then, and not otherwise."""
+    page.goto(f"{url}/#/run/mixed")
+    heading = page.get_by_role("heading", level=1)
+    expect(heading).to_be_visible()
+    headers = {"x-logclient": "1", "origin": url}
+    answer = page.request.post(
+        f"{url}/api/v1/runs/edit", data={"runs": ["mixed"], "name": "renamed"}, headers=headers
+    )
+    assert answer.ok, answer.text()
+    page.evaluate("dispatchEvent(new Event('focus'))")
+    expect(heading).to_have_text("renamed")
+
+
 def test_overview_shows_what_the_program_ran_in(page: Page, url: str) -> None:
     """Command, commit and machine at once; packages and variables when they are asked for."""
     page.goto(f"{url}/#/run/failed")

@@ -240,6 +240,14 @@ def test_keys_reach_everything(table: RunsTable) -> None:
     table.page.wait_for_url(f"**/{name}*")
 
 
+def test_all_runs_are_selected_by_a_key_after_a_click_on_a_box(table: RunsTable) -> None:
+    """Keys go on from the row that was clicked, also where the rows are made anew meanwhile."""
+    table.open("?q=vit-base")
+    table.rows.first.get_by_role("checkbox").click()
+    table.page.keyboard.press("Control+a")
+    expect(table.page.get_by_label("Select all runs that are listed")).to_be_checked()
+
+
 def test_saved_view_comes_back_by_its_name(table: RunsTable) -> None:
     """Filter, order and groups; also after a reload."""
     page = table.open("?q=tag%3Dbaseline&sort=name&by=group").page

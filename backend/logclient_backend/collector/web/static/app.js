@@ -6,7 +6,7 @@
 import * as address from "./core/address.js";
 import { onUnauthorized } from "./core/api.js";
 import { fill, h } from "./core/dom.js";
-import { show, showError } from "./core/messages.js";
+import { closeErrors, show, showError } from "./core/messages.js";
 import * as session from "./core/session.js";
 import * as theme from "./core/theme.js";
 import * as login from "./views/login.js";
@@ -31,7 +31,7 @@ async function route(now) {
     shown.view.update(now);
     return;
   }
-  shown.view?.close();
+  close();
   shown = { name: key, view: null };
   try {
     const module = await VIEWS[name]();
@@ -43,8 +43,13 @@ async function route(now) {
   }
 }
 
-function leave() {
+function close() {
   shown.view?.close();
+  if (shown.view) closeErrors();
+}
+
+function leave() {
+  close();
   shown = { name: "", view: null };
 }
 

@@ -12,7 +12,7 @@ import { gapsInX, placeOf } from "./marks.js";
 import { paint } from "./pen.js";
 import { Plot } from "./plot.js";
 import { stepsOfTimes, xOf } from "./transform.js";
-import { xKey } from "./view_state.js";
+import { stepsIn, xKey } from "./view_state.js";
 
 const MARGIN = 0.02; // of the visible range, loaded on each side
 const MARK_REACH = 6; // CSS pixels from the cursor to an event whose text it shows
@@ -214,7 +214,7 @@ export class Chart {
       };
       if (xKey(view)) await add(loader.xy({ ...asked, runs: wanted, x: xKey(view), zoom }));
       else if (view.x === "step") {
-        const steps = [Math.floor(zoom[0]), Math.ceil(zoom[1])];
+        const steps = stepsIn(zoom);
         await add(loader.curves({ ...asked, runs: wanted, steps }));
       } else {
         const ranges = wanted.map((run) => this._stepsOf(run, zoom)).filter(({ steps }) => steps);
@@ -244,7 +244,7 @@ export class Chart {
     const name = JSON.stringify([groups.map((each) => [each.name, each.runs]), view.zoom, view.band]);
     if (this._bandsFor === name) return;
     const zoom = view.zoom && padded(view.zoom);
-    const steps = zoom && [Math.floor(zoom[0]), Math.ceil(zoom[1])];
+    const steps = zoom && stepsIn(zoom);
     const asked = { key: this.key, most: this.most, steps, kind: view.band, signal };
     const found = await Promise.all(
       groups.map(async (group) => ({ ...group, band: await this.board.loader.band({ ...asked, runs: group.runs }) })),
@@ -390,6 +390,6 @@ export class Chart {
 }
 
 function padded([low, high]) {
-  const room = (high - low) * MARGIN;
-  return [low - room, high + room];
+  const room = high * MARGIN - low * MARGIN;
+  return [Math.max(low - room, -Number.MAX_VALUE), Math.min(high + room, Number.MAX_VALUE)];
 }

@@ -6,7 +6,7 @@ import { fill, h } from "../core/dom.js";
 import { value as shortValue } from "../core/format.js";
 import { facts } from "./layers.js";
 import { exact, rowsAt, showReadout, summary } from "./readout.js";
-import { short } from "./plot.js";
+import { short } from "./axis.js";
 
 const LEGEND = 3; // runs below a small chart
 const BRIEF = 2; // rows beside which a small chart has room for ranges
@@ -150,7 +150,10 @@ export class ChartText {
   }
 }
 
-function brief(number) {
+/** Return a number for the legend: at most 4 significant digits. */
+export function brief(number) {
   if (!Number.isFinite(number)) return exact(number);
-  return Math.abs(number) >= 1e5 ? short(Number(number.toPrecision(4))) : shortValue(Number(number.toPrecision(4)));
+  const rounded = Number(number.toPrecision(4));
+  const shown = Number.isFinite(rounded) ? rounded : number; // the largest floats are rounded up to infinity
+  return Math.abs(shown) >= 1e5 ? short(shown) : shortValue(shown);
 }

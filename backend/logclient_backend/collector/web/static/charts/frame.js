@@ -1,5 +1,12 @@
 // The area of a plot: where values lie in pixels. No DOM.
 
+const NARROW = 1 + 1e-6; // highest by lowest, below which logarithms have no digits left to tell values apart
+
+/** Return whether a range of a log axis is so narrow that it is a linear one. */
+export function isNarrow([low, high]) {
+  return high / low < NARROW;
+}
+
 /**
  * Return a frame: `box` is the area in pixels of the device `{left, top, width, height}`, `x` and `y` ranges of values,
  * `ratio` pixels of the device per CSS pixel. `toX`, `toY`: pixels of a value; on a log axis, what is at most 0 lies at
@@ -19,11 +26,13 @@ export function atX(frame, pixel) {
 }
 
 function axis([low, high], isLog, start, size) {
-  if (isLog) {
+  if (isLog && !isNarrow([low, high])) {
     const first = Math.log(low);
     const scale = size / (Math.log(high) - first);
     return (value) => (value > 0 ? start + (Math.log(value) - first) * scale : start);
   }
+  if (!Number.isFinite(high - low)) return (value) => start + ((value / 2 - low / 2) / (high / 2 - low / 2)) * size;
   const scale = size / (high - low);
+  if (isLog) return (value) => (value > 0 ? start + (value - low) * scale : start);
   return (value) => start + (value - low) * scale;
 }

@@ -2,11 +2,13 @@
 
 import uPlot from "../vendor/uPlot-1.6.32.esm.js";
 import { duration, time as timeText } from "../core/format.js";
+import { axisOf, labels, short } from "./axis.js";
 import { frame } from "./frame.js";
 
 const FONT = "11px system-ui, 'DejaVu Sans', sans-serif";
 const X_AXIS = 26; // CSS pixels
 const TIME_AXIS = 38; // with a second line for the day
+const X_SPACE = 60;
 const LETTER = 6.6; // about, of the font of axes
 const DAY = "\n{D} {MMM}";
 const YEAR = "\n{YYYY}";
@@ -28,14 +30,17 @@ export class Plot {
   constructor(root, { kind, logX, logY, palette, handlers, size }) {
     this._ranges = { x: logX ? [1, 10] : [0, 1], y: logY ? [1, 10] : [0, 1] };
     this._log = { x: logX, y: logY };
+    this._isTime = kind === "time";
+    this._lay();
+    const lines = (u, splits, axis) => (this._axes[u.axes[axis].scale].ticks ? splits : gridLines(u, splits, axis));
     const axis = {
       stroke: () => palette().dim,
-      grid: { stroke: () => palette().grid, width: 1, filter: gridLines },
-      ticks: { stroke: () => palette().grid, width: 1, size: 4, filter: gridLines },
+      grid: { stroke: () => palette().grid, width: 1, filter: lines },
+      ticks: { stroke: () => palette().grid, width: 1, size: 4, filter: lines },
       font: FONT,
       gap: 4,
     };
-    const scale = (name, isLog) => ({ distr: isLog ? 3 : 1, range: () => this._ranges[name] });
+    const scale = (name, isLog) => ({ distr: isLog ? 3 : 1, range: () => this._axes[name].range });
     const hooks = {
       draw: [(u) => handlers.paint(this.frame(), u.ctx)],
       setSelect: [(u) => this._selected(u, handlers.select)],
@@ -45,13 +50,13 @@ export class Plot {
       {
         ...size,
         ms: 1e-3, // times are in seconds
-        padding: [8, 20, 0, 0],
+        padding: [8, () => Math.max(20, this._axes.x.ticks && this._spaceOfX() / 2), 0, 0], // half of the last label of x
         scales: { x: { ...scale("x", logX), time: kind === "time" }, y: scale("y", logY) },
         series: [{}, { paths: () => null, points: { show: false } }],
         legend: { show: false },
         axes: [
-          { ...axis, size: kind === "time" ? TIME_AXIS : X_AXIS, space: 60, ...xTicks(kind, logX) },
-          { ...axis, size: yAxisSize, space: 32, values: (u, splits) => splits.map(short) },
+          { ...axis, size: kind === "time" ? TIME_AXIS : X_AXIS, space: () => this._spaceOfX(), ...xTicks(kind, logX) },
+          { ...axis, size: yAxisSize, space: 32, values: (u, splits) => labels(splits) },
         ],
         cursor: {
           y: false,
@@ -61,16 +66,20 @@ export class Plot {
         },
         hooks,
       },
-      [this._ranges.x, [null, null]],
+      [this._axes.x.range, [null, null]],
       root,
     );
     if (kind === "time") this.u.axes[0].scale = "x";
+    else this._giveTicks(this.u.axes[0], "x");
+    this._giveTicks(this.u.axes[1], "y");
   }
 
   /** Show these ranges, and paint. */
   show(x, y) {
     this._ranges = { x, y };
-    this.u.setData([x, [null, null]], true);
+    this._lay();
+    this.u.setData([this._axes.x.range, [null, null]], true);
+    if (this._axes.x.ticks || this._axes.y.ticks) this.u.redraw(false, true); // its own scale is as it was
   }
 
   resize(size) {
@@ -87,12 +96,12 @@ export class Plot {
 
   /** Return x at so many CSS pixels from the left edge of the plot. */
   at(left) {
-    return this.u.posToVal(left, "x");
+    return this._axes.x.from(this.u.posToVal(left, "x"));
   }
 
   /** Return the place of x in CSS pixels from the left edge. */
   leftOf(x) {
-    return this.u.valToPos(x, "x");
+    return this.u.valToPos(this._axes.x.to(x), "x");
   }
 
   /** Move the cursor to x; null hides it. */
@@ -117,6 +126,34 @@ export class Plot {
 
   destroy() {
     this.u.destroy();
+  }
+
+  /** Work out how uPlot draws the ranges; times of days it always finds itself. */
+  _lay() {
+    const { x, y } = this._ranges;
+    this._axes = { x: axisOf(x, this._log.x), y: axisOf(y, this._log.y) };
+    if (this._isTime) this._axes.x = { range: x, to: (value) => value, from: (value) => value, ticks: null };
+  }
+
+  /** Give an axis our ticks where `axisOf` has some, else uPlot's own. */
+  _giveTicks(axis, name) {
+    const { splits, values, filter } = axis;
+    let ours = null;
+    axis.splits = (u, at, low, high, step, ...more) => {
+      const { ticks, to } = this._axes[name];
+      ours = ticks && ticks(step);
+      return ours ? ours.map(to) : splits(u, at, low, high, step, ...more);
+    };
+    axis.filter = (u, found, ...more) => (ours ? found : filter(u, found, ...more));
+    axis.values = (u, found, ...more) => (ours ? labels(ours, this._ranges[name][1] - this._ranges[name][0]) : values(u, found, ...more));
+  }
+
+  /** Return the least CSS pixels between two ticks along x: room for the digits in which they differ. */
+  _spaceOfX() {
+    const [low, high] = this._ranges.x;
+    if (!this._axes.x.ticks) return X_SPACE;
+    const digits = Math.log10(Math.max(Math.abs(low), Math.abs(high)) / (high - low)) + 3;
+    return Math.max(X_SPACE, Math.min(18, digits) * LETTER + 10);
   }
 
   _selected(u, select) {
@@ -147,18 +184,7 @@ function xTicks(kind, isLog) {
   if (kind === "relative" && !isLog) {
     return { incrs: [...TINY_S, ...DURATIONS], values: (u, splits) => splits.map((s) => (s === 0 ? "0" : duration(s) || short(s))) };
   }
-  return { values: (u, splits) => splits.map(short) };
-}
-
-/** Return a number for an axis: short, with SI letters for large ones. */
-export function short(number) {
-  if (number === null || number === undefined) return "";
-  const size = Math.abs(number);
-  if (size >= 1e15 || (size > 0 && size < 1e-4)) return number.toExponential(1).replace(".0e", "e").replace("e+", "e");
-  for (const [unit, letter] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
-    if (size >= unit * 10 || (size >= unit && Number.isInteger(number / (unit / 10)))) return `${trim(number / unit)}${letter}`;
-  }
-  return trim(number);
+  return { values: (u, splits) => labels(splits) };
 }
 
 /** Return x in words, for the readout. */
@@ -167,8 +193,4 @@ export function xText(x, kind) {
   if (kind === "relative") return duration(x) || short(x);
   if (kind === "step") return Math.round(x).toLocaleString("en");
   return Number.isInteger(x) ? x.toLocaleString("en") : String(Number(x.toPrecision(8)));
-}
-
-function trim(number) {
-  return String(Number(number.toPrecision(6)));
 }

@@ -2,6 +2,9 @@
 
 import { search } from "./curve.js";
 
+const LEAST_ROOM = 1e-300; // around values that lie closer than a chart can draw apart
+const HUGE = 1e290; // sums of such values need not be finite
+
 /**
  * Return x of each bucket of a curve. `kind`: "step", "time" (s since 1970, of the last point of a bucket), "relative" (the
  * same since `startS`, when the run began), or "key" (x as the collector gives it). A bucket of several steps lies in its middle.
@@ -27,13 +30,14 @@ export function smooth(x, values, tau) {
   if (!(tau > 0)) return Float64Array.from(values);
   const made = new Float64Array(n).fill(NaN);
   const weights = new Float64Array(n);
+  const unit = values.some((value) => Math.abs(value) > HUGE) ? 1 / HUGE : 1;
   let sum = 0;
   let weight = 0;
   let before = NaN;
   for (let i = 0; i < n; i++) {
     if (!Number.isFinite(values[i]) || !Number.isFinite(x[i])) continue;
     const kept = Number.isNaN(before) ? 0 : Math.exp(-Math.abs(x[i] - before) / tau);
-    sum = sum * kept + values[i];
+    sum = sum * kept + values[i] * unit;
     weight = weight * kept + 1;
     made[i] = sum;
     weights[i] = weight;
@@ -46,8 +50,8 @@ export function smooth(x, values, tau) {
     const kept = Number.isNaN(before) ? 0 : Math.exp(-Math.abs(x[i] - before) / tau);
     sum *= kept; // without the value itself, which the first pass has counted
     weight *= kept;
-    made[i] = (made[i] + sum) / (weights[i] + weight);
-    sum += values[i];
+    made[i] = (made[i] + sum) / (weights[i] + weight) / unit;
+    sum += values[i] * unit;
     weight += 1;
     before = x[i];
   }
@@ -89,18 +93,17 @@ export function robustRange(values, isLog = false) {
   return [Math.max(made[0], kept[0]), Math.min(made[1], kept[kept.length - 1])];
 }
 
-/** Return a range with room around it, so that no line lies on the frame; never an empty one. */
+/** Return a range with room around it, so that no line lies on the frame; never an empty one, or one that is not finite. */
 export function padded([low, high], isLog = false) {
   if (isLog) {
-    const room = low === high ? 1.3 : (high / low) ** 0.04;
-    return [low / room, high * room];
+    const room = low === high ? 1.3 : Math.exp((Math.log(high) - Math.log(low)) * 0.04);
+    const made = [Math.max(low / room, Number.MIN_VALUE), Math.min(high * room, Number.MAX_VALUE)];
+    return made[0] < made[1] ? made : [made[0], made[0] * 10]; // the smallest floats have no neighbours a third away
   }
-  if (low === high) {
-    const room = low === 0 ? 1 : Math.abs(low) * 0.1;
-    return [low - room, high + room];
-  }
-  const room = (high - low) * 0.05;
-  return [low - room, high + room];
+  let room = high / 20 - low / 20;
+  if (low === high) room = low === 0 ? 1 : Math.abs(low) * 0.1;
+  room = Math.max(room, LEAST_ROOM);
+  return [Math.max(low - room, -Number.MAX_VALUE), Math.min(high + room, Number.MAX_VALUE)];
 }
 
 /**

@@ -4,6 +4,8 @@
 export const X_KINDS = { step: "Step", relative: "Relative time", time: "Wall time" };
 export const SIZES = { s: "Small", m: "Medium", l: "Large", xl: "One a row" };
 const KEY_PREFIX = "key:";
+const LAST_STEP = 2 ** 63 - 1024; // the largest float that is a signed integer of 64 bits
+const NARROWEST = 1e-300;
 
 /** Return the way along x where the address names none: steps of host metrics are seconds since 1970. */
 export function usualX(side) {
@@ -21,7 +23,7 @@ export function read(params, side = "") {
     smooth: between(Number(params.get("smooth")), 0, 100),
     logX: params.get("logx") === "1",
     logY: params.get("logy") === "1",
-    zoom: range(params.get("zoom")),
+    zoom: range(params.get("zoom"), x.startsWith(KEY_PREFIX) ? Number.MAX_VALUE : LAST_STEP),
     robust: params.get("y") === "robust",
     hidden: new Set(params.getAll("hide")),
     size: params.get("size") in SIZES ? params.get("size") : "m",
@@ -89,9 +91,17 @@ export function matcher(find) {
   };
 }
 
-function range(text) {
+/** Return a range within +- `most`; null: it is none, or so narrow that it cannot be drawn. */
+function range(text, most) {
   const parts = (text ?? "").split(",").map(Number);
-  return parts.length === 2 && parts.every(Number.isFinite) && parts[0] < parts[1] ? parts : null;
+  if (parts.length !== 2 || !parts.every(Number.isFinite)) return null;
+  const made = parts.map((each) => between(each, -most, most));
+  return made[1] - made[0] > NARROWEST ? made : null;
+}
+
+/** Return the range of steps to load for a range of x, which may be wider than steps can be. */
+export function stepsIn([low, high]) {
+  return [between(Math.floor(low), -LAST_STEP, LAST_STEP), between(Math.ceil(high), -LAST_STEP, LAST_STEP)];
 }
 
 function between(number, low, high) {

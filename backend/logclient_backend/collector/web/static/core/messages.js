@@ -11,6 +11,11 @@ export function showError(error) {
   show(error.message, { isError: true });
 }
 
+/** Take errors away: the view that they are about has been left. */
+export function closeErrors() {
+  for (const box of document.querySelectorAll("#messages > .bad")) box.remove();
+}
+
 /**
  * Show a sentence. `action`: `[label, work]`, a button with what it does, such as to undo. Returns a function that takes the
  * sentence away.

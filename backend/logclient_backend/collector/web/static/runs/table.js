@@ -240,6 +240,7 @@ export class Table {
     if (event.target.closest(".check") || event.shiftKey || event.ctrlKey || event.metaKey) {
       this._on.select(index, event);
       this._ask(); // the check mark is as the selection has it
+      this.focus(); // keys are for the table: a box within it goes when its row is made anew
       return;
     }
     this._on.activate(index);

@@ -1,7 +1,7 @@
 // The page of one run: what it is, how it goes, and a tab for each side of it.
 //
-// The description of the run is asked for again every few seconds while the run lasts and the page is visible; tabs that show it
-// receive it by `show(run)`. A tab is a module of `run/` with `open(root, {id, run, address})`, which returns
+// The description of the run is asked for again every few seconds while the run lasts and the page is visible, and when somebody
+// comes back to the page; tabs that show it receive it by `show(run)`. A tab is a module of `run/` with `open(root, {id, run, address})`, which returns
 // `{show(run), update(address), close()}`.
 
 import * as address from "../core/address.js";
@@ -33,6 +33,7 @@ export function open(root, now) {
   let run = null;
   let shown = { name: "", tab: null };
   let timer = 0;
+  let isAsking = false;
   fill(root, top, tabs, body);
 
   async function load() {
@@ -58,19 +59,25 @@ export function open(root, now) {
     else openTab(name).catch(showError);
   }
 
-  async function again() {
+  /** Ask again; `isSeen`: somebody comes back to the page, and a run that is over may have been renamed meanwhile. */
+  async function again({ isSeen = false } = {}) {
+    if (isAsking) return;
     clearTimeout(timer);
-    if (ended.signal.aborted || document.hidden || !isLive(run)) return;
+    if (ended.signal.aborted || document.hidden || !run || !(isSeen || isLive(run))) return;
+    isAsking = true;
     try {
       await load();
     } catch (error) {
       if (error.status === 404) showError(error);
+    } finally {
+      isAsking = false;
     }
     timer = setTimeout(again, EVERY_MS);
   }
 
-  const wake = () => !document.hidden && again();
-  document.addEventListener("visibilitychange", wake);
+  const wake = () => again({ isSeen: true });
+  document.addEventListener("visibilitychange", wake, { signal: ended.signal });
+  window.addEventListener("focus", wake, { signal: ended.signal });
   load()
     .then(() => update(address.current()))
     .then(() => (timer = setTimeout(again, EVERY_MS)))
@@ -83,7 +90,6 @@ export function open(root, now) {
       ended.abort();
       clearTimeout(timer);
       shown.tab?.close?.();
-      document.removeEventListener("visibilitychange", wake);
       document.title = "logclient";
     },
   };

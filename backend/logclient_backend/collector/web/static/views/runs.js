@@ -426,7 +426,8 @@ class RunsView {
   }
 
   _key(event) {
-    if (event.target !== event.currentTarget) return; // a button within
+    const isAll = event.key === "a" && (event.ctrlKey || event.metaKey);
+    if (event.target !== event.currentTarget && !isAll) return; // a button within
     const { active } = this._selection;
     const item = this._selection.items[active];
     const page = this._table.page();
@@ -443,7 +444,7 @@ class RunsView {
     else if (event.key === "Enter" && item?.run) address.go(["run", item.run.id]);
     else if (item?.group && (event.key === "Enter" || event.key === (item.group.isOpen ? "ArrowLeft" : "ArrowRight")))
       this._toggle(item.group);
-    else if (event.key === "a" && (event.ctrlKey || event.metaKey)) this._selection.all();
+    else if (isAll) this._selection.all();
     else if (event.key === "Escape") this._selection.clear();
     else if (event.key === "Delete") this._actions.delete().catch(showError);
     else return;
