@@ -77,14 +77,15 @@ class Run:
             if name == key
         ]
 
-    def keys(self) -> list[str]:
+    def first_came(self) -> dict[str, tuple[int, int, int]]:
+        """Return when each key came first: the order of keys. Those of one moment have none among themselves."""
         first: dict[str, tuple[int, int, int]] = {}
         for stream in self.streams.values():
             for record in stream.records.values():
                 for place, (name, _, _) in enumerate(record.cells):
                     here = (record.time, record.order, place)
                     first[name] = min(first.get(name, here), here)
-        return sorted(first, key=lambda name: first[name])
+        return first
 
     def newest(self, points: list[Point]) -> Point:
         """Of each process the last that it counted; of those by attempt, then time."""

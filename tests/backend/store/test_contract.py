@@ -122,6 +122,14 @@ def test_steps_as_far_apart_as_there_are(
     assert sorted(store.reader.points("run", "x").step.tolist()) == sorted(numbers)
 
 
+def test_range_without_points_has_no_buckets(store: Store, settle: Callable[[Store], Store]) -> None:
+    """Also between the first and the last step of a series."""
+    sent = columns(Shape(("x",), "r"), [1, 2], [[1.0], [2.0]], steps=[0, 10**9])
+    store.writer.write([parcel(StreamColumns(STREAM, PROCESS, 0, sent))])
+    found = settle(store).reader.buckets("run", "x", most=2, first_step=1, last_step=10**7)
+    assert (found.width, found.points, len(found.count)) == (1, 0, 0)
+
+
 def test_late_records_take_their_place(store: Store, settle: Callable[[Store], Store]) -> None:
     """Seqs that come after higher ones, as after an upload of what was missing."""
     for first in (31, 1, 21):

@@ -288,7 +288,9 @@ class StoreMachine(RuleBasedStateMachine):
     def _check_keys(self, run: str) -> None:
         known = self.model.runs.get(run)
         found = self.store.reader.keys(run).keys
-        assert [key.name for key in found] == (known.keys() if known else [])
+        names, came = [key.name for key in found], known.first_came() if known else {}
+        assert set(names) == set(came) and len(names) == len(came)
+        assert names == sorted(names, key=came.__getitem__)
         for start in range(len(found) + 1):
             page = self.store.reader.keys(run, start=start, most=2)
             assert repr(page.keys) == repr(found[start : start + 2]) and page.total == len(found)

@@ -124,12 +124,13 @@ def buckets(
     high = max(min(source.head.max_step, spans[-1][1]) for source, spans in wanted)
     shift = _shift(low, high, most)
     found = reader.reduced(wanted, shift)
-    if len(found):  # there may be no points near the ends of what was asked for
-        exact = _shift(int(found.first_step[0]), int(found.step[-1]), most)
-        if exact < shift:
-            shift = exact
-            found = reader.reduced(wanted, shift)
-    while shift and len(found) and 2 * len(found) <= most:
+    if not len(found):  # no source has points where it was asked for, though its first and last step lie around that
+        return _made(0, found, codes, rank)
+    exact = _shift(int(found.first_step[0]), int(found.step[-1]), most)
+    if exact < shift:  # there are no points near the ends of what was asked for
+        shift = exact
+        found = reader.reduced(wanted, shift)
+    while shift and 2 * len(found) <= most:
         finer = most // len(found)
         shift = max(0, shift - (finer.bit_length() - 1))
         found = reader.reduced(wanted, shift)
