@@ -124,7 +124,7 @@ def buckets(
     high = max(min(source.head.max_step, spans[-1][1]) for source, spans in wanted)
     shift = _shift(low, high, most)
     found = reader.reduced(wanted, shift)
-    if not len(found):  # no source has points where it was asked for, though its first and last step lie around that
+    if not len(found):  # first and last step of a source may lie around what was asked for
         return _made(0, found, codes, rank)
     exact = _shift(int(found.first_step[0]), int(found.step[-1]), most)
     if exact < shift:  # there are no points near the ends of what was asked for
