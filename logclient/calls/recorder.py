@@ -23,7 +23,6 @@ from ..encode.about import short
 from ..guest import foreign
 from ..shm import calls as file
 from ..shm import modes
-from . import monitored, profiled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +36,11 @@ if TYPE_CHECKING:
     Ring = tuple[memoryview, memoryview[float], list[int]]
 
 _MAX_DECIDED = 1 << 16  # code objects that are kept
-_hooks: Any = monitored if hasattr(sys, "monitoring") else profiled
+_hooks: Any
+if hasattr(sys, "monitoring"):
+    from . import monitored as _hooks
+else:  # the other one would only take memory
+    from . import profiled as _hooks
 _now: Recorder | None = None
 _handed_on: tuple[tuple[str, ...], tuple[str, ...]] | None = None  # to a forked child that has no lanes yet
 _at_fork: list[object] = []  # not empty once the hook for forks is there

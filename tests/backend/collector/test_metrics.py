@@ -91,7 +91,7 @@ def test_options_that_the_page_shows_are_there() -> None:
         for word in OPTION.findall(line)
     }
     known = {option for each in _commands(command) for parameter in each.params for option in parameter.opts}
-    assert shown - known <= {"--revive", "--upgrade", "--now", "--system", "--home-dir", "--shell"}
+    assert shown - known <= {"--revive", "--upgrade", "--now", "--system", "--home-dir", "--shell", "--watch"}
     assert {"--data", "--tls-cert", "--keep-deleted", "--role"} <= shown
 
 
