@@ -371,7 +371,7 @@ def test_attempts_and_ranks_are_the_newest_and_the_main_one_until_asked(charts: 
 
 
 def test_readout_stays_in_the_window(charts: Charts) -> None:
-    """Of the long series, with its range and count, wherever the pointer is."""
+    """The readout of a long series has a range and a count, and is whole wherever the pointer is."""
     charts.open("long")
     for width in (480, 1280):
         charts.page.set_viewport_size({"width": width, "height": 800})

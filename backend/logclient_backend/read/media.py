@@ -41,8 +41,8 @@ class Counts:
         return f"<Counts of {self.values:,} values in {len(self.counts)} bins>"
 
 
-class CellImage:
-    """An image in a cell of a table."""
+class _Referred:
+    """The parts of a reference that a user may look at."""
 
     def __init__(self, stored: StoredRun, reference: Reference) -> None:
         self._stored = stored
@@ -52,6 +52,10 @@ class CellImage:
         self.lost = reference.lost  # why there are no bytes of it; empty: there are
         self.caption: str = reference.fields.get("caption", "")
         self.fields: Mapping[str, Any] = reference.fields
+
+
+class CellImage(_Referred):
+    """An image in a cell of a table."""
 
     def __repr__(self) -> str:
         return f"<CellImage: {f'lost: {self.lost}' if self.lost else f'{self.size:,} bytes'}>"
@@ -91,22 +95,16 @@ def _cell(stored: StoredRun, cell: Any) -> Any:
     return cell if reference is None else CellImage(stored, reference)
 
 
-class MediaValue:
+class MediaValue(_Referred):
     """One value: what is known of it, and `load`."""
 
     def __init__(self, stored: StoredRun, item: MediaItem) -> None:
-        self._stored = stored
+        super().__init__(stored, item.reference)
         self.key = item.key
         self.step = item.step
         self.time_ns = item.time
         self.rank = item.rank
         self.kind = item.reference.kind
-        self.caption: str = item.reference.fields.get("caption", "")
-        self.sha256 = item.reference.sha256
-        self.size = item.reference.size
-        self.mime = item.reference.mime
-        self.lost = item.reference.lost  # why there are no bytes of it; empty: there are
-        self.fields: Mapping[str, Any] = item.reference.fields
 
     @property
     def time(self) -> datetime:

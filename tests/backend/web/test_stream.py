@@ -143,7 +143,7 @@ def test_an_edit_is_not_missed_by_one_who_goes_on_at_another_process(
 
 
 def test_a_list_that_is_older_than_a_stream_is_known_by_its_position(served: Served) -> None:
-    """What changes runs without a record moves the position too: a name, the bin, and back."""
+    """Changes of a run that come without a record move the position too: a name, the bin, and back."""
     store = served.store
     store.writer.write([described(name="before", state="finished")])
     page = served.page([], [], follows_runs=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -13,6 +14,11 @@ def fact_table(pairs: Iterable[tuple[str, str]]) -> str:
     """Return a table of facts; names are escaped here, values by the caller."""
     made = "".join(f'<tr><th scope="row">{escape(name)}</th><td>{value}</td></tr>' for name, value in pairs)
     return f"<table><tbody>{made}</tbody></table>"
+
+
+def data_address(mime: str, data: bytes) -> str:
+    """Return bytes as an address. `mime` is one of a list of ours, so is no text of the run."""
+    return f"data:{mime};base64,{base64.b64encode(data).decode()}"
 
 
 def as_text(value: Any) -> str:

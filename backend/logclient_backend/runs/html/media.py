@@ -14,14 +14,13 @@ Invariants:
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable, Iterable, Iterator
 from html import escape
 from typing import Any
 
 from ..media import MediaItem, NoBlob
-from .elements import as_text, count
+from .elements import as_text, count, data_address
 from .histogram import histogram
 from .table import IMAGES, Table
 
@@ -148,9 +147,7 @@ class MediaSection:
         return made
 
     def _address(self, item: MediaItem) -> str:
-        """Return the bytes as an address. `mime` is one of this module's, so is no text of the run."""
-        data = base64.b64encode(self._blob(item.reference.sha256)).decode()
-        return f"data:{item.reference.mime};base64,{data}"
+        return data_address(item.reference.mime, self._blob(item.reference.sha256))
 
 
 def _spread(total: int) -> list[int]:

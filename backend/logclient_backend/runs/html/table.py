@@ -5,7 +5,6 @@ Reads the bytes of images by the function it is given. Nothing of a cell becomes
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Callable, Sequence
 from html import escape
@@ -13,7 +12,7 @@ from typing import Any
 
 from ..media import NoBlob
 from ..media_reference import Reference, image_of
-from .elements import as_text, count
+from .elements import as_text, count, data_address
 
 MAX_ROWS, MAX_COLUMNS, MAX_CELL = 200, 40, 300
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp", "image/svg+xml")
@@ -70,13 +69,13 @@ class Table:
             return _text(f"Not stored: {image.lost}")
         if image.sha256 and image.mime in IMAGES and image.size * 4 // 3 < self._left:
             try:
-                data = base64.b64encode(self._blob(image.sha256)).decode()
+                address = data_address(image.mime, self._blob(image.sha256))
             except NoBlob as error:
                 self.troubles.append(str(error))
                 return _text(str(error))
             name = as_text(self._columns[column]) if column < len(self._columns) else ""
             name = as_text(image.fields.get("caption", "")) or f"image of {name}"
-            made = f'<img src="data:{image.mime};base64,{data}" alt="{escape(name)}" title="{escape(name)}">'
+            made = f'<img src="{address}" alt="{escape(name)}" title="{escape(name)}">'
             size = len(made.encode("utf-8", "replace"))
             if size <= self._left:
                 self._left -= size
