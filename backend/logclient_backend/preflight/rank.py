@@ -50,13 +50,12 @@ def run(place: Place, plan: Plan, show: Callable[[dict[str, Any]], None]) -> int
     """Take part as a rank; return the exit code. `show` prints the report, in a process of rank 0's host."""
     sys.stdout.flush()
     server = coordinator.listen(place) if place.rank == 0 else None
-    ports = place.ports
+    ports = place.ports if server is None else (server.getsockname()[1],)
+    rank = _Rank(place, ports, plan)  # before the fork: from here on SIGTERM ends nothing without a word
     if server is not None:
-        ports = (server.getsockname()[1],)
         if not os.fork():
             coordinator.be_coordinator(server, place, plan, show)
         server.close()
-    rank = _Rank(place, ports, plan)
     try:
         return rank.run()
     except KeyboardInterrupt:

@@ -75,13 +75,14 @@ def test_words_for_people_say_where_everything_is(server: Collector) -> None:
         text=True,
     ) as process:
         assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(4)]
+        lines = [process.stdout.readline() for _ in range(5)]
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=END_S)
     assert process.returncode == 0, "Ctrl-C is a good end"
     assert "grpc://127.0.0.1:" in lines[0] and "http://127.0.0.1:" in lines[1] and "/docs" in lines[1]
-    assert str(server.data) in lines[2] and "no backup yet" in lines[2]
-    assert "lct_" in lines[3] and "this once" in lines[3]
+    assert "http://127.0.0.1:" in lines[2] and "dashboard" in lines[2]
+    assert str(server.data) in lines[3] and "no backup yet" in lines[3]
+    assert "lct_" in lines[4] and "this once" in lines[4]
 
 
 def test_token_does_not_go_into_the_journal(server: Collector) -> None:
