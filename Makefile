@@ -2,6 +2,9 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 
+# Images of containers often set it. Each of the thousands of processes of the tests would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test quick check bench fix soak docs venv system
 
 help:
