@@ -28,7 +28,8 @@ venv:
 system:
 	$(PYTHON) tools/environment.py system
 
-test: system venv
+test:
+	$(MAKE) -j2 system venv
 	$(RUN) tools/check.py
 
 check: venv

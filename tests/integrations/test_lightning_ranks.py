@@ -88,7 +88,7 @@ def ranks_of(series: Any) -> dict[int, list[int]]:
     ("strategy", "who"),
     [
         ("ddp_fork", "logger"),
-        ("ddp_spawn", "logger"),
+        pytest.param("ddp_spawn", "logger", marks=pytest.mark.long),
         ("ddp", "user"),
         pytest.param("ddp", "logger", marks=pytest.mark.long),
         pytest.param("ddp_spawn", "user", marks=pytest.mark.long),

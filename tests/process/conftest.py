@@ -102,7 +102,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(where)], check=True, timeout=60)
     (site,) = where.glob("lib/python*/site-packages")
     for entry in Path(sysconfig.get_path("purelib")).iterdir():
-        if not entry.name.startswith(("_logclient", "_editable_", "logclient", "__pycache__", "__editable__")):
+        if not entry.name.startswith(
+            ("_logclient", "_editable_", "logclient", "__pycache__", "__editable__")
+        ):
             (site / entry.name).symlink_to(entry)
     for package in (ROOT / "logclient", ROOT / "backend" / "logclient_backend"):
         (site / package.name).symlink_to(package)
